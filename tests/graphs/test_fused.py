@@ -73,6 +73,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], int, dict[str, Any], str]] = {
     "short mask": ({"attn_mask": NUMBERS[..., :3]}, 23, {}, "3 columns; opset 23 wants one or 5"),
     "long mask": ({"attn_mask": np.ones((3, 6))}, 25, {}, "6 columns; there are 5 keys"),
     "half a past": ({"past_key": PAST["past_key"]}, 25, {}, "belong together"),
+    "no number": ({}, 25, {"is_causal": "no"}, "is_causal is 'no'; known: 0 and 1"),
     "mode": ({}, 25, {"qk_matmul_output_mode": 4}, "qk_matmul_output_mode is 4"),
     "precision": ({}, 25, {"softmax_precision": 7}, "softmax_precision is 7"),
     "heads": ({}, 25, {"q_num_heads": 4}, "belong to inputs of three axes"),
@@ -196,3 +197,8 @@ def test_floats_of_attributes_stand_for_the_decimals_that_they_are_nearest_to() 
         assert verify_graph(layer([attends(**wrong)]), scaled, prove=False).checks[0].grade.value == "refuted"
     wrong_eps = verify_graph(_normed("RMSNormalization", epsilon=1.1e-6), normed, prove=False)
     assert wrong_eps.checks[0].grade.value == "refuted"
+
+
+def test_a_node_does_not_tell_its_own_opset() -> None:
+    with pytest.raises(InputError, match="unknown attribute 'opset'"):
+        verify_graph(layer([attends(opset=25)], opset=22), Attention(heads=2), prove=False)

@@ -162,6 +162,8 @@ def _node(name: str, proto: Any, opset: int) -> Node:
     if operator == "Softmax" and opset < _FLATTENING:
         attributes = {"axis": 1, **attributes, "flattening": True}
     if operator == "Attention":
+        if "opset" in attributes:  # which is told below, and is no attribute of the operator
+            raise InputError(f"{name}: Attention: unknown attribute 'opset'")
         attributes = {**attributes, "opset": opset}
     return Node(operator, operands, tuple(proto.output), attributes)
 

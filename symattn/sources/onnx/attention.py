@@ -201,6 +201,8 @@ def _check(node: Node, given: Mapping[str, Any]) -> None:
         raise InputError(
             f"{node.operator}: nonpad_kv_seqlen is for a cache outside of the node; there is a past_key too"
         )
+    if (causal := node.attributes.get("is_causal", 0)) not in (0, 1):
+        raise InputError(f"{node.operator}: is_causal is {str(causal)[:40]!r}; known: 0 and 1")
     precision = node.attributes.get("softmax_precision", 1)
     if precision not in _PRECISIONS:
         raise InputError(f"{node.operator}: softmax_precision is {precision}; known: {_PRECISIONS}")
