@@ -29,9 +29,16 @@ _JUDGED = under("How calls are judged")
 @_JUDGED("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @_JUDGED("--rows", type=click.IntRange(1), help="Queries of each head that are looked at; by default 32.")
 @_JUDGED("--all-rows", is_flag=True, help="Look at every query.")
+@_JUDGED("--gradients", is_flag=True, help="Judge backward passes, too: dQ, dK and dV of every call.")
 @options
 def command(
-    script: str, arguments: tuple[str, ...], output: Output, contract: Any, rows: int | None, all_rows: bool
+    script: str,
+    arguments: tuple[str, ...],
+    output: Output,
+    contract: Any,
+    rows: int | None,
+    all_rows: bool,
+    gradients: bool,
 ) -> int:
     """Run SCRIPT with its own ARGUMENTS, and judge every call of attention in it.
 
@@ -42,6 +49,7 @@ def command(
     \b
     symattn audit generate.py --prompt "Hello"
     symattn audit -f json -o audit.json generate.py
+    symattn audit --gradients train.py
     """
     from symattn.auditing.script import audit_script
     from symattn.errors import InputError
@@ -51,15 +59,16 @@ def command(
     rows = None if all_rows else rows or _ROWS
     apart = output.format != "text" and output.path is None
     with redirect_stdout(sys.stderr) if apart else nullcontext():
-        report, code = audit_script(script, arguments, contract=contract, rows=rows)
+        report, code = audit_script(script, arguments, contract=contract, rows=rows, gradients=gradients)
     sys.stdout.flush()
     print(f"symattn: {script} ended with exit code {code}", file=sys.stderr)
-    again = replace(report.document(), command=_repeated(script, arguments, contract, rows))
+    again = replace(report.document(), command=_repeated(script, arguments, contract, rows, gradients))
     return output.emit(replace(again, record={**again.record, "script_exit_code": code}))
 
 
-def _repeated(script: str, arguments: tuple[str, ...], contract: Any, rows: int | None) -> str:
+def _repeated(script: str, arguments: tuple[str, ...], contract: Any, rows: int | None, gradients: bool) -> str:
     """The command that judges the same again."""
     judged = ["--contract", contract] if contract else []
     judged += ["--all-rows"] if rows is None else ["--rows", str(rows)] if rows != _ROWS else []
+    judged += ["--gradients"] if gradients else []
     return shlex.join(["symattn", "audit", *judged, script, *arguments])

@@ -17,6 +17,7 @@ def audit(
     *,
     contract: Contract | None = None,
     rows: int | None = _ROWS,
+    gradients: bool = False,
     name: str = "",
 ) -> Audit:
     """Judge every call of attention while a model runs: ``with symattn.audit(model) as report: model(**inputs)``.
@@ -30,6 +31,8 @@ def audit(
               the code that was called promises: ``eager`` for transformers' eager functions, else ``fused``
     rows      so many queries of each head are looked at, those at the edges of windows and tiles always among them;
               None for all
+    gradients judge backward passes, too: dQ of these queries, dK and dV of as many keys, in every head of small calls
+              and in some of large ones, against the exact derivative (``symattn.verification.sharp.backward``)
 
     What is seen: transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and attention
     that is spelled out in operators, from the product of queries and keys to that of weights and values. A softmax
@@ -49,4 +52,5 @@ def audit(
         raise InputError(f"unknown contract {contract!r}; known: eager, fused")
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise InputError(f"rows={rows!r}; mend: a number from 1 on, or None for all")
-    return Audit(model, contract, rows, name or (type(model).__name__ if model is not None else "everything that runs"))
+    name = name or (type(model).__name__ if model is not None else "everything that runs")
+    return Audit(model, contract, rows, gradients, name)

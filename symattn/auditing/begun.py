@@ -35,6 +35,7 @@ class Begun(NamedTuple):
     made: Made
     call: Call
     promise: Promise | Unknown
+    received: Received
 
     def intent(self) -> Intent | Unknown:
         """What is promised, or why it is not known."""
@@ -53,7 +54,7 @@ def begun(made: Made, received: Callable[[], Received], rows: int | None, contra
         specs = [] if isinstance(promise, Unknown) else [promise.spec]
         given = received()
         given.name, given.module = made.layer, made.module
-        return Begun(made, read(given, rows, contract, specs), promise)
+        return Begun(made, read(given, rows, contract, specs), promise, given)
     except Unread as reason:
         return made.unread(str(reason))
     except Exception as error:

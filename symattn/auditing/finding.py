@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from symattn.auditing.derivatives import Backward
 from symattn.auditing.judging import Judgement
 
 State = Literal["pass", "wrong", "cannot tell"]
@@ -17,7 +18,7 @@ class Finding:
     ``given`` is of what the call received, ``intent`` of what the configuration promises; ``unknown`` says why there is
     no such promise. ``cause`` is the one mistake that explains a wrong result, ``excludes`` what could not be told from
     a right one, ``reason`` why nothing can be told. ``cells`` counts the scores that the call's mask and the promised
-    one treat otherwise.
+    one treat otherwise. ``backward`` is what was found of its gradients, where they were asked for and may be had.
     """
 
     layer: str
@@ -30,10 +31,20 @@ class Finding:
     cells: int = 0
     open: tuple[str, ...] = ()
     reason: str = ""
+    backward: Backward | None = None
 
     @property
     def state(self) -> State:
         """``cannot tell`` is never a pass."""
+        if self.backward is not None and self.backward.wrong:
+            return "wrong"
+        if self.backward is not None and self.backward.reason and self.forward == "pass":
+            return "cannot tell"
+        return self.forward
+
+    @property
+    def forward(self) -> State:
+        """Of the output alone."""
         judged = [j for j in (self.given, self.intent) if j is not None]
         if any(j.sure in ("certified", "beyond rounding to nearest") for j in judged):
             return "wrong"
@@ -44,14 +55,17 @@ class Finding:
     @property
     def certified(self) -> bool:
         """Whether no rounding of any implementation explains it."""
-        return any(j is not None and j.sure == "certified" for j in (self.given, self.intent))
+        of_output = any(j is not None and j.sure == "certified" for j in (self.given, self.intent))
+        return of_output or (self.backward is not None and bool(self.backward.wrong))
 
     @property
     def verdict(self) -> str:
-        """In words."""
-        if self.state == "wrong":
+        """In words: of the output, and where nothing is to be said of that, of the gradients."""
+        if self.backward is not None and self.forward != "wrong" and self.state != self.forward:
+            return self.backward.verdict
+        if self.forward == "wrong":
             return self._wrong()
-        if self.state == "cannot tell":
+        if self.forward == "cannot tell":
             told = [j.words for j in (self.given, self.intent) if j is not None and j.sure == "unknown"]
             return f"CANNOT TELL: {self.reason or next(iter(told), 'unread')}"
         return f"pass (cannot exclude: {'; '.join(self.open)})" if self.open else "pass"
@@ -85,7 +99,7 @@ class Finding:
             "verdict": self.verdict, "given": _record(self.given), "intent": _record(self.intent),
             "no_intent_since": self.unknown, "cause": self.cause, "mask_cells": self.cells,
             "not_excluded": list(self.open), "fully_masked_rows": self.empty,
-            "undefined_rows": self.undefined,
+            "undefined_rows": self.undefined, "backward": self.backward.record() if self.backward else None,
         }  # fmt: skip
 
 

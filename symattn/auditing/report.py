@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isnan
 
+from symattn.auditing.derivatives import Backward
 from symattn.auditing.finding import Finding
 from symattn.auditing.judging import ALPHA, Judgement
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
@@ -36,6 +37,7 @@ class AuditReport(Printable):
     others: int = 0
     suspect: int = 0
     rows: int | None = None
+    gradients: bool = False
     command: str = ""
 
     @property
@@ -62,13 +64,14 @@ class AuditReport(Printable):
         meant = sum(f.intent is not None for f in self.findings)
         empty = sum(f.empty for f in self.findings)
         undefined = sum(f.undefined for f in self.findings)
+        passed = sum(bool(f.backward and f.backward.ratios) for f in self.findings)
+        gradients = f", gradients of {passed} judged" if self.gradients else ""
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
-        return (
-            f"coverage: {self.read} of {len(self.findings)} calls read, {meant} held to a configuration{masked}"
-            if self.findings
-            else "coverage: no call of attention was seen"
-        )
+        if not self.findings:
+            return "coverage: no call of attention was seen"
+        calls = f"{self.read} of {len(self.findings)} calls read"
+        return f"coverage: {calls}, {meant} held to a configuration{gradients}{masked}"
 
     def raise_if_wrong(self, undecided: bool = False) -> None:
         """Raise ``AuditFault`` where a call is wrong; with ``undecided``, where nothing can be told, too."""
@@ -93,7 +96,7 @@ class AuditReport(Printable):
             blocks.append(Paragraph((self._meaning(),)))
         return Document(
             "audit", "audit", (f"Audit of {self.target}",), tuple(blocks),
-            command=self.command, verdict=self.verdict, parameters={"rows": self.rows},
+            command=self.command, verdict=self.verdict, parameters={"rows": self.rows, "gradients": self.gradients},
             record={"calls": [f.record() for f in self.findings], "read": self.read, "seen": len(self.findings),
                     "coverage": self.coverage, "grade": self._grade().value},
         )  # fmt: skip
@@ -116,18 +119,37 @@ class AuditReport(Printable):
             f"Sampled: {rows} of each call. `given` and `intent` are the largest error as a part of what is legal:"
             " against what the call received, and what the configuration promises. Certified: no rounding explains it."
             f" Beyond rounding to nearest: a right call is accused with a probability of at most {ALPHA:g}."
-            " Projections, rotary positions and norms before and after a call, gradients and dropout are not judged."
+            f" {self._of_gradients()} are not judged."
+        )
+
+    def _of_gradients(self) -> str:
+        """What the column says, and what is not judged, up to the verb."""
+        rest = "Projections, rotary positions and norms before and after a call"
+        if not self.gradients:
+            return f"{rest}, gradients and dropout"
+        looked = [f.backward for f in self.findings if f.backward and f.backward.heads]
+        some, every = sum(b.heads for b in looked), sum(b.of for b in looked)
+        return (
+            "`gradients` is the largest error of dQ, dK and dV as a part of what all roundings together allow, in"
+            f" {some} of {every} heads of keys. {rest}, and dropout"
         )
 
     def _table(self) -> Table:
-        titles = ("layer", "via", "semantics", "given", "intent", "verdict")
-        columns = tuple(Column((t,), "right" if t in ("given", "intent") else "left") for t in titles)
-        rows = tuple(
-            ((f.layer,), (f.via,), (f.semantics,), (_short(f.given),), (_short(f.intent),), (f.verdict,))
-            for f in self.findings
-        )
+        numbers = ("given", "intent", *(("gradients",) if self.gradients else ()))
+        titles = ("layer", "via", "semantics", *numbers, "verdict")
+        columns = tuple(Column((t,), "right" if t in numbers else "left") for t in titles)
+        rows = tuple(tuple((words,) for words in self._row(f)) for f in self.findings)
         wrong = tuple(i for i, f in enumerate(self.findings) if f.state != "pass")
         return Table(columns, rows, wrong)
+
+    def _row(self, f: Finding) -> tuple[str, ...]:
+        gradients = (_largest(f.backward),) if self.gradients else ()
+        return f.layer, f.via, f.semantics, _short(f.given), _short(f.intent), *gradients, f.verdict
+
+
+def _largest(backward: Backward | None) -> str:
+    ratios = backward.ratios.values() if backward else ()
+    return f"{max(ratios):.2g}" if ratios else "–"
 
 
 def _short(judgement: Judgement | None) -> str:

@@ -16,7 +16,12 @@ from symattn.errors import InputError
 
 
 def audit_script(
-    path: str, arguments: Sequence[str] = (), *, contract: Contract | None = None, rows: int | None = 32
+    path: str,
+    arguments: Sequence[str] = (),
+    *,
+    contract: Contract | None = None,
+    rows: int | None = 32,
+    gradients: bool = False,
 ) -> tuple[AuditReport, int]:
     """Run a script with its own arguments and audit every module in it: the report, and the script's exit code.
 
@@ -26,7 +31,8 @@ def audit_script(
     file = Path(path)
     if not file.is_file():
         raise InputError(f"audit: there is no file {path}; mend: the path of a script of Python")
-    with audit(contract=contract, rows=rows, name=file.name) as report, _as_main(file, arguments):
+    watched = audit(contract=contract, rows=rows, gradients=gradients, name=file.name)
+    with watched as report, _as_main(file, arguments):
         code = _run(file)
     if code:
         report.notes.append(f"The script itself ended with exit code {code}: what it left out was not audited.")

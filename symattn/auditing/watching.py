@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from symattn.arrays.precision import Contract
+from symattn.auditing.backward import Watched, awaits
 from symattn.auditing.begun import Begun, Made, begun, ended
+from symattn.auditing.derivatives import Backward
 from symattn.auditing.finding import Finding
 from symattn.auditing.interfaces import of_torch, of_transformers
 from symattn.auditing.patches import aside, doing, leave, reading, watch
@@ -26,14 +30,15 @@ _COMPILED = (
 class Audit:
     """A context: what runs in it is audited. It gives the report, which fills meanwhile."""
 
-    def __init__(self, model: Any, contract: Contract | None, rows: int | None, name: str) -> None:
-        self._model, self._contract, self._rows = model, contract, rows
+    def __init__(self, model: Any, contract: Contract | None, rows: int | None, gradients: bool, name: str) -> None:
+        self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
+        self._watched: list[Watched] = []
         self._names: dict[int, str] = {}
         self._held: set[int] = set()
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
-        self.report = AuditReport(name, rows=rows)
+        self.report = AuditReport(name, rows=rows, gradients=gradients)
         if model is not None:
             self._know(model)
 
@@ -50,6 +55,8 @@ class Audit:
     def __exit__(self, *_: object) -> None:
         self._unfollow()
         leave(self)
+        for watched in self._watched:
+            watched.close()
         for softmax in (s for tracer in self._followed for s in tracer.left()):
             if softmax.read:
                 self.unread("operators", softmax.layer, "the softmax of scores meets no values in a form that is known")
@@ -66,7 +73,7 @@ class Audit:
         if not self.wants(module):
             return function(*args, **kwargs)
         made = self._made(module, f"transformers {name or 'eager'}", True)
-        return self._seen(made, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs)
+        return self._seen(made, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs, first=1)
 
     def fused(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A call of ``scaled_dot_product_attention``."""
@@ -118,15 +125,35 @@ class Audit:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def _seen(
-        self, made: Made, received: Callable[[], Received], function: Callable[..., Any], args: Any, kwargs: Any
+        self,
+        made: Made,
+        received: Callable[[], Received],
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        first: int = 0,
     ) -> Any:
-        """Read a call, let it run, and judge what it returns; what cannot be read is told as such."""
+        """Read a call, let it run, and judge what it returns; what cannot be read is told as such.
+
+        Queries, keys and values are its arguments from place ``first`` on.
+        """
         with reading():
-            first = begun(made, received, self._rows, self._contract)
+            call = begun(made, received, self._rows, self._contract)
+            watched = self._awaited(call)
+            if watched is not None:
+                args, kwargs = watched.given(args, kwargs, first)
             with aside():
                 out = function(*args, **kwargs)
-            self._add(self._judged(first, out[0] if isinstance(out, tuple) else out))
+            self._add(self._judged(call, out[0] if isinstance(out, tuple) else out), watched)
+            if watched is not None:
+                watched.returned(out)
         return out
+
+    def _awaited(self, call: Begun | Finding) -> Watched | None:
+        """The backward pass of a call that was read, if gradients are audited and there may be one."""
+        if not self._gradients or isinstance(call, Finding) or not awaits(call.received):
+            return None
+        return Watched(call.received, call.made.heads_last, self._rows, self._contract)
 
     def _judged(self, first: Begun | Finding, out: Any) -> Finding:
         if isinstance(first, Finding):
@@ -135,9 +162,18 @@ class Audit:
         self._searched += found.state == "wrong"
         return found
 
-    def _add(self, found: Finding) -> None:
+    def _add(self, found: Finding, watched: Watched | None = None) -> None:
         with self._lock:
+            place = len(self.report.findings)
             self.report.findings.append(found)
+            if watched is not None:
+                watched.told = partial(self._passed, place)
+                self._watched.append(watched)
+
+    def _passed(self, place: int, found: Backward | None) -> None:
+        """What is found of a backward pass goes to its call."""
+        with self._lock:
+            self.report.findings[place] = replace(self.report.findings[place], backward=found)
 
     def _made(self, module: Any, via: str, heads_last: bool = False) -> Made:
         name = self._names.get(id(module), "–" if module is None else type(module).__name__)

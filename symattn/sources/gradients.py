@@ -60,12 +60,24 @@ def gradients_close_to_exact(
 def _judged(
     spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, rows: int | Sequence[int] | None
 ) -> str:
-    """The words for the scale as it is; empty where some constant of the format as the scale explains all."""
+    """What is wrong, in words; empty where nothing is."""
     n_q, n_k = (inputs[name].shape[-2] for name in "qk")
     queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
     named = rows is None or not np.isscalar(rows)
     keys = np.arange(n_k) if rows is None else queries[queries < n_k] if named else sampled(n_k, int(rows))  # type: ignore[arg-type]
-    first = ""
+    found = nearest(spec, inputs, do, how, got, queries, keys)
+    return next(filter(None, (_words(name, found[name], values, how) for name, values in got.items())), "")
+
+
+def nearest(
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, queries: np.ndarray, keys: np.ndarray
+) -> dict[str, Gradient]:
+    """dQ of ``queries``, dK and dV of ``keys`` for the scale as it is, or for a constant of the format as the scale.
+
+    They are those of the first of these with which all of ``got`` is legal, and those of the scale itself where there
+    is none. Raises ``InputError`` where there are no exact gradients, or where right ones may be out of range.
+    """
+    first: dict[str, Gradient] = {}
     for scale in scales(spec, inputs["q"].shape[-1], how):
         found = gradients(replace(spec, scale=scale), inputs, do, how, queries, keys)
         if any(np.isnan(g.exact).any() for g in found.values()):
@@ -73,10 +85,9 @@ def _judged(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
                 " mend: fully_masked='zeros'"
             )
-        words = next(filter(None, (_words(name, found[name], values, how) for name, values in got.items())), "")
-        if not words:
-            return ""
-        first = first or words
+        if all((beyond(found[name], values[..., found[name].rows, :]) <= 1).all() for name, values in got.items()):
+            return found
+        first = first or found
         _check_range(inputs, do, scale_of(spec, inputs["q"].shape[-1]), how, found, got)
     return first
 

@@ -1,0 +1,132 @@
+"""The backward pass of a call that was read: hooks see the gradients that come in and go out, of this call alone.
+
+Queries, keys and values are handed to the call as views of themselves. So what arrives at a view is the gradient by
+this call, whatever else the arrays are used for, and the model computes the same numbers by the same operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from symattn.auditing.derivatives import SYMBOLS, Backward, judge_gradients
+from symattn.auditing.patches import reading
+from symattn.auditing.received import Received
+from symattn.auditing.tensors import heads_apart
+
+_NAMES = dict(zip(SYMBOLS, ("query", "key", "value"), strict=True))
+_WAITING = "no gradient of its output came while the audit ran; mend: let backward() run inside of it"
+_BESIDE = "a gradient came through something else that the call returned, such as its weights"
+_CHANGED = "{} was changed in place between the call and its backward pass"
+
+
+class Watched:
+    """One call whose gradients are awaited; ``told`` is called with what is found of its first backward pass."""
+
+    def __init__(self, received: Received, heads_last: bool, rows: int | None, contract: str | None) -> None:
+        self._received, self._heads_last = received, heads_last
+        self._rows, self._contract = rows, contract
+        self.told: Callable[[Backward | None], None] = lambda found: None
+        self._wanted: set[str] = set()
+        self._do: Any = None
+        self._got: dict[str, Any] = {}
+        self._beside = self._done = False
+        self._again = in_backward()
+        self._versions = [(name, t, t._version) for name, t in _arrays(received)]
+        self._handles: list[Any] = []
+
+    def given(self, args: Any, kwargs: Any, first: int) -> tuple[Any, Any]:
+        """The arguments of the call, of which queries, keys and values, from place ``first`` on, are views."""
+        args, kwargs = list(args), dict(kwargs)
+        for place, (short, name) in enumerate(_NAMES.items(), first):
+            held: Any = args if place < len(args) else kwargs
+            at: Any = place if place < len(args) else name
+            if held[at].requires_grad:
+                held[at] = held[at].view_as(held[at])
+                self._wanted.add(short)
+                self._hook(held[at], lambda grad, short=short: self._came(short, grad))
+        return tuple(args), kwargs
+
+    def returned(self, out: Any) -> None:
+        """See the gradient of the output, which is what the call returned, or the first part of it."""
+        output, *more = out if isinstance(out, tuple) else (out,)
+        if not getattr(output, "requires_grad", False):
+            return self._end(Backward(reason="its output carries no gradient, and its inputs do"))
+        self._hook(output, self._begun)
+        for other in (t for t in more if getattr(t, "requires_grad", False)):
+            self._hook(other, self._came_beside)
+
+    def close(self) -> None:
+        """The audit ends: what has not come yet comes too late."""
+        if self._done:
+            return
+        missing = ", ".join(SYMBOLS[n] for n in SYMBOLS if n in self._wanted - set(self._got))
+        if self._do is not None:
+            self._end(Backward(reason=f"{missing}: no such gradient came, and one of the output did"))
+        elif self._again:  # run once more for a backward pass, which reads what it saved and no gradient of it
+            self._end(None)
+        else:
+            self._end(Backward(reason=_WAITING))
+
+    def _hook(self, tensor: Any, act: Callable[[Any], None]) -> None:
+        def hook(grad: Any) -> None:
+            """Whatever symattn does not understand, the backward pass runs as without it."""
+            if self._done:
+                return
+            try:
+                with reading():
+                    act(grad.detach())
+            except Exception as error:
+                words = " ".join(str(error).split())[:200]
+                self._end(Backward(reason=f"a defect of symattn's own: {type(error).__name__}: {words}"))
+
+        self._handles.append(tensor.register_hook(hook))
+
+    def _begun(self, grad: Any) -> None:
+        whole = heads_apart(grad)
+        self._do, self._got = (whole.transpose(1, 2) if self._heads_last else whole).clone(), {}
+
+    def _came_beside(self, grad: Any) -> None:
+        self._beside = True
+
+    def _came(self, name: str, grad: Any) -> None:
+        self._got[name] = grad.clone()
+        if self._wanted <= set(self._got):
+            self._end(self._judged())
+
+    def _judged(self) -> Backward:
+        changed = next((name for name, t, version in self._versions if t._version != version), "")
+        if self._beside or changed or self._do is None:
+            reason = _CHANGED.format(changed) if changed else _BESIDE if self._beside else _WAITING
+            return Backward(reason=reason)
+        return judge_gradients(self._received, self._do, self._got, self._rows, self._contract)
+
+    def _end(self, found: Backward | None) -> None:
+        """Tell what was found, and let go of all arrays."""
+        self._done = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._versions.clear()
+        self._got.clear()
+        self._do = None
+        self.told(found)
+
+
+def awaits(received: Received) -> bool:
+    """Whether a backward pass may come through a call."""
+    import torch
+
+    return torch.is_grad_enabled() and any(t.requires_grad for t in (received.q, received.k, received.v))
+
+
+def in_backward() -> bool:
+    """Whether this thread is in a backward pass, as where a checkpoint runs a layer once more."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _arrays(received: Received) -> list[tuple[str, Any]]:
+    masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
+    return [("q", received.q), ("k", received.k), ("v", received.v), *masks]

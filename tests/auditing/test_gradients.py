@@ -1,0 +1,170 @@
+"""Backward passes of audited calls: right ones pass, seeded faults are found and named, what cannot be told is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn import audit
+from symattn.auditing.report import AuditReport
+from symattn_cli.main import main
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+Grads = tuple[Any, Any, Any]
+
+
+def written(back: Callable[..., Grads]) -> Callable[..., Any]:
+    """Attention as a function of torch's own kind, with a backward pass by hand: ``back`` of q, k, v, P, dO and s."""
+
+    class Written(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
+            scores = (q.float() @ k.float().mT) * q.shape[-1] ** -0.5
+            if causal:
+                scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
+            p = scores.softmax(-1)
+            ctx.save_for_backward(q, k, v, p)
+            return (p @ v.float()).to(q.dtype)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            q, k, v, p = (t.float() for t in ctx.saved_tensors)
+            dtype = ctx.saved_tensors[0].dtype
+            found = back(q, k, v, p, g.float(), q.shape[-1] ** -0.5)
+            return *(None if t is None else t.to(dtype) for t in found), None
+
+    return lambda q, k, v, is_causal=False: Written.apply(q, k, v, is_causal)
+
+
+def right(q: Any, k: Any, v: Any, p: Any, g: Any, s: float) -> Grads:
+    dp = g @ v.mT
+    ds = p * (dp - (p * dp).sum(-1, keepdim=True))
+    return s * ds @ k, s * ds.mT @ q, p.mT @ g
+
+
+def unscaled(*given: Any) -> Grads:
+    dq, dk, dv = right(*given)
+    return dq, dk / given[-1], dv
+
+
+def without_sums(q: Any, k: Any, v: Any, p: Any, g: Any, s: float) -> Grads:
+    ds = p * (g @ v.mT)
+    return s * ds @ k, s * ds.mT @ q, p.mT @ g
+
+
+def unmasked(q: Any, k: Any, v: Any, p: Any, g: Any, s: float) -> Grads:
+    return right(q, k, v, (s * q @ k.mT).softmax(-1), g, s)
+
+
+def trained(attend: Callable[..., Any] | None, dtype: Any, monkeypatch: pytest.MonkeyPatch, **told: Any) -> AuditReport:
+    """An audit of one call and its backward pass, by a function in the place of torch's own."""
+    torch.manual_seed(0)
+    if attend is not None:
+        monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+    q, k, v = (torch.randn(2, 3, 20, 8, dtype=dtype, requires_grad=True) for _ in range(3))
+    with audit(gradients=True) as report:
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v, **told)
+        (o * torch.randn_like(o)).sum().backward()
+    return report
+
+
+FORMATS = [torch.float32, torch.bfloat16, torch.float16]
+SEEDS = {
+    "dK is not scaled": unscaled,
+    "the sums over the rows, rowsum(P ⊙ dP), are not subtracted": without_sums,
+    "the mask is left out of the backward pass": unmasked,
+}
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("words", SEEDS)
+def test_a_seeded_fault_is_found_and_named(words: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = trained(written(SEEDS[words]), dtype, monkeypatch, is_causal=True)
+    (found,) = report.findings
+    assert found.forward == "pass"
+    assert found.verdict == f"CERTIFIED WRONG in the backward pass: {words}"
+    assert report.exit_code == 1
+    with pytest.raises(AssertionError, match="in the backward pass"):
+        report.raise_if_wrong()
+
+
+@pytest.mark.parametrize("dtype", [*FORMATS, torch.float64], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_right_backward_passes_are_not_accused(dtype: Any, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [None] if dtype is torch.float64 else [None, written(right)]  # which computes in float32
+    for attend in kernels:
+        report = trained(attend, dtype, monkeypatch, is_causal=causal)
+        assert [f.verdict for f in report.findings] == ["pass"]
+        assert report.coverage == "coverage: 1 of 1 calls read, 0 held to a configuration, gradients of 1 judged"
+        assert 0 < max(report.findings[0].backward.ratios.values()) <= 1  # type: ignore[union-attr]
+
+
+def test_arrays_that_are_used_elsewhere_are_not_accused() -> None:
+    x = torch.randn(1, 2, 70, 4, requires_grad=True)
+    mask = torch.rand(70, 70) < 0.7
+    with audit(gradients=True, rows=5) as report:
+        o = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask | torch.eye(70).bool())
+        (
+            x + o + torch.nn.functional.scaled_dot_product_attention(x * 2, x[:, :1], x[:, 1:], enable_gqa=True)
+        ).sum().backward()
+    assert [f.verdict for f in report.findings] == ["pass", "pass"]
+    assert all(set(f.backward.ratios) == {"dq", "dk", "dv"} for f in report.findings if f.backward)
+
+
+def test_a_gradient_that_does_not_come_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = trained(written(lambda *given: (right(*given)[0], None, right(*given)[2])), torch.float32, monkeypatch)
+    assert report.findings[0].verdict.startswith("CANNOT TELL of gradients: dK: no such gradient came")
+    assert report.exit_code == 3
+
+
+def test_what_has_no_backward_pass_is_told() -> None:
+    q = torch.randn(1, 1, 4, 2, requires_grad=True)
+    with audit(gradients=True) as report:
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        with torch.no_grad():
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    waiting, bare = report.findings
+    assert "no gradient of its output came while the audit ran" in waiting.verdict
+    assert (bare.verdict, bare.backward) == ("pass", None)
+
+
+def test_a_layer_that_a_checkpoint_runs_again_is_judged_once() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    q = torch.randn(1, 1, 4, 2, requires_grad=True)
+    attend = torch.nn.functional
+    with audit(gradients=True) as report:
+        run: Any = lambda x: attend.scaled_dot_product_attention(x, x, x)  # noqa: E731
+        checkpoint(run, q, use_reentrant=False).sum().backward()
+    assert [f.verdict for f in report.findings] == ["pass", "pass"]
+    assert sum(bool(f.backward) for f in report.findings) == 1
+
+
+def test_gradients_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = (torch.randn(2, 3, 9, 4, requires_grad=True) for _ in range(3))
+
+    def run() -> Grads:
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        found: Grads = torch.autograd.grad(o.square().sum(), (q, k, v))
+        return found
+
+    plain = run()
+    with audit(gradients=True):
+        audited = run()
+    assert all(torch.equal(a, b) for a, b in zip(plain, audited, strict=True))
+
+
+def test_the_command_judges_gradients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch\nq = torch.randn(1, 2, 5, 4, requires_grad=True)\n"
+        "torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()\n"
+    )
+    assert main(["audit", "--gradients", str(path)]) == 0
+    assert "gradients of 1 judged" in capsys.readouterr().out
+    assert main(["audit", "--gradients", "-f", "json", str(path)]) == 0
+    assert f"symattn audit --gradients {path}" in capsys.readouterr().out
