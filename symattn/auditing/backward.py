@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from symattn.auditing.derivatives import SYMBOLS, Backward, judge_gradients
-from symattn.auditing.patches import reading
+from symattn.auditing.derivatives import SYMBOLS, Backward, Passed, judge_gradients
+from symattn.auditing.dropping import Draws, factors
+from symattn.auditing.patches import in_backward, reading
 from symattn.auditing.received import Received
+from symattn.auditing.setting import Floats
 from symattn.auditing.tensors import heads_apart
 
 _NAMES = dict(zip(SYMBOLS, ("query", "key", "value"), strict=True))
@@ -34,6 +36,7 @@ class Watched:
         self._again = in_backward()
         self._versions = [(name, t, t._version) for name, t in _arrays(received)]
         self._handles: list[Any] = []
+        self._factors: Floats | None = None
 
     def given(self, args: Any, kwargs: Any, first: int) -> tuple[Any, Any]:
         """The arguments of the call, of which queries, keys and values, from place ``first`` on, are views."""
@@ -47,8 +50,15 @@ class Watched:
                 self._hook(held[at], lambda grad, short=short: self._came(short, grad))
         return tuple(args), kwargs
 
-    def returned(self, out: Any) -> None:
-        """See the gradient of the output, which is what the call returned, or the first part of it."""
+    def returned(self, out: Any, draws: Draws | None = None) -> None:
+        """See the gradient of the output, which is what the call returned, or the first part of it.
+
+        ``draws`` hold what dropout has kept, or several that it may have, where none is known.
+        """
+        if draws is not None:
+            if len(draws.kept) != 1:
+                return self._end(None)  # which the verdict on the output tells
+            self._factors = factors(draws.kept[0], draws.rate)
         output, *more = out if isinstance(out, tuple) else (out,)
         if not getattr(output, "requires_grad", False):
             return self._end(Backward(reason="its output carries no gradient, and its inputs do"))
@@ -69,12 +79,14 @@ class Watched:
             self._end(Backward(reason=_WAITING))
 
     def _hook(self, tensor: Any, act: Callable[[Any], None]) -> None:
+        import torch
+
         def hook(grad: Any) -> None:
             """Whatever symattn does not understand, the backward pass runs as without it."""
-            if self._done:
+            if self._done or grad is None:
                 return
             try:
-                with reading():
+                with reading(), torch.no_grad():
                     act(grad.detach())
             except Exception as error:
                 words = " ".join(str(error).split())[:200]
@@ -99,7 +111,8 @@ class Watched:
         if self._beside or changed or self._do is None:
             reason = _CHANGED.format(changed) if changed else _BESIDE if self._beside else _WAITING
             return Backward(reason=reason)
-        return judge_gradients(self._received, self._do, self._got, self._rows, self._contract)
+        passed = Passed(self._received, self._do, self._got, self._rows, self._contract, self._factors)
+        return judge_gradients(passed)
 
     def _end(self, found: Backward | None) -> None:
         """Tell what was found, and let go of all arrays."""
@@ -111,20 +124,6 @@ class Watched:
         self._got.clear()
         self._do = None
         self.told(found)
-
-
-def awaits(received: Received) -> bool:
-    """Whether a backward pass may come through a call."""
-    import torch
-
-    return torch.is_grad_enabled() and any(t.requires_grad for t in (received.q, received.k, received.v))
-
-
-def in_backward() -> bool:
-    """Whether this thread is in a backward pass, as where a checkpoint runs a layer once more."""
-    import torch
-
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _arrays(received: Received) -> list[tuple[str, Any]]:

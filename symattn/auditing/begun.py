@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from symattn.auditing.context import Context, Unknown
-from symattn.auditing.examining import examine
+from symattn.auditing.dropping import Draws, judge_dropped
+from symattn.auditing.examining import examine, semantics
 from symattn.auditing.finding import Finding
 from symattn.auditing.promises import Intent, Promise, intended, promised
-from symattn.auditing.received import Call, Received, Unread, read
+from symattn.auditing.received import Call, Received, Unread, cast, read
 
 
 class Made(NamedTuple):
@@ -30,12 +31,13 @@ class Made(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A call that was read, and the promise that goes with it."""
+    """A call that was read, and the promise that goes with it; ``trained``: a backward pass may come through it."""
 
     made: Made
     call: Call
     promise: Promise | Unknown
     received: Received
+    trained: bool = False
 
     def intent(self) -> Intent | Unknown:
         """What is promised, or why it is not known."""
@@ -47,29 +49,57 @@ class Begun(NamedTuple):
             return reason
 
 
-def begun(made: Made, received: Callable[[], Received], rows: int | None, contract: str | None) -> Begun | Finding:
-    """Read a call before it runs. Whatever symattn does not understand, the model runs as without it."""
+def begun(
+    made: Made, received: Callable[[], Received], rows: int | None, contract: str | None, dropping: bool = False
+) -> Begun | Finding:
+    """Read a call before it runs. Whatever symattn does not understand, the model runs as without it.
+
+    Where ``dropping`` is true, a call with dropout is read, too.
+    """
+    import torch
+
+    trained = torch.is_grad_enabled()
     try:
-        promise = _promised(made)
-        specs = [] if isinstance(promise, Unknown) else [promise.spec]
-        given = received()
-        given.name, given.module = made.layer, made.module
-        return Begun(made, read(given, rows, contract, specs), promise, given)
+        with torch.no_grad():  # what is saved for gradients here would be counted by checkpoints
+            promise = _promised(made)
+            specs = [] if isinstance(promise, Unknown) else [promise.spec]
+            given = received()
+            trained = trained and any(t.requires_grad for t in (given.q, given.k, given.v))
+            given = cast(given)
+            given.name, given.module = made.layer, made.module
+            return Begun(made, read(given, rows, contract, specs, dropping), promise, given, trained)
     except Unread as reason:
         return made.unread(str(reason))
     except Exception as error:
         return made.unread(_defect(error))
 
 
-def ended(begun: Begun, out: Any, search: bool) -> Finding:
-    """Judge a call by what it returned; where ``search`` is false, no cause is looked for."""
+def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> Finding:
+    """Judge a call by what it returned; where ``search`` is false, no cause is looked for.
+
+    ``draws`` are what a call with dropout may have kept: it is left with the mask that was found.
+    """
+    import torch
+
     try:
-        begun.call.returned(out, begun.made.heads_last)
-        return examine(begun.call, begun.intent(), search)
+        with torch.no_grad():
+            begun.call.returned(out, begun.made.heads_last)
+            if draws is not None:
+                return _dropped(begun, draws)
+            return examine(begun.call, begun.intent(), search)
     except Unread as reason:
         return begun.made.unread(str(reason))
     except Exception as error:
         return begun.made.unread(_defect(error))
+
+
+def _dropped(begun: Begun, draws: Draws) -> Finding:
+    """A call with dropout, which is held to what it received alone."""
+    judged, kept = judge_dropped(begun.call, draws)
+    draws.kept[:] = [kept]
+    words = f"{semantics(begun.call, Unknown())} dropout={begun.call.dropout:g}"
+    unknown = "dropout was on: such calls are held to what they received"
+    return Finding(begun.made.layer, begun.made.via, words, judged, unknown=unknown)
 
 
 def _promised(made: Made) -> Promise | Unknown:

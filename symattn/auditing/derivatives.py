@@ -17,7 +17,7 @@ from symattn.auditing.tensors import heads_apart, numbers
 from symattn.errors import SymattnError
 from symattn.sources.gradients import nearest
 from symattn.verification.case_result import UNFIT
-from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
+from symattn.verification.definitions.gradient_mistakes import dropping, mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import Mistake
 from symattn.verification.sharp.backward import Gradient, beyond, sampled
 from symattn.verification.sharp.blocks import applies
@@ -75,73 +75,96 @@ class _Head:
     do: Floats
     got: Grads
     found: dict[str, Gradient]
+    factors: Floats | None = None
 
     def ratios(self) -> dict[str, float]:
         """The largest of each."""
         return {n: float(beyond(self.found[n], a[..., self.found[n].rows, :]).max()) for n, a in self.got.items()}
 
 
-def judge_gradients(
-    received: Received, do: Any, got: Mapping[str, Any], rows: int | None, contract: str | None, search: bool = True
-) -> Backward:
-    """``got`` (tensors dq, dk, dv, some of them) as the gradients of ⟨do, output⟩ of a call.
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """What went through a call: the gradient ``do`` of its output, and ``got``, those of q, k, v that came.
 
-    All arrays have the axes (b, h, n, d). The bound and its proof are those of ``verification.sharp.backward``: no law
-    of rounding is assumed. Where ``search`` is false, no cause is looked for.
+    All have the axes (b, h, n, d); ``factors`` (b, h, n_q, n_k) are those of dropout. ``rows`` and ``contract`` are
+    those of the audit.
     """
-    places = _places(received, rows)
-    most: dict[str, float] = {}
+
+    received: Received
+    do: Any
+    got: Mapping[str, Any]
+    rows: int | None
+    contract: str | None
+    factors: Floats | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Items, heads of queries and of keys, queries, keys."""
+        (b, h, n_q, _), (_, g, n_k, _) = (heads_apart(t).shape for t in (self.received.q, self.received.k))
+        return int(b), int(h), int(g), int(n_q), int(n_k)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Items and heads of keys that are looked at: all, or so many that their scores are not too many."""
+        b, h, g, n_q, n_k = self.sizes
+        count = b * g if self.rows is None else max(1, min(b * g, _SCORES // max(1, h // g * n_q * n_k)))
+        return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
+
+    def judged(self, item: int, head: int) -> _Head:
+        """One head of keys. Raises ``Unread`` and what the bound raises."""
+        call = read(_alone(self.received, item, head), None, self.contract, [], dropping=self.factors is not None)
+        spec, inputs = bounded(call.given)
+        _, h, g, n_q, n_k = self.sizes
+        do = _of(self.do, item, head, g)
+        _check(call.given, do)
+        got = {name: _of(a, item, head, g) for name, a in self.got.items()}
+        queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
+        keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
+        own = None if self.factors is None else self.factors[item : item + 1, head * h // g : (head + 1) * h // g]
+        found = nearest(spec, inputs, do, stores(call.arithmetic), got, queries, keys, own)
+        return _Head(spec, inputs, do, got, found, own)
+
+
+def judge_gradients(passed: Passed) -> Backward:
+    """The gradients of one call, by the bound of ``verification.sharp.backward``, which assumes no law of rounding."""
+    places, most, reason = passed.places(), dict.fromkeys(passed.got, 0.0), ""
     first: _Head | None = None
-    try:
-        for item, head in places:
-            judged = _judged(received, item, head, do, got, rows, contract)
-            ratios = judged.ratios()
-            first = judged if first is None and not max(ratios.values()) <= 1 else first
-            most = {name: float(np.fmax(ratio, most.get(name, 0.0))) for name, ratio in ratios.items()}
-    except (SymattnError, Unread) as error:
-        return Backward(reason=str(error))
-    total = int(heads_apart(received.k).shape[1]) * int(heads_apart(received.q).shape[0])
-    return Backward(most, _cause(first) if search and first is not None else "", "", len(places), total)
+    looked = 0
+    for item, head in places:
+        try:
+            judged = passed.judged(item, head)
+        except (SymattnError, Unread) as error:
+            reason = reason or str(error)
+            continue
+        ratios = judged.ratios()
+        looked += 1
+        first = judged if first is None and not max(ratios.values()) <= 1 else first
+        most = {name: max(most[name], ratio) for name, ratio in ratios.items()}
+    b, _, g, *_ = passed.sizes
+    return Backward(most if looked else {}, _cause(first) if first is not None else "", reason, looked, b * g)
 
 
-def _places(received: Received, rows: int | None) -> list[tuple[int, int]]:
-    """Items and heads of keys that are looked at: all, or so many that their scores are not too many."""
-    q, k = heads_apart(received.q), heads_apart(received.k)
-    b, g = int(q.shape[0]), int(k.shape[1])
-    each = max(1, int(q.shape[1]) // g * int(q.shape[2]) * int(k.shape[2]))
-    count = b * g if rows is None else max(1, min(b * g, _SCORES // each))
-    return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
-
-
-def _judged(
-    received: Received, item: int, head: int, do: Any, got: Mapping[str, Any], rows: int | None, contract: str | None
-) -> _Head:
-    call = read(_alone(received, item, head), None, contract, [])
-    spec, inputs = replace(call.given.spec(), fully_masked="zeros"), call.given.inputs()
-    above = _of(do, item, head, int(heads_apart(received.k).shape[1]))
-    _check(spec, inputs, call.given, above)
-    g = int(heads_apart(received.k).shape[1])
-    mine = {name: _of(a, item, head, g) for name, a in got.items()}
-    queries = np.arange(call.n_q) if rows is None else np.array(chosen(spec, inputs, rows))
-    keys = np.arange(call.n_k) if rows is None else sampled(call.n_k, rows)
-    found = nearest(spec, inputs, above, _stores(call.arithmetic), mine, queries, keys)
-    return _Head(spec, inputs, above, mine, found)
-
-
-def _check(spec: Attention, inputs: Mapping[str, Any], given: Setting, do: Floats) -> None:
-    """Raises ``Unread`` for what the bound does not speak of."""
+def bounded(given: Setting) -> tuple[Attention, dict[str, Any]]:
+    """The specification and inputs of a call that the bound speaks of. Raises ``Unread`` for others."""
+    spec, inputs = replace(given.spec(), fully_masked="zeros"), given.inputs()
     kinds = {"a softcap": spec.softcap is not None, "a sink": spec.sink is not None, "a bias": spec.bias}
     for words in (words for words, there in kinds.items() if there):
-        raise Unread(f"there is no bound for gradients with {words}")
-    if not all(np.isfinite(a).all() for a in (given.q, given.k, given.v, do)):
-        raise Unread("q, k, v or the gradient of the output holds NaN or infinity")
+        raise Unread(f"there is no bound for {words} here")
+    if not all(np.isfinite(a).all() for a in (given.q, given.k, given.v)):
+        raise Unread("q, k or v holds NaN or infinity: what made it is before the call")
+    if not applies(spec, inputs):
+        raise Unread("there is no bound for this kind of attention here")
+    return spec, inputs
+
+
+def _check(given: Setting, do: Floats) -> None:
+    """Raises ``Unread`` for gradients of the output from which those of the inputs do not follow."""
+    if not np.isfinite(do).all():
+        raise Unread("the gradient of the output holds NaN or infinity: what made it is behind the call")
     if (given.empty() & (do != 0).any(axis=-1)).any():
         raise Unread("a query that may see no key has a gradient: nothing says what it gives")
-    if not applies(spec, inputs):
-        raise Unread("there is no bound for gradients of this kind of attention")
 
 
-def _stores(arithmetic: Arithmetic) -> Stores:
+def stores(arithmetic: Arithmetic) -> Stores:
     """In float32 and float64, too, the bound holds: all else is in float32 or wider."""
     how = arithmetic.stores(False)
     return how or Stores(Format(arithmetic.dtype), 0 if arithmetic.contract == "fused" else 2)
@@ -182,8 +205,9 @@ def _cause(head: _Head) -> str:
     Wrong formulas come first; where none of these fits, the gradients of other attention.
     """
     scores = int(np.prod(head.inputs["q"].shape[:-1])) * int(head.inputs["k"].shape[-2])
-    fitting = _fitting(mistakes(head.spec), head) if scores <= _TRIED else {}
-    if not fitting and scores <= _OTHERS:
+    formulas = mistakes(head.spec) if head.factors is None else dropping(head.spec, head.factors)
+    fitting = _fitting(formulas, head) if scores <= _TRIED else {}
+    if not fitting and scores <= _OTHERS and head.factors is None:
         fitting = _fitting(of_wrong_attention(head.spec), head)
     if len(fitting) <= 1:
         return next(iter(fitting), "")

@@ -62,6 +62,13 @@ def reading() -> Iterator[None]:
         doing.reading -= 1
 
 
+def in_backward() -> bool:
+    """Whether this thread is in a backward pass, where a checkpoint may run a layer once more."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
 @contextmanager
 def aside() -> Iterator[None]:
     """Run without the mode that sees operators, under which flex_attention cannot run."""

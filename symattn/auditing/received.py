@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -58,6 +58,7 @@ class Call:
     rows: list[int]
     given: Setting
     arithmetic: Arithmetic
+    dropout: float = 0.0
     got: Floats | None = None
 
     def returned(self, out: Any, heads_last: bool = False) -> None:
@@ -75,11 +76,16 @@ class Call:
         self.got = numbers(whole[:, :, self.rows])
 
 
-def read(received: Received, count: int | None, contract: str | None, specs: list[Attention]) -> Call:
-    """Copy what is needed to judge a call. Raises ``Unread`` for one that there is no exact result of."""
+def read(
+    received: Received, count: int | None, contract: str | None, specs: list[Attention], dropping: bool = False
+) -> Call:
+    """Copy what is needed to judge a call. Raises ``Unread`` for one that there is no exact result of.
+
+    Where ``dropping`` is true, one with dropout is read, too: what it drops has to be found out then.
+    """
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     dtype = _roughest(received, q, k, v)
-    _check(received, q, k, v)
+    _check(received, q, k, v, dropping)
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
     rows = looked_at(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
     pairs = [mask_of(m, rows, n_k) for m in received.masks if m is not None]
@@ -99,11 +105,27 @@ def read(received: Received, count: int | None, contract: str | None, specs: lis
     )
     chosen = contract or ("eager" if received.eager else "fused")
     arithmetic = Arithmetic(dtype, "eager" if chosen == "eager" else "fused")
-    return Call(received.name, received.via, received.module, n_q, n_k, rows, setting, arithmetic)
+    return Call(received.name, received.via, received.module, n_q, n_k, rows, setting, arithmetic, received.dropout)
 
 
-def _check(received: Received, q: Any, k: Any, v: Any) -> None:
-    if received.dropout:
+def cast(received: Received) -> Received:
+    """What the call computes with: under ``torch.autocast`` products take queries, keys and values in its format."""
+    import torch
+
+    device = received.q.device.type
+    if not torch.is_autocast_enabled(device):
+        return received
+    narrow = torch.get_autocast_dtype(device)
+    changed = {
+        name: t.to(narrow)
+        for name, t in (("q", received.q), ("k", received.k), ("v", received.v))
+        if t.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    }
+    return replace(received, **changed)
+
+
+def _check(received: Received, q: Any, k: Any, v: Any, dropping: bool) -> None:
+    if received.dropout and not dropping:
         raise Unread(f"dropout of {received.dropout:g} is on: what it drops is not known; mend: model.eval()")
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise Unread("an array is empty")

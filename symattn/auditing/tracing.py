@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from symattn.attention.spec import Attention
 from symattn.auditing.fast_path import LAYERS, inside
 from symattn.auditing.operators import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
-from symattn.auditing.patches import doing, reading
+from symattn.auditing.patches import doing, in_backward, reading
 from symattn.auditing.provenance import Added, Exponentials, Known, Node, Scores, Softmax, Weights, made_of
 from symattn.auditing.received import Received, Unread
 
@@ -50,7 +50,7 @@ def mode(listener: Listener) -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if doing.reading:
+            if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
                 return func(*args, **kwargs)
             if _composed(func):  # in inference mode, and there alone, such operators come here as one
                 with self:

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from symattn.arrays.precision import Contract
-from symattn.auditing.backward import Watched, awaits
+from symattn.auditing.backward import Watched
 from symattn.auditing.begun import Begun, Made, begun, ended
 from symattn.auditing.derivatives import Backward
+from symattn.auditing.dropping import Draws, draws_of, watching
 from symattn.auditing.finding import Finding
 from symattn.auditing.interfaces import of_torch, of_transformers
 from symattn.auditing.patches import aside, doing, leave, reading, watch
@@ -138,27 +139,30 @@ class Audit:
         Queries, keys and values are its arguments from place ``first`` on.
         """
         with reading():
-            call = begun(made, received, self._rows, self._contract)
+            call = begun(made, received, self._rows, self._contract, dropping=self._gradients)
             watched = self._awaited(call)
+            draws = draws_of(call.call) if isinstance(call, Begun) else None
             if watched is not None:
                 args, kwargs = watched.given(args, kwargs, first)
-            with aside():
+            with aside(), watching(draws):
                 out = function(*args, **kwargs)
-            self._add(self._judged(call, out[0] if isinstance(out, tuple) else out), watched)
+            if draws is not None:
+                draws.returned(out)
+            self._add(self._judged(call, out[0] if isinstance(out, tuple) else out, draws), watched)
             if watched is not None:
-                watched.returned(out)
+                watched.returned(out, draws)
         return out
 
     def _awaited(self, call: Begun | Finding) -> Watched | None:
         """The backward pass of a call that was read, if gradients are audited and there may be one."""
-        if not self._gradients or isinstance(call, Finding) or not awaits(call.received):
+        if not self._gradients or isinstance(call, Finding) or not call.trained:
             return None
         return Watched(call.received, call.made.heads_last, self._rows, self._contract)
 
-    def _judged(self, first: Begun | Finding, out: Any) -> Finding:
+    def _judged(self, first: Begun | Finding, out: Any, draws: Draws | None = None) -> Finding:
         if isinstance(first, Finding):
             return first
-        found = ended(first, out, search=self._searched < _SEARCHED)
+        found = ended(first, out, self._searched < _SEARCHED, draws)
         self._searched += found.state == "wrong"
         return found
 

@@ -70,16 +70,24 @@ def _judged(
 
 
 def nearest(
-    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, queries: np.ndarray, keys: np.ndarray
+    spec: Attention,
+    inputs: Arrays,
+    do: np.ndarray,
+    how: Stores,
+    got: Arrays,
+    queries: np.ndarray,
+    keys: np.ndarray,
+    factors: np.ndarray | None = None,
 ) -> dict[str, Gradient]:
     """dQ of ``queries``, dK and dV of ``keys`` for the scale as it is, or for a constant of the format as the scale.
 
     They are those of the first of these with which all of ``got`` is legal, and those of the scale itself where there
-    is none. Raises ``InputError`` where there are no exact gradients, or where right ones may be out of range.
+    is none; ``factors`` are those of dropout. Raises ``InputError`` where there are no exact gradients, or where right
+    ones may be out of range.
     """
     first: dict[str, Gradient] = {}
     for scale in scales(spec, inputs["q"].shape[-1], how):
-        found = gradients(replace(spec, scale=scale), inputs, do, how, queries, keys)
+        found = gradients(replace(spec, scale=scale), inputs, do, how, queries, keys, factors)
         if any(np.isnan(g.exact).any() for g in found.values()):
             raise InputError(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"

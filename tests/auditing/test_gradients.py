@@ -132,15 +132,16 @@ def test_what_has_no_backward_pass_is_told() -> None:
     assert (bare.verdict, bare.backward) == ("pass", None)
 
 
-def test_a_layer_that_a_checkpoint_runs_again_is_judged_once() -> None:
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_layer_that_a_checkpoint_runs_again_is_judged_once(reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
 
     q = torch.randn(1, 1, 4, 2, requires_grad=True)
     attend = torch.nn.functional
     with audit(gradients=True) as report:
         run: Any = lambda x: attend.scaled_dot_product_attention(x, x, x)  # noqa: E731
-        checkpoint(run, q, use_reentrant=False).sum().backward()
-    assert [f.verdict for f in report.findings] == ["pass", "pass"]
+        checkpoint(run, q, use_reentrant=reentrant).sum().backward()
+    assert {f.verdict for f in report.findings} == {"pass"}
     assert sum(bool(f.backward) for f in report.findings) == 1
 
 
@@ -168,3 +169,103 @@ def test_the_command_judges_gradients(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "gradients of 1 judged" in capsys.readouterr().out
     assert main(["audit", "--gradients", "-f", "json", str(path)]) == 0
     assert f"symattn audit --gradients {path}" in capsys.readouterr().out
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------
+def dropping(back: Callable[..., Grads]) -> Callable[..., Any]:
+    """Attention with dropout and a backward pass by hand: ``back`` of q, k, v, P, c, dO and s."""
+
+    class Dropping(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any, rate: float) -> Any:
+            p = ((q.float() @ k.float().mT) * q.shape[-1] ** -0.5).softmax(-1)
+            c = torch.empty_like(p).bernoulli_(1 - rate) / (1 - rate)
+            ctx.save_for_backward(q, k, v, p, c)
+            return ((p * c) @ v.float()).to(q.dtype)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            q, k, v, p, c = (t.float() for t in ctx.saved_tensors)
+            found = back(q, k, v, p, c, g.float(), q.shape[-1] ** -0.5)
+            return *(t.to(ctx.saved_tensors[0].dtype) for t in found), None
+
+    return lambda q, k, v, dropout_p=0.0: Dropping.apply(q, k, v, dropout_p)
+
+
+def dropped(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
+    dp = c * (g @ v.mT)
+    ds = p * (dp - (p * dp).sum(-1, keepdim=True))
+    return s * ds @ k, s * ds.mT @ q, (p * c).mT @ g
+
+
+def forgotten(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
+    return dropped(q, k, v, p, torch.ones_like(c), g, s)
+
+
+def of_values(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
+    return (*dropped(q, k, v, p, c, g, s)[:2], p.mT @ g)
+
+
+def drawn_again(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
+    return dropped(q, k, v, p, c.flip(-1), g, s)
+
+
+DROPPED = {
+    "dropout is left out of the backward pass": forgotten,
+    "dropout is left out of dV": of_values,
+    "dQ, dK, dV: no known mistake explains it": drawn_again,
+}
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("words", DROPPED)
+def test_dropout_that_the_backward_pass_lacks_is_named(words: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = trained(dropping(DROPPED[words]), dtype, monkeypatch, dropout_p=0.3).findings
+    assert found.forward == "pass"
+    assert found.verdict == f"CERTIFIED WRONG in the backward pass: {words}"
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_right_dropout_is_not_accused(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for attend in (None, dropping(dropped)):
+        (found,) = trained(attend, dtype, monkeypatch, dropout_p=0.3).findings
+        assert found.verdict == "pass"
+        assert "dropout=0.3" in found.semantics
+        assert found.backward is not None
+        assert found.backward.heads == 6
+
+
+def test_an_output_without_its_dropout_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def ignoring(q: Any, k: Any, v: Any, dropout_p: float) -> Any:
+        torch.empty(2, 3, 20, 20).bernoulli_(1 - dropout_p)
+        return attend(q, k, v)
+
+    (found,) = trained(ignoring, torch.float32, monkeypatch, dropout_p=0.3).findings
+    assert (found.forward, found.certified) == ("wrong", True)
+
+
+def test_dropout_that_is_not_seen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = torch.rand(20, 20) < 0.7
+
+    def hidden(q: Any, k: Any, v: Any, dropout_p: float) -> Any:
+        return (torch.softmax(q @ k.mT / 8**0.5, -1) * kept / (1 - dropout_p)) @ v
+
+    (found,) = trained(hidden, torch.float32, monkeypatch, dropout_p=0.3).findings
+    assert found.verdict == "CANNOT TELL: dropout of 0.3 is on, and what it drops was not seen; mend: model.eval()"
+
+
+# -- mixed precision ---------------------------------------------------------------------------------------------------
+def test_arrays_that_autocast_narrows_are_judged_in_its_format() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 20, 8, requires_grad=True) for _ in range(3))
+    with audit(gradients=True) as report:
+        with torch.autocast("cpu", torch.bfloat16):
+            o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        (o * torch.randn_like(o)).sum().backward()
+    (found,) = report.findings
+    assert (found.verdict, o.dtype) == ("pass", torch.bfloat16)
+    assert "bfloat16" in found.semantics
+    assert found.backward is not None
+    assert 1e-3 < max(found.backward.ratios.values()) <= 1

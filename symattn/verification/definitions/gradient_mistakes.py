@@ -118,6 +118,40 @@ def of_wrong_attention(spec: Attention) -> Iterator[Mistake]:
         yield Mistake("backward", cause, partial(_of_wrong, spec, wrong.variant))
 
 
+def dropping(spec: Attention, factors: Any) -> Iterator[Mistake]:
+    """In the formulas, where attention is plain and ``factors`` (…, n_q, n_k), 0 or 1/(1 − r), drop weights.
+
+    dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)) are the right ones.
+    """
+    right = _dropped(factors)
+    kept = _dropped(factors != 0)
+    named = [
+        ("dropout is left out of the backward pass", Formulas()),
+        (
+            "dropout is left out of the backward pass, but for rowsum(dO ⊙ O)",
+            Formulas(scores=lambda p, dp: p * (dp - _rows(p * factors * dp))),
+        ),
+        ("dropout is left out of dV", replace(right, dv=Formulas.dv)),
+        ("dropout is left out of dP", replace(right, scores=Formulas.scores)),
+        ("what is kept is not divided by 1 − r in the backward pass", kept),
+        ("what is kept is not divided by 1 − r in dV", replace(right, dv=kept.dv)),
+        ("what is kept is not divided by 1 − r in dP", replace(right, scores=kept.scores)),
+    ]
+    for cause, formulas in named:
+        yield Mistake("backward", cause, partial(formulas, spec))
+    for cause, formulas in _formulas(spec):
+        if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
+            yield Mistake("backward", cause, partial(replace(formulas, scores=right.scores, dv=right.dv), spec))
+
+
+def _dropped(factors: Any) -> Formulas:
+    """The right formulas with these factors."""
+    return Formulas(
+        scores=lambda p, dp: p * (factors * dp - _rows(p * factors * dp)),
+        dv=lambda p, do, v: (factors * p).mT @ do,
+    )
+
+
 def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
     right = Formulas()
     if spec.key_heads < spec.heads:

@@ -24,7 +24,11 @@ element is farther from the exact one than ``Gradient.allowed``. Proof, row by r
    ulp, and once more before it is scaled where scores are stored. dK and dV may be stored after every 32 queries and
    added to, as PyTorch's flash kernel on a CPU does, and dQ after every 128 keys, or after multiples of these: half an
    ulp of each partial sum. Where heads share keys, theirs may be stored before they are summed, in the format too: u
-   times their number, of the sum of absolute values. What is stored before it is scaled loses η max(1, |s|) at least. ∎
+   times their number, of the sum of absolute values. What is stored before it is scaled loses η max(1, |s|) at least.
+5. Where weights are dropped, with factors c_j of 0 or 1/(1 − r) that are known, O = (c ⊙ P) V, dP = c ⊙ (G Vᵀ) and
+   dV = (c ⊙ P)ᵀ G. The factor may be stored, and the product with it: (1 + u)² ≤ 1 + 2.02 u, and η once more. So c P̃ is
+   off by g' = (1 + g)(1 + 2.02 u) − 1 and η (1 + c), and c dP̃ by c e + 2.02 u (|c dP| + c e) + η, which take the places
+   of g, η and e in steps 2 to 4; η |G · V_j| of a kept weight is at most η |dP_j|, as c ≥ 1. O is within x of step 2. ∎
 
 What float64 does itself is of the same form with 2⁻⁵³ in place of w, which ``SLACK`` makes up for.
 """
@@ -46,6 +50,7 @@ from symattn.verification.sharp.ways import scale_of
 
 NAMES = ("dq", "dk", "dv")
 _TOGETHER, _KEYS = 32, 128  # queries, and keys, after which partial sums may be stored
+_DROPS = 2.02  # units of roundoff that factors of dropout are off by
 Array = np.ndarray
 
 
@@ -81,11 +86,18 @@ class _Sums:
 
 
 def gradients(
-    spec: Attention, inputs: Mapping[str, Any], do: Array, how: Stores, queries: Array, keys: Array
+    spec: Attention,
+    inputs: Mapping[str, Any],
+    do: Array,
+    how: Stores,
+    queries: Array,
+    keys: Array,
+    factors: Array | None = None,
 ) -> dict[str, Gradient]:
     """dQ of some ``queries``, dK and dV of some ``keys``, with memory for a block of rows of scores.
 
-    Raises Refused for what has no blocks, InputError for inputs that do not fit.
+    ``factors`` (…, n_q, n_k) are what dropout multiplies weights by: 0, or at least 1. Raises Refused for what has no
+    blocks, InputError for inputs that do not fit.
     """
     spec, every, _ = every_head(spec, inputs)
     found = {
@@ -96,7 +108,7 @@ def gradients(
     for head in every:
         below = (*head.index[:-1], head.index[-1] // shared) if spec.heads > 1 else head.index
         own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in found.items()}
-        for part in _parts(spec, head, do[head.index], how):
+        for part in _parts(spec, head, do[head.index], how, factors):
             part.add(own, queries, keys)
         for name, sums in found.items():
             at = head.index if name == "dq" else below
@@ -119,13 +131,17 @@ def _told(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> G
 
 @dataclass(frozen=True)
 class _Part:
-    """A block of queries, from ``keys.start`` on: weights, dS, their errors and the rows of dO."""
+    """A block of queries, from ``keys.start`` on: weights, dS, their errors and the rows of dO.
+
+    ``factors`` (r, n) are those of dropout, if there is any.
+    """
 
     b: Block
     keys: slice
     do: Floats
     scale: float
     how: Stores
+    factors: Floats | None = None
 
     def add(self, own: dict[str, _Sums], queries: Array, keys: Array) -> None:
         """Add to the sums of a head what these queries give."""
@@ -142,7 +158,7 @@ class _Part:
             own["dq"].add(at, of @ k, error, self.how)
         cols, at = _where(np.arange(self.keys.start, self.keys.stop), keys)
         if len(cols):
-            ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, b.p, self._of_values(grown)))
+            ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, self._kept, self._of_values(grown)))
             for start in range(0, len(ds), _TOGETHER):
                 some = slice(start, start + _TOGETHER)
                 q, do = b.given["q"][some], self.do[some]
@@ -157,8 +173,24 @@ class _Part:
 
     def _of_values(self, grown: Floats) -> Floats:
         """What sums with the weights lose, as weights of absolute values, (r, n)."""
-        p, n = self.b.p, self.b.p.shape[1]
-        return np.asarray(p * (grown + (1 + grown) * W * (3 * n + 48)) + float(self.how.format.eta) * (p > 0))
+        p, n, grown = self._kept, self.b.p.shape[1], self._dropped(grown)
+        tiny = float(self.how.format.eta) * (self.b.p > 0) * (1.0 if self.factors is None else 1 + self.factors)
+        return np.asarray(p * (grown + (1 + grown) * W * (3 * n + 48)) + tiny)
+
+    @property
+    def _kept(self) -> Floats:
+        """The weights after dropout, c P."""
+        return self.b.p if self.factors is None else self.b.p * self.factors
+
+    def _dropped(self, grown: Floats) -> Floats:
+        """g' of step 5."""
+        return grown if self.factors is None else (1 + grown) * (1 + _DROPS * self.how.u) - 1
+
+    def output(self, grown: Floats | None = None) -> tuple[Floats, Floats]:
+        """O, and x of step 2, each (r, d_v), from g."""
+        o = np.nan_to_num(self.b.o) if self.factors is None else self._kept @ self.b.values
+        x = self._of_values(self._weights() if grown is None else grown) @ np.abs(self.b.values)
+        return o, x + half_ulp(self.how.format, np.abs(o) + x)
 
     def _scores(self) -> tuple[Floats, Floats, Floats]:
         """dS, δ of step 3 and g of step 1, each (r, n)."""
@@ -167,6 +199,9 @@ class _Part:
         dp = self.do @ b.values.T
         e = W * (b.values.shape[1] + 8) * np.linalg.norm(self.do, axis=1)[:, None] * np.linalg.norm(b.values, axis=1)
         e = e + (u * np.abs(dp) + eta if how.scores else 0.0)
+        if self.factors is not None:
+            dp, e = self.factors * dp, self.factors * e
+            e = e + _DROPS * u * (np.abs(dp) + e) + eta
         ds, h = np.asarray(softmax_vjp(b.p, dp)), self._means(dp, e, grown)
         times = 2 if how.scores else 1
         f = (1 + grown) * (1 + u) ** times * (1 + 8 * W) - 1
@@ -189,24 +224,37 @@ class _Part:
     def _means(self, dp: Floats, e: Floats, grown: Floats) -> Floats:
         """h of step 2, (r, 1)."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
-        size, o = np.abs(self.do), np.abs(np.nan_to_num(b.o))
-        x = self._of_values(grown) @ np.abs(b.values)
-        x = x + half_ulp(how.format, o + x)
+        o, x = self.output(grown)
+        size, o, grown = np.abs(self.do), np.abs(o), self._dropped(grown)
         kept = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
         sizes = np.abs(dp) + e
-        tiny = float(how.format.eta) * sizes.sum(axis=1)
+        tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
         made = np.vecdot(b.p, grown * sizes + e) + tiny + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
         stored = how.u * np.abs(np.vecdot(b.p, dp)) + float(how.format.eta) if how.scores else 0.0
         return np.asarray((np.maximum(kept, made) + stored)[:, None])
 
 
-def _parts(spec: Attention, head: Head, do: Array, how: Stores) -> Iterator[_Part]:
+def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Array) -> Gradient:
+    """The output after dropout by ``factors``, and what all roundings together allow.
+
+    Raises what ``gradients`` does.
+    """
+    spec, every, shape = every_head(spec, inputs)
+    exact, allowed = np.zeros(shape), np.zeros(shape)
+    for head in every:
+        for part in _parts(spec, head, np.zeros((len(head.q), head.v.shape[-1])), how, factors):
+            exact[(*head.index, part.b.rows)], allowed[(*head.index, part.b.rows)] = part.output()
+    return Gradient(np.arange(shape[-2]), exact, allowed)
+
+
+def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None) -> Iterator[_Part]:
     scale = scale_of(spec, head.q.shape[-1])
     for start in range(0, len(head.q), QUERIES):
         rows = np.arange(start, min(start + QUERIES, len(head.q)))
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         if keys.stop > keys.start:
-            yield _Part(block(spec, head, rows, keys), keys, do[rows], scale or 0.0, how)
+            dropped = None if factors is None else factors[head.index][rows, keys]
+            yield _Part(block(spec, head, rows, keys), keys, do[rows], scale or 0.0, how, dropped)
 
 
 def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:
