@@ -50,21 +50,27 @@ class Watched:
                 self._hook(held[at], lambda grad, short=short: self._came(short, grad))
         return tuple(args), kwargs
 
-    def returned(self, out: Any, draws: Draws | None = None) -> None:
+    def returned(self, out: Any, draws: Draws | None = None) -> Any:
         """See the gradient of the output, which is what the call returned, or the first part of it.
 
-        ``draws`` hold what dropout has kept, or several that it may have, where none is known.
+        What else it returned, such as weights, is replaced by views, at which gradients arrive that do not come from
+        the output. ``draws`` hold what dropout has kept, or several that it may have, where none is known.
         """
         if draws is not None:
             if len(draws.kept) != 1:
-                return self._end(None)  # which the verdict on the output tells
+                self._end(None)  # which the verdict on the output tells
+                return out
             self._factors = factors(draws.kept[0], draws.rate)
         output, *more = out if isinstance(out, tuple) else (out,)
         if not getattr(output, "requires_grad", False):
-            return self._end(Backward(reason="its output carries no gradient, and its inputs do"))
+            self._end(Backward(reason="its output carries no gradient, and its inputs do"))
+            return out
         self._hook(output, self._begun)
-        for other in (t for t in more if getattr(t, "requires_grad", False)):
-            self._hook(other, self._came_beside)
+        for place, other in enumerate(more):
+            if getattr(other, "requires_grad", False):
+                more[place] = other.view_as(other)
+                self._hook(more[place], self._came_beside)
+        return (output, *more) if type(out) is tuple else out
 
     def close(self) -> None:
         """The audit ends: what has not come yet comes too late."""

@@ -50,7 +50,7 @@ class Backward:
     @property
     def wrong(self) -> list[str]:
         """The gradients that no rounding explains, as ``dQ``."""
-        return [SYMBOLS[name] for name, ratio in self.ratios.items() if not ratio <= 1]
+        return [symbol for name, symbol in SYMBOLS.items() if not self.ratios.get(name, 0.0) <= 1]
 
     @property
     def verdict(self) -> str:

@@ -131,7 +131,7 @@ class AuditReport(Printable):
         some, every = sum(b.heads for b in looked), sum(b.of for b in looked)
         return (
             "`gradients` is the largest error of dQ, dK and dV as a part of what all roundings together allow, in"
-            f" {some} of {every} heads of keys. {rest}, and dropout"
+            f" {some} of {every} heads of keys. {rest}"
         )
 
     def _table(self) -> Table:

@@ -150,7 +150,7 @@ class Audit:
                 draws.returned(out)
             self._add(self._judged(call, out[0] if isinstance(out, tuple) else out, draws), watched)
             if watched is not None:
-                watched.returned(out, draws)
+                out = watched.returned(out, draws)
         return out
 
     def _awaited(self, call: Begun | Finding) -> Watched | None:
