@@ -7,6 +7,7 @@ this call, whatever else the arrays are used for, and the model computes the sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from symattn.auditing.derivatives import SYMBOLS, Backward, Passed, judge_gradients
@@ -47,7 +48,7 @@ class Watched:
             if held[at].requires_grad:
                 held[at] = held[at].view_as(held[at])
                 self._wanted.add(short)
-                self._hook(held[at], lambda grad, short=short: self._came(short, grad))
+                self._hook(held[at], partial(self._came, short))
         return tuple(args), kwargs
 
     def returned(self, out: Any, draws: Draws | None = None) -> Any:

@@ -61,10 +61,12 @@ def watching(draws: Draws | None) -> Iterator[None]:
         return
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    seen = draws
+
     class Drawing(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            draws.drawn(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), out)
+            seen.drawn(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), out)
             return out
 
     with Drawing():

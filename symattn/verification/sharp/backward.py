@@ -243,7 +243,7 @@ def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Ar
     exact, allowed = np.zeros(shape), np.zeros(shape)
     for head in every:
         for part in _parts(spec, head, np.zeros((len(head.q), head.v.shape[-1])), how, factors):
-            exact[(*head.index, part.b.rows)], allowed[(*head.index, part.b.rows)] = part.output()
+            exact[head.index][part.b.rows], allowed[head.index][part.b.rows] = part.output()
     return Gradient(np.arange(shape[-2]), exact, allowed)
 
 
