@@ -42,6 +42,7 @@ class Doing(threading.local):
     def __init__(self) -> None:
         self.modules: list[Any] = []
         self.models: list[Context] = []
+        self.trained = False  # whether gradients were on when the outermost module began
         self.reading = 0
         self.followed: list[Any] = []
 
@@ -67,6 +68,13 @@ def in_backward() -> bool:
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+def trained() -> bool:
+    """Whether a backward pass may follow what runs: inside of a function of torch's own kind gradients are off."""
+    import torch
+
+    return doing.trained if doing.modules else bool(torch.is_grad_enabled())
 
 
 @contextmanager
@@ -110,6 +118,10 @@ def _install() -> None:
 
 
 def _entered(module: Any) -> None:
+    import torch
+
+    if not doing.modules:
+        doing.trained = torch.is_grad_enabled()
     doing.modules.append(module)
     for watcher in tuple(_watchers):
         watcher.entered(module)

@@ -15,7 +15,7 @@ from symattn.auditing.derivatives import Backward
 from symattn.auditing.dropping import Draws, draws_of, watching
 from symattn.auditing.finding import Finding
 from symattn.auditing.interfaces import of_torch, of_transformers
-from symattn.auditing.patches import aside, doing, leave, reading, watch
+from symattn.auditing.patches import aside, doing, in_backward, leave, reading, trained, watch
 from symattn.auditing.received import Received
 from symattn.auditing.report import AuditReport
 from symattn.auditing.tracing import mode
@@ -26,6 +26,9 @@ _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; mend: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
 )
+
+
+_SPELLED = Backward(reason="it is spelled out in operators, and what comes back through these is not seen")
 
 
 class Audit:
@@ -106,7 +109,9 @@ class Audit:
         """Attention in operators that was read, with its output."""
         made = self._made(received.module, received.via)
         with reading():
-            self._add(self._judged(begun(made, lambda: received, self._rows, self._contract), out))
+            found = self._judged(begun(made, lambda: received, self._rows, self._contract), out)
+            unseen = self._gradients and trained() and not in_backward()
+            self._add(replace(found, backward=_SPELLED) if unseen else found)
 
     def unread(self, via: str, module: Any, reason: str) -> None:
         """Attention that was not read."""

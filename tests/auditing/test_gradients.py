@@ -101,6 +101,30 @@ def test_what_has_no_backward_pass_is_told() -> None:
     assert (bare.verdict, bare.backward) == ("pass", None)
 
 
+def _in_operators(q: Any, k: Any, v: Any) -> Any:
+    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("attend", [_in_operators, written(unscaled)], ids=["operators", "function"])
+def test_gradients_through_operators_are_not_passed(attend: Callable[..., Any]) -> None:
+    class Layer(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.projected = torch.nn.Linear(4, 12)
+
+        def forward(self, x: Any) -> Any:
+            return attend(*(t[None, None] for t in self.projected(x).chunk(3, -1)))
+
+    layer, x = Layer(), torch.randn(6, 4)
+    with audit(layer, gradients=True) as report:
+        layer(x).sum().backward()
+        with torch.no_grad():
+            layer(x)
+    unseen, bare = report.findings
+    assert unseen.verdict.startswith("CANNOT TELL of gradients: it is spelled out in operators")
+    assert (bare.verdict, report.exit_code) == ("pass", 3)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_layer_that_a_checkpoint_runs_again_is_judged_once(reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
