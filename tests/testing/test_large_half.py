@@ -95,6 +95,7 @@ def peak(out: Any, q: Any, k: Any, v: Any, rows: list[int]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.deep
 def test_memory_is_that_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """4 heads, 6000 keys, 48 rows: 8 rows of a head at a time, against all of them kept."""
     rng, rows = np.random.default_rng(0), list(range(0, 6000, 125))

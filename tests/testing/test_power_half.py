@@ -69,6 +69,7 @@ def test_an_output_is_judged_on_every_row_that_is_read() -> None:
         assert_close_to_exact(out, Q, K, V, CAUSAL, power={"scale": 0.0003}, **told)
 
 
+@pytest.mark.deep
 def test_a_power_that_is_not_there_fails() -> None:
     with pytest.raises(AttentionFault) as fault:
         assert_close_to_exact(RIGHT, Q, K, V, CAUSAL, precision="float16", power={"scale": 0.0003})

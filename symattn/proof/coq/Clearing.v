@@ -477,13 +477,25 @@ Proof.
   - now rewrite upto_length.
   - rewrite sum_over. apply over_ext. auto.
 Qed.
+(* Free indices that do not occur in what is left have no part in it. *)
+Definition known_sorts (free : list nat) e : bool := forallb (fun x => x <? length free)%nat (free_in e).
+Definition sorts_of (free : list nat) e := map (fun x => nth x free O) (free_in e).
+Lemma placed_in size free env l : Forall2 (placed size) free env -> forallb (fun x => x <? length free)%nat l = true ->
+  Forall2 (placed size) (map (fun x => nth x free O) l) (map (look env) l).
+Proof.
+  intro P. rewrite forallb_forall. induction l as [|x l IH]; cbn [map]; intro H; constructor.
+  - specialize (H x (or_introl eq_refl)). apply Nat.ltb_lt in H. clear IH. revert x H. unfold look.
+    induction P as [|s p free env Q P IH]; cbn [length nth]; intros [|x] H; [lia | lia | easy|]. apply IH. lia.
+  - apply IH. intros y I. apply H. now right.
+Qed.
 Definition check mode K circles (free : list nat) (left right : expr) : bool :=
   let tbl := nodup name_eq (names left ++ names right) in
   match clear tbl mode 0 left, clear tbl mode 0 right with
   | Some p, Some q =>
       let '(c, l, m) := common (snd p) (snd q) in
       let n := Add (Mul (fst p) (product m)) (Mul (Num (-1)) (Mul (fst q) (product l))) in
-      plain n && vanishes (inverse_pairs 0 tbl) (circle_pairs circles tbl) K (2 * length tbl) free n
+      plain (compact n) && known_sorts free n &&
+        vanishes (inverse_pairs 0 tbl) (circle_pairs circles tbl) K (2 * length tbl) (sorts_of free n) (compact n)
   | _, _ => false
   end.
 Theorem check_ok mode K plus circles free left right :
@@ -491,11 +503,13 @@ Theorem check_ok mode K plus circles free left right :
 Proof.
   unfold check. set (tbl := nodup name_eq _). intros H size letter G W env P Dl Dr.
   destruct (clear tbl mode 0 left) as [[n d]|] eqn:C1; [|easy]. destruct (clear tbl mode 0 right) as [[n' d']|] eqn:C2; [|easy].
-  cbn [fst snd] in H. destruct (common d d') as [[c l] m] eqn:C. apply andb_prop in H as [H1 H2].
+  cbn [fst snd] in H. destruct (common d d') as [[c l] m] eqn:C.
+  set (e := Add _ _) in H. apply andb_prop in H as [H H2]. apply andb_prop in H as [H1 H3].
   pose proof (clear_ok plus circles size letter G W tbl mode left 0 env _ C1 Dl) as [E1 N1].
   pose proof (clear_ok plus circles size letter G W tbl mode right 0 env _ C2 Dr) as [E2 N2].
-  pose proof (vanishes_ok _ _ K _ free _ H2 size _ (meaning_lawful plus circles size letter G W tbl) env P) as Z.
-  rewrite <- (plain_ok size _ G _ H1) in Z. apply (common_ok size letter G tbl env) in C as [Q1 Q2].
+  pose proof (vanishes_ok _ _ K _ _ _ H2 size _ (meaning_lawful plus circles size letter G W tbl) _
+    (placed_in size free env (free_in e) P H3)) as Z.
+  rewrite <- (plain_ok size _ G _ H1), <- compact_ok in Z. subst e. apply (common_ok size letter G tbl env) in C as [Q1 Q2].
   cbn [fst snd] in *. cbn [eval] in Z. rewrite !product_ok, <- E1, <- E2, Q1, Q2 in Z. rewrite Q1 in N1. rewrite Q2 in N2.
   set (a := prods _ _ _ _ _ c) in *; set (b := prods _ _ _ _ _ l) in *; set (e := prods _ _ _ _ _ m) in *.
   set (x := eval _ _ _ _ left) in *; set (y := eval _ _ _ _ right) in *.

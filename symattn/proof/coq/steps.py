@@ -62,7 +62,10 @@ def steps(free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int]
     more = more if all(_sure(step.new, positive) for step in more) else []
     every = [(free, side) for side in sides] + [(step.scope, x) for step in more for x in (step.old, step.new)]
     split = [step for scope, x in every for step in _split(scope, x) if _sure(step.new, positive)] if regroup else []
-    return [*dict.fromkeys([*split, *_canonical(every, positive, regroup)]), *more]
+    found = list(map(_functions, sides))
+    # where a divisor is to cancel with a sum, both stay as they are written
+    alone: frozenset[int] = frozenset() if regroup else frozenset().union(*found) - frozenset.intersection(*found)
+    return [*dict.fromkeys([*split, *_canonical(every, positive, regroup, alone)]), *more]
 
 
 def _split(scope: tuple[int, ...], x: Term) -> Iterator[Step]:
@@ -80,7 +83,9 @@ def _factors(x: Term) -> list[Term]:
     return [z for y in x.below for z in _factors(y)] if x.head == "Mul" else [x]
 
 
-def _canonical(sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int], divisors: bool) -> list[Step]:
+def _canonical(
+    sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int], divisors: bool, alone: frozenset[int]
+) -> list[Step]:
     found = [place for scope, side in sides for place in _places(scope, side, divisors)]
     sums = []
     for scope, x, exponent in found:
@@ -94,7 +99,34 @@ def _canonical(sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozense
         new = _written(terms, common if exponent else 1)
         if new != x and _sure(new, positive):
             made.setdefault((scope, x), Step(scope, x, new))
-    return list(made.values())
+    shifted = [step for scope, side in sides for step in _shifted(scope, side, common, alone)]
+    return [*made.values(), *dict.fromkeys(step for step in shifted if _sure(step.new, positive))]
+
+
+def _functions(x: Term) -> frozenset[int]:
+    """The numbers of the functions in a term."""
+    return frozenset(x.numbers[:1] if x.head == "Fun" else ()).union(*map(_functions, x.below))
+
+
+def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]) -> Iterator[Step]:
+    """e^{a + c} / Σ_j e^{b_j + c} as e^a / Σ_j e^{b_j}, throughout, where c has a function of ``alone`` in it."""
+    for y in x.below:
+        yield from _shifted((x.numbers[0], *scope) if x.binds() else scope, y, common, alone)
+    if x.head != "Div" or x.below[0].head != "Exp" or x.below[1].head != "Sum" or x.below[1].below[0].head != "Exp":
+        return
+    try:
+        above, below = _expanded(x.below[0].below[0]), _expanded(x.below[1].below[0].below[0])
+    except Refused:
+        return
+    raised = {_Monomial(m.sorts, tuple(moved(f, 1, len(m.sorts)) for f in m.factors)): m for m in above}
+    both = {
+        n: m for n, m in raised.items() if below.get(n) == above[m] and alone & _functions(Term("Mul", (), m.factors))
+    }
+    if both:
+        top = _written({m: c for m, c in above.items() if m not in both.values()}, common)
+        rest = _written({m: c for m, c in below.items() if m not in both}, common)
+        total = Term("Sum", x.below[1].numbers, (Term("Exp", (), (rest,)),))
+        yield Step(scope, x, Term("Div", (), (Term("Exp", (), (top,)), total)))
 
 
 def _places(scope: tuple[int, ...], x: Term, divisors: bool) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
