@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from symattn.auditing.begun import in_words
 from symattn.auditing.derivatives import SYMBOLS, Backward, Passed, judge_gradients
 from symattn.auditing.dropping import Draws, factors
 from symattn.auditing.patches import in_backward, reading
@@ -96,8 +97,7 @@ class Watched:
                 with reading(), torch.no_grad():
                     act(grad.detach())
             except Exception as error:
-                words = " ".join(str(error).split())[:200]
-                self._end(Backward(reason=f"a defect of symattn's own: {type(error).__name__}: {words}"))
+                self._end(Backward(reason=f"a defect of symattn's own: {in_words(error)}"))
 
         self._handles.append(tensor.register_hook(hook))
 
@@ -115,9 +115,10 @@ class Watched:
 
     def _judged(self) -> Backward:
         changed = next((name for name, t, version in self._versions if t._version != version), "")
-        if self._beside or changed or self._do is None:
-            reason = _CHANGED.format(changed) if changed else _BESIDE if self._beside else _WAITING
-            return Backward(reason=reason)
+        if changed:
+            return Backward(reason=_CHANGED.format(changed))
+        if self._beside or self._do is None:
+            return Backward(reason=_BESIDE if self._beside else _WAITING)
         passed = Passed(self._received, self._do, self._got, self._rows, self._contract, self._factors)
         return judge_gradients(passed)
 

@@ -110,5 +110,9 @@ def _promised(made: Made) -> Promise | Unknown:
 
 
 def _defect(error: Exception) -> str:
-    words = " ".join(str(error).split())[:200]
-    return f"symattn failed to read it, a defect of its own: {type(error).__name__}: {words}"
+    return f"symattn failed to read it, a defect of its own: {in_words(error)}"
+
+
+def in_words(error: Exception) -> str:
+    """An error in one line, not too long."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -26,8 +26,6 @@ _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; mend: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
 )
-
-
 _SPELLED = Backward(reason="it is spelled out in operators, and what comes back through these is not seen")
 
 
