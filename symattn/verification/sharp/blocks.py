@@ -242,8 +242,13 @@ def allowed(head: Head, rows: np.ndarray, keys: slice) -> np.ndarray:
     return np.concatenate([np.ones(of, bool) if s is None else s for s, of in zip(seen, shapes, strict=True)])
 
 
-def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> Block:
-    """The definition on these queries; ``keys`` are by default those that one of them may see."""
+def block(
+    spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None, bias: Floats | None = None
+) -> Block:
+    """The definition on these queries; ``keys`` are by default those that one of them may see.
+
+    ``bias`` (r, n) is added to the scores, which T does not bound then.
+    """
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         keys = keys if keys.stop > keys.start else slice(0, 1)
@@ -253,11 +258,13 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
         given["mask"] = allowed(head, rows, keys)
     if head.sink is not None:
         given["sink"] = np.array([head.sink])
+    if bias is not None:
+        own, given["bias"] = replace(own, bias=True), bias
     with np.errstate(all="ignore"):
         found = _run(own, given)
     free = found["scaled"] if "scaled" in found else found["scores"]
     raw = found.get("capped", free)
-    t = found.get("masked", raw)
+    t = found.get("masked", found.get("biased", raw))
     longest = max(norms(_wide(given["k"][part])).max(initial=0.0) for part in _parts(len(given["k"])))
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = np.maximum(reach, abs(head.sink or 0.0))
@@ -277,7 +284,7 @@ def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: np.empty((len(given["q"]), n)) for name in steps if name != "scores" or "scaled" not in steps}
     for keys in _parts(n):
         some = {**given, "k": _wide(given["k"][keys])}
-        some |= {"mask": given["mask"][:, keys]} if "mask" in given else {}
+        some |= {name: given[name][:, keys] for name in ("mask", "bias") if name in given}
         made = run_steps(steps.values(), some)
         for name, whole in found.items():
             whole[:, keys] = made[name]

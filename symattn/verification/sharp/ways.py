@@ -53,11 +53,16 @@ def _constants(s: float, f: Format, unit: float) -> list[float]:
 
     Numbers below the normal ones, which are far from s, are left out.
     """
+    return [c for c in sorted(set(constants(np.array([s]), f, unit)[:, 0].tolist())) if c != s]
+
+
+def constants(s: Floats, f: Format, unit: float) -> Floats:
+    """Those of ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
     with np.errstate(all="ignore"):
-        found = f.rounded(np.array([s, s / unit, 1 / s])) * np.array([1, unit, 1])
+        found = f.rounded(np.stack([s, s / unit, 1 / s])) * np.array([1, unit, 1]).reshape(-1, *[1] * s.ndim)
         found[2] = 1 / found[2]
-        found = np.append(found, f.rounded(found[2]))
-    return [c for c in sorted(set(found.tolist())) if c != s and abs(c / s - 1) <= 3 * f.u]
+        found = np.concatenate([found, f.rounded(found[2:])])
+        return np.where(np.abs(found / s - 1) <= 3 * f.u, found, s)
 
 
 def scales(spec: Attention, width: int, how: Stores) -> Iterator[Any]:
