@@ -9,9 +9,9 @@ element is farther from the exact one than ``Gradient.allowed``. Proof, row by r
 
 1. The logarithm of e^{t_j} is off by at most E_j = ε + w (d + 24) T + ((1 + u)^scores − 1) |t_j|, and 2 u T +
    η ρ √d (‖Q‖ + ‖K_j‖) more where queries or keys are stored times the scale s, ρ = max(1, √|s|). That of their sum, or
-   of a log-sum-exp that was kept, by at most log Σ P_j e^{E_j} (by Jensen's inequality it is no farther below), w (3 (n + 16) + 2 T +
-   64), and 1.02 u where the sum is of stored weights: Ē together. So P̃_j = P_j (1 + γ_j), |γ_j| ≤ g_j =
-   e^{E_j + Ē}(1 + u) − 1, but for η.
+   of a log-sum-exp that was kept, by at most log Σ P_j e^{E_j} (by Jensen's inequality it is no farther below),
+   w (3 (n + 16) + 2 T + 64), and 1.02 u where the sum is of stored weights: Ē together. So P̃_j = P_j (1 + γ_j),
+   |γ_j| ≤ g_j = e^{E_j + Ē}(1 + u) − 1, but for η.
 2. dP̃_j is off by at most e_j = w (d + 8) ‖G‖‖V_j‖, and u |dP_j| + η where it is stored. D, from O as it was stored, by
    Σ_c |G_c| (x_c + half an ulp of (|O_c| + x_c)), x = Σ_j (P_j g_j + η + P_j (1 + g_j) w (3 n + 48)) |V_j|, and sums
    of d_v products; or, from P̃ and dP̃, by Σ_j ((P_j g_j + η)(|dP_j| + e_j) + P_j e_j) and sums of n: the larger of
