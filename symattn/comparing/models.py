@@ -30,6 +30,10 @@ class Read:
         """How many tokens it has."""
         return len(self.states[0])
 
+    def upto(self, token: int) -> Read:
+        """The first tokens alone."""
+        return Read(tuple(state[:token] for state in self.states))
+
 
 def generates(mask: Any, past: int) -> Any:
     """The positions that ``generate`` passes: padding is not counted."""
