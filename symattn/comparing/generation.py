@@ -68,7 +68,7 @@ def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache]) -> tuple[W
     known = {way.name: way for way in (*WAYS, *of_caches(caches))}
     for name in names or ():
         if name not in known:
-            raise InputError(f"there is no way {name!r}; known: {', '.join(known)}")
+            raise InputError(f"there is no way {name!r}; known: {'; '.join(known)}")
     return tuple(way for name, way in known.items() if names is None or name in (PREFILL, *names))
 
 
