@@ -114,7 +114,8 @@ def _read(path: Path, reading: Any) -> Any:
 
 def _logs_nothing() -> None:
     """Progress bars and advice of transformers are no part of an answer."""
-    from transformers.utils import logging
+    from transformers import utils
 
+    logging: Any = utils.logging
     logging.disable_progress_bar()
     logging.set_verbosity_error()
