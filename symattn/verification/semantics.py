@@ -32,6 +32,7 @@ SPARE = 2  # pairs that may be set aside, because a divisor happened to be 0 in 
 SAMPLED = 3  # pairs, where there is no bound
 _WORK = 100_000  # of ``Work``, for one test
 LARGEST = 2  # of the whole numbers that are drawn
+_LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
 
 #: The function for arrays of a kind, taking the inputs by name.
 Prepare = Callable[[type[Modular]], Callable[[Mapping[str, Any]], Any]]
@@ -296,10 +297,10 @@ def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, 
     letters = {"n_q": sizes.n_q, "n_k": sizes.n_k, "d_k": sizes.d_k, "d_v": sizes.d_v}
     letters |= {"d_model": width, "d_y": width, "d_out": width, "f": (spec_width(spec) or sizes.d_k) // 2}
     for name in names:
-        if name not in ARRAYS:
+        if _LIKE.get(name, name) not in ARRAYS:
             raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(ARRAYS))}")
-    found = {name: lengths(name, spec, names, letters) for name in names}
-    return {name: (*sizes.batch, *shape) if name in TOKENS else shape for name, shape in found.items()}
+    found = {name: lengths(_LIKE.get(name, name), spec, names, letters) for name in names}
+    return {name: (*sizes.batch, *shape) if name in (*TOKENS, *_LIKE) else shape for name, shape in found.items()}
 
 
 def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:

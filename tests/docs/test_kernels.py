@@ -54,11 +54,17 @@ def test_with_torch(heading: str, code: str) -> None:
     play(code, {"torch": torch, **names})
 
 
+@pytest.mark.jax
+@pytest.mark.parametrize(("heading", "code"), examples("jax"))
+def test_with_jax(heading: str, code: str) -> None:
+    play(code, _jax())
+
+
 @pytest.mark.guests
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("heading", "code"), examples("guests"))
 def test_with_others(heading: str, code: str) -> None:
-    play(code, {"JAX": _jax, "ONNX Runtime": _onnxruntime, "Triton": _triton}[heading]())
+    play(code, {"ONNX Runtime": _onnxruntime, "Triton": _triton}[heading]())
 
 
 def _jax() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import PAGES, files
 
 _FENCE = re.compile(r"^```(\w*)$", re.MULTILINE)
-_TOOLS = re.compile(r"\b(?:import|from) .*\b(torch|onnx)\b")
+_TOOLS = re.compile(r"\b(?:import|from) .*\b(torch|onnx|jax)\b")
 
 
 def sessions(text: str) -> str:
@@ -31,7 +31,7 @@ def play(text: str, name: str) -> doctest.TestResults:
 
 
 def without_tools(page: Path) -> bool:
-    """Whether the sessions of a page need symattn and NumPy alone; tests/onnx plays the page of ONNX."""
+    """Whether the sessions of a page need symattn and NumPy alone; tests/onnx and tests/graphs play the others."""
     return not _TOOLS.search(sessions(page.read_text(encoding="utf-8")))
 
 

@@ -1,7 +1,8 @@
-"""Exported graphs: ONNX models and programs of ``torch.export``, read into one form and run on any kind of array."""
+"""Graphs of ONNX, ``torch.export`` and JAX, read into one form and run on any kind of array."""
 
 from symattn.sources.graphs.form import Graph, Node, Ref
+from symattn.sources.graphs.jax_reader import traced
 from symattn.sources.graphs.judging import read, verify_graph
 from symattn.sources.graphs.running import run, unknown
 
-__all__ = ["Graph", "Node", "Ref", "read", "run", "unknown", "verify_graph"]
+__all__ = ["Graph", "Node", "Ref", "read", "run", "traced", "unknown", "verify_graph"]

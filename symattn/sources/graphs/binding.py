@@ -21,11 +21,14 @@ from symattn.sources.graphs.operators import concat, expand
 from symattn.sources.graphs.values import Context, Joined
 from symattn.sources.modules import ROLES
 from symattn.sources.names import meaning, plain
+from symattn.verification.definitions.gradients import UPSTREAM
 
 _TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}
 _TABLES |= {"cos_cache": "cos", "sin_cache": "sin"}
+_UPSTREAM = ("do",)
 _GAINS = ("g_q", "g_k")
-_TURNED = ("aten.t", "aten.transpose", "aten.permute", "Transpose")
+_TURNED = ("aten.t", "aten.transpose", "aten.permute", "Transpose", "transpose")
+_PASSED = ("reshape", "convert_element_type", "stop_gradient", "copy")  # of JAX: they leave the first axis first
 
 
 @dataclass(frozen=True)
@@ -95,18 +98,23 @@ def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
     if lacking := next((n for n in (*base, *needed) if n not in names), None):
         raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; mend: {lacking}=NAME")
     taken = {n for n, wanted in (NEEDED | OPTIONAL).items() if wanted(spec)}
-    known = {*base, "w_o", "b_q", "b_k", "b_v", "b_o", *taken}
+    known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *taken}
     if strange := next((n for n in names if n not in known), None):
         raise InputError(f"{graph.name} takes {strange}, which this attention does not; mend: a field that says so")
 
 
 def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> Slot:
-    name = said.get(g.name) or _table(g.name) or meaning(g.name)
+    name = said.get(g.name) or _upstream(g.name, spec) or _table(g.name) or meaning(g.name)
     if name is None:
         raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
         return Slot(g, (name,), table=True)
-    return Slot(g, (name,), merged=name in ("q", "k", "v") and spec.heads > 1 and len(g.shape) == 3)
+    return Slot(g, (name,), merged=name in ("q", "k", "v", "do") and spec.heads > 1 and len(g.shape) == 3)
+
+
+def _upstream(name: str, spec: Attention) -> str | None:
+    """``do``, if a derivative is asked for and an array is called as the gradient of its output is."""
+    return "do" if hasattr(spec, "by") and (name == "do" or name in UPSTREAM.split()) else None
 
 
 def _table(name: str) -> str | None:
@@ -151,6 +159,11 @@ def _is_transposed(graph: Graph, name: str) -> bool:
         return False
     if node.operator in _TURNED:
         return not _is_transposed(graph, node.outputs[0])
+    if node.operator in _PASSED:
+        return _is_transposed(graph, node.outputs[0])
+    if node.operator == "dot_general":
+        contracted = node.attributes["dimension_numbers"][0]
+        return all(0 not in contracted[k] for k, x in enumerate(node.operands) if x == Ref(name))
     return node.operator == "aten.linear" or (node.operator == "Gemm" and bool(node.attributes.get("transB", 0)))
 
 

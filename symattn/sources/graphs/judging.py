@@ -20,6 +20,7 @@ from symattn.sources.graphs import proving
 from symattn.sources.graphs.form import Graph
 from symattn.sources.graphs.program import Program
 from symattn.verification.arithmetic.suspects import Sample, explained
+from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.judge import expected
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.semantics import EPSILON, Difference, Identity, Sizes, drawn, identity_test
@@ -31,7 +32,7 @@ _ABOUT = "The graph is run by the definitions of its operators; no runtime is, a
 
 def verify_graph(
     source: Any,
-    spec: Attention | None = None,
+    spec: Attention | Gradient | None = None,
     *,
     names: Mapping[str, str] | None = None,
     prove: bool | None = None,
@@ -41,19 +42,24 @@ def verify_graph(
 ) -> Report:
     """Whether a graph computes ``spec``, whatever its weights are.
 
-    ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, or a ``Graph``. Weights
+    ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, a
+    ``ClosedJaxpr`` of JAX, or a ``Graph``, such as ``jax_reader.traced`` makes of a function. Weights
     and inputs are found by their names; ``names`` tells where they say nothing: ``{"w_q": "onnx::MatMul_57"}``. The
     graph runs on residues, with letters for its weights: it is tested for semantics, a wrong yes having a probability
     of at most ``epsilon``. Sizes that were left open are letters then, and equality is proved for all of them: where
     ``prove`` is None, if the layer is small enough (``proving.MOST``). A difference is a fault if no implementation in
-    float32 could make it, and is told by the mistake that explains it.
+    float32 could make it, and is told by the mistake that explains it. Of a ``Gradient``, the outputs of the graph are
+    dq, dk, dv, or the first of them.
     Raises ``InputError`` for a source that cannot be read, an operator that is not, a node that cannot be computed, and
     where it is open what an array is.
     """
-    spec = spec or Attention()
-    graph = read(source)
+    spec, graph = spec or Attention(), read(source)
+    if isinstance(spec, Gradient):
+        from symattn.sources.graphs import backward
+
+        return backward.verified(graph, spec, names, epsilon, seed, command)
     program = Program.of(graph, spec, names)
-    heard = _Heard(program)
+    heard = Heard(program)
     with listening() as notes:
         found = identity_test(lambda kind: heard, spec, program.names, program.sizes.tried(spec), epsilon, seed)
     if heard.error is not None:
@@ -63,13 +69,13 @@ def verify_graph(
     open_ = judged.verdict is Verdict.UNDECIDED
     return Report(
         judged.verdict, f"{graph.name}", "exact numbers", str(found.evidence.where), seed, judged.faults,
-        (_semantics(found), *judged.checks),
-        (*_notes(program, [*hypotheses, *judged.hypotheses], found), *(() if open_ else judged.why)), command=command,
+        (semantics(found), *judged.checks),
+        (*notes_of(program, [*hypotheses, *judged.hypotheses], found), *(() if open_ else judged.why)), command=command,
         fields={n: spelled(x) for n, x in differing(spec, Attention()).items()}, missing=judged.why if open_ else (),
     )  # fmt: skip
 
 
-class _Heard:
+class Heard:
     """A program as a function, and what was wrong with the graph when it ran."""
 
     def __init__(self, program: Program) -> None:
@@ -119,14 +125,20 @@ def read(source: Any) -> Graph:
         from symattn.sources.graphs.torch_reader import of_program
 
         return of_program(source)
+    if hasattr(source, "jaxpr") and hasattr(source, "consts"):
+        from symattn.sources.graphs.jax_reader import of_jaxpr
+
+        return of_jaxpr(source)
     if hasattr(source, "graph") and hasattr(source, "opset_import"):
         from symattn.sources.graphs.onnx_reader import of_model
 
         return of_model(source)
-    raise InputError(f"{type(source).__name__} is no graph; mend: an .onnx file, a ModelProto, an ExportedProgram")
+    raise InputError(
+        f"{type(source).__name__} is no graph; mend: an .onnx file, a ModelProto, an ExportedProgram, a ClosedJaxpr"
+    )
 
 
-def _semantics(found: Identity) -> Check:
+def semantics(found: Identity) -> Check:
     if found.agrees is False:
         return Check("semantics", Grade.REFUTED, max(len(found.pairs), 1), 1, 0.0)
     return Check("semantics", found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
@@ -166,7 +178,7 @@ def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
     return ()
 
 
-def _notes(program: Program, hypotheses: list[str], found: Identity) -> tuple[str, ...]:
+def notes_of(program: Program, hypotheses: list[str], found: Identity) -> tuple[str, ...]:
     read_as = "Read as: " + "; ".join(s.told for s in program.slots) + "."
     assumed = tuple(f"Hypothesis: {h}." for h in dict.fromkeys(hypotheses))
     others = (n for n in found.notes if not n.startswith("hypothesis: "))
@@ -175,7 +187,7 @@ def _notes(program: Program, hypotheses: list[str], found: Identity) -> tuple[st
 
 def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
     """The difference in float64, if no implementation in float32 could make it, and the mistake that explains it."""
-    spec, inputs = program.spec, _drawn(program, difference.sizes, seed)
+    spec, inputs = program.spec, inputs_of(program, difference.sizes, seed)
     with np.errstate(all="ignore"):
         got = np.asarray(program(inputs), dtype=np.float64)
     right = spec(**inputs)
@@ -197,7 +209,7 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
     return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {words}", certified=True)
 
 
-def _drawn(program: Program, sizes: Sizes, seed: int) -> dict[str, Any]:
+def inputs_of(program: Program, sizes: Sizes, seed: int) -> dict[str, Any]:
     """Inputs of those sizes: normal numbers, and masks in which every query may see the first key."""
     shapes, masks = drawn(sizes, program.spec, program.names, Random(seed))
     random = np.random.default_rng(seed)

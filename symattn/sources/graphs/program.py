@@ -23,6 +23,7 @@ class Program:
     spec: Attention
     slots: tuple[Slot, ...]
     sizes: Measured
+    output: int = 0  # which one is judged
 
     @classmethod
     def of(cls, graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> Program:
@@ -39,8 +40,9 @@ class Program:
         return tuple(dict.fromkeys((*first, *found)))
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
-        """The first output of the graph, on the kind of array of the inputs."""
+        """The output that is judged, on the kind of array of the inputs."""
         like = inputs[self.names[0]]
-        found = run(self.graph, bound(self.slots, Context(like), inputs), like)[0]
+        found = run(self.graph, bound(self.slots, Context(like), inputs), like)[self.output]
         merged = any(s.merged for s in self.slots if "q" in s.parts)
-        return split_heads(found, self.spec.heads) if merged else found
+        heads = self.spec.key_heads if self.output else self.spec.heads  # further outputs are gradients by k and v
+        return split_heads(found, heads) if merged else found

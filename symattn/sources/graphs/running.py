@@ -28,6 +28,10 @@ APART = frozenset(
         "aten.split_with_sizes",
         "aten.slice",
         "getitem",
+        "dot_general",
+        "add",
+        "split",
+        "slice",
     ]
 )
 
@@ -36,6 +40,8 @@ def table(language: str) -> Mapping[str, Rule]:
     """The operators of a language that are read."""
     if language == "onnx":
         from symattn.sources.graphs.onnx_table import RULES
+    elif language == "jax":
+        from symattn.sources.graphs.jax_table import RULES
     else:
         from symattn.sources.graphs.torch_table import RULES
     return RULES

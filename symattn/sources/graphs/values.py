@@ -2,7 +2,7 @@
 
 Plain values meet arrays of a kind by ``lifted``. Three things that a graph can only write as floats are taken for what
 they stand for, and noted as hypotheses: a float next to √k or 1/√k for a whole k, the float32 of a short decimal, such
-as ε = 10⁻⁶, and the least number of a format, which forbids as −∞ does.
+as ε = 10⁻⁶, and the least number of a format, or one from −10⁹ on, which forbids as −∞ does.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _LARGEST_ROOT = 4096
 _WIDEST = 1e38  # what float32 holds
 _LEAST = {float(np.finfo(t).min) for t in (np.float64, np.float32, np.float16)}
 _LEAST.add(float(ml_dtypes.finfo(ml_dtypes.bfloat16).min))
+_FORBIDS = -1e9  # what people write for −∞, from here on
 
 
 class Context:
@@ -67,7 +68,7 @@ class Context:
     def _meant(self, x: float) -> Any:
         if x == -np.inf:
             return self._forbidden()
-        if x in _LEAST:
+        if x in _LEAST or x <= _FORBIDS:
             note(f"hypothesis: {x:.4g} forbids as −∞ does, in every row in which some key is allowed")
             return self._forbidden()
         k, inverse = root(x)

@@ -73,7 +73,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     check(attention, "Gradient", layout)
     told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(attention, Attention()).items())
     arrays = inputs(attention, layout)
-    do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), _DO)
+    do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), UPSTREAM)
     kept = (
         Input("o", do.shape, "out output attn_out fwd_out", needed=False, made=partial(_saved, attention, layout, 0)),
         Input("lse", axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q"), "softmax_lse logsumexp l",
@@ -103,7 +103,8 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     )
 
 
-_DO = "dout grad_output grad_out d_out d_o g dy grad go upstream cotangent out_grad grad_o dout_ output_grad"
+#: What the gradient of the output is called.
+UPSTREAM = "dout grad_output grad_out d_out d_o g dy grad go upstream cotangent out_grad grad_o dout_ output_grad"
 
 
 def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> Array:
