@@ -27,6 +27,7 @@ TABLE = {
     "faults": ("faults", "Mistakes of attention code, as data for any tool."),
     "arithmetic": ("arithmetic", "What does my kernel store? Tell the arithmetic of half precision by its bits."),
     "audit": ("audit", "What does my model do? Audit every call of attention in a script."),
+    "generation": ("generation", "Do caches, padding and batches give the prefill's logits? Ask a model."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
     "bound": ("bound", "How far may correct code be off? The tolerance to write down."),
     "examples": ("examples", "List the worked examples, or show one."),

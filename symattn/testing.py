@@ -178,12 +178,15 @@ def assert_close_to_exact(
     the last axis in front; ``inputs`` are ``mask``, ``bias``, ``sink``, …, or ``cu_seqlens`` (see
     ``symattn.sources.pieces``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
     ``lse`` (…, n_q) and ``gradients`` (dq, dk, dv) of ⟨do, out⟩ are judged beside it (``sharp.backward``).
+    ``q_descale``, ``k_descale``, ``v_descale`` among ``inputs`` are the factors of arrays in FP8: a number, or one for
+    each head, or block of tokens of a head (``symattn.sources.descale``).
 
-    In bfloat16 and float16 plain attention has to be as near as roundings to nearest take it: a right output fails with
-    a probability of at most ``alpha``, if they are independent with mean 0 and sums are in float32 (``sharp.limits``
-    has the proof; None: the worst case alone). ``contract="fused"`` says that scores are not stored; ``"eager"``, that
-    sums may be. ``rows`` are the queries of each head to look at, or how many. ``power={"scale": 0.001}`` names what is
-    to be seen: more rows are read until it would be, and it fails where it would not (``symattn.sources.sensitivity``).
+    In bfloat16, float16 and FP8 with factors plain attention has to be as near as roundings to nearest take it: a right
+    output fails with a probability of at most ``alpha``, if they are independent with mean 0 and sums are in float32
+    (``sharp.limits`` has the proof; None: the worst case alone). ``contract="fused"`` says that scores are not stored;
+    ``"eager"``, that sums may be. ``rows`` are the queries of each head to look at, or how many. ``power={"scale":
+    0.001}`` names what is to be seen: more rows are read until it would be, and it fails where it would not
+    (``symattn.sources.sensitivity``).
 
     Raises ``AttentionFault`` with what is beyond which bound, and ``InputError`` where inputs do not fit.
 

@@ -12,7 +12,7 @@ from symattn.arrays import plain, stored
 from symattn.errors import InputError
 
 FLOATING = plain.FORMATS + stored.FORMATS
-KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING)
+KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING, "torch")
 
 
 def kind(name: str) -> Any:
@@ -41,4 +41,8 @@ def kind(name: str) -> Any:
         from symattn.arrays.symbolic import Symbolic
 
         return Symbolic
+    if name == "torch":
+        from symattn.arrays.tensors import TensorKind
+
+        return TensorKind()
     raise InputError(f"unknown kind of array {name!r}; known: {', '.join(KINDS)}")

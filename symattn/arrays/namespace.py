@@ -17,6 +17,7 @@ from symattn.arrays.linear import Linear
 from symattn.arrays.planes import Planes
 from symattn.arrays.reductions import Reductions
 from symattn.arrays.structure import Structure
+from symattn.arrays.tensors import namespace as of_tensor
 from symattn.errors import Refused
 
 
@@ -41,5 +42,6 @@ class Namespace(Elementwise, Structure, Reductions, Creation, Linear):
 
 def namespace_of(*arrays: Any) -> Functions:
     """The namespace that the given arrays share; arguments that are None are passed over."""
-    functions: Functions = next(x for x in arrays if x is not None).__array_namespace__()
+    first = next(x for x in arrays if x is not None)
+    functions: Functions = first.__array_namespace__() if hasattr(first, "__array_namespace__") else of_tensor(first)
     return functions

@@ -85,14 +85,15 @@ class Precision:
         accumulate: str | None = None,
         *,
         output: str | None = None,
+        stored: str | None = None,
         flush: bool | None = None,
     ) -> Precision:
         """The precision of code whose arrays are ``dtype``, with sums in ``accumulate`` if given.
 
         ``Precision.of("fp16", "fused")``; ``Precision.of("bfloat16", accumulate="float32")``: every array may be
         stored as bfloat16, sums are taken in float32; ``Precision.of("e4m3", "fused", accumulate="fp22")``: sums as
-        Hopper's matrix units take them. ``output`` is the output's format if it is not ``dtype``; ``flush`` says
-        whether results below the normal numbers may become zero.
+        Hopper's matrix units take them. ``output`` is the output's format if it is not ``dtype``, ``stored`` that of
+        stored weights; ``flush`` says whether results below the normal numbers may become zero.
         """
         if contract not in (None, "eager", "fused"):
             raise InputError(f"unknown contract {contract!r}; known: eager, fused")
@@ -104,6 +105,8 @@ class Precision:
             found = replace(found, accumulate=ACCUMULATORS.get(accumulate) or _format(accumulate))
         if output is not None:
             found = replace(found, output=_format(output))
+        if stored is not None:
+            found = replace(found, stored=_format(stored))
         return found if flush is None else found._flushing(flush)
 
     @classmethod

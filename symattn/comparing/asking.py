@@ -7,54 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from symattn.comparing import defined, models
 from symattn.comparing.generated import Row
 from symattn.comparing.held import Difference, Held
 from symattn.comparing.models import Array, Model, Positions, Read
+from symattn.comparing.reference import Candidate, Reference, alone
 from symattn.comparing.ways import Way
-from symattn.errors import InputError
 
 _SEEN = 64  # tokens up to which it is asked which of them a place sees
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Of each sequence alone, in one prefill: the states in float64, and in the model's own type.
-
-    ``why`` says why attention is the model's own in float64, and is empty where it is symattn's definition.
-    """
-
-    wide: tuple[Read, ...]
-    own: tuple[Read, ...]
-    why: str
-
-    @classmethod
-    def of(cls, own: Model, wide: Model, sequences: Sequence[Array]) -> Reference:
-        """Run it."""
-        why = ""
-        try:
-            defined.Calls.made = 0
-            found = [alone(wide, s, defined.register()) for s in sequences]
-            if not defined.Calls.made:
-                raise defined.Undefined("the model asks for its attention in a way of its own")
-        except (defined.Undefined, ValueError, KeyError) as error:
-            why = str(error).partition("\n")[0]
-            found = [_own(wide, s) for s in sequences]
-        return cls(tuple(found), tuple(alone(own, s, None) for s in sequences), why)
-
-
-def _own(wide: Model, sequence: Array) -> Read:
-    """The model's own attention in float64. Raises ``InputError`` where something in it knows no float64."""
-    try:
-        return alone(wide, sequence, None)
-    except (RuntimeError, NotImplementedError) as error:
-        words = str(error).partition("\n")[0]
-        raise InputError(f"the model does not run in float64: {words}; mend: modules that take any type") from error
-
-
-def alone(model: Model, sequence: Array, implementation: str | None) -> Read:
-    """One prefill without cache and padding."""
-    return Way("prefill", implementation=implementation).run(model, (sequence,), models.generates, 0)[0]
 
 
 @dataclass(frozen=True)
@@ -76,24 +35,40 @@ class Asked:
             wide = way.run(self.wide, self.sequences, self.positions, self.pad)
         except Exception as error:  # whatever a model or a cache does that cannot do this
             return Row(way.name, reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160])
-        held = [
-            Held.of(o, w, self.reference.own[k], self.reference.wide[k], self.dtype)
-            for k, (o, w) in enumerate(zip(own, wide, strict=True))
-        ]
-        places = [place for k, one in enumerate(held) if (place := one.first(k)) is not None]
-        first = min(places, key=lambda place: place.state, default=None)
+        sides = self._sides(way)
+        held = [self._held(own, wide, side) for side in sides]
+        places = [_first(found) for found in held]
+        first = next((place for place in places if place is not None), None)
         if first is not None:
             first = replace(first, seen=self._sees(way, first))
+        last = held[-1]
         return Row(
-            way.name, first, used=max(one.used for one in held), off=_most(one.off[-1] for one in held),
-            apart=_most(one.apart[-1] for one in held), rounding=_most(one.mine[-1] for one in held),
-            prefill=_most(one.alone[-1] for one in held),
+            way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
+            apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
+            prefill=_most(one.alone[-1] for one in last), doubt=self._doubt(places),
         )  # fmt: skip
+
+    def _sides(self, way: Way) -> tuple[Candidate, ...]:
+        """What a way is held to, one after the other: where there is doubt, to its own side of it first."""
+        reference, name = self.reference, way.implementation or self.own.own
+        if way.other:
+            return (reference.mine or reference.chosen,)
+        return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
+
+    def _held(self, own: Sequence[Read], wide: Sequence[Read], side: Candidate) -> list[Held]:
+        return [
+            Held.of(o, w, side.own[k], side.wide[k], self.dtype) for k, (o, w) in enumerate(zip(own, wide, strict=True))
+        ]
+
+    def _doubt(self, places: Sequence[Difference | None]) -> str:
+        """Why it cannot be told that the way is wrong: it is right by its own side, and not by the other."""
+        return self.reference.doubt if len(places) > 1 and places[0] is None and places[1] is not None else ""
 
     def _sees(self, way: Way, at: Difference) -> str:
         """Which tokens change the state at a place, in words, where these are not those of the reference."""
         if len(self.sequences[at.item]) > _SEEN:
             return ""
+        way = replace(way, other=False)
         before = self._at(way, self.sequences, self.pad, at), self._at(None, self.sequences, self.pad, at)
         lost, beyond = [], []
         for token in range(len(self.sequences[at.item])):
@@ -101,7 +76,7 @@ class Asked:
             after = self._at(way, changed, self.pad, at), self._at(None, changed, self.pad, at)
             sees, should = (_moved(x, y, at.room) for x, y in zip(after, before, strict=True))
             lost += [token] if should and not sees else []
-            beyond += [token] if sees and not should else []
+            beyond += [token] if sees and (not should or token > at.token) else []
         padding = way.padding and _moved(self._at(way, self.sequences, self._other_pad, at), before[0], at.room)
         return _in_words(lost, beyond, bool(padding))
 
@@ -121,9 +96,15 @@ class Asked:
         if way is not None:
             read = way.run(self.wide, sequences, self.positions, pad)[at.item]
         else:
-            read = alone(self.wide, sequences[at.item], None if self.reference.why else defined.NAME)
+            read = alone(self.wide, sequences[at.item], self.reference.chosen.implementation)
         state: Array = read.states[at.state][at.token]
         return state
+
+
+def _first(held: Sequence[Held]) -> Difference | None:
+    """The first place of all sequences, by its layer."""
+    places = [place for k, one in enumerate(held) if (place := one.first(k)) is not None]
+    return min(places, key=lambda place: place.state, default=None)
 
 
 def _moved(a: Array, b: Array, room: float) -> bool:

@@ -1,22 +1,29 @@
-"""The definition of attention in the place of a model's own: an attention implementation of transformers.
+"""The definition of attention in the place of a model's own: attention implementations of transformers.
 
 Source: the interface of ``transformers.modeling_utils.AttentionInterface``, which models call with their queries, keys
-and values (b, h, n, d), a mask (b, 1, n_q, n_k) and what their configuration adds.
+and values (b, h, n, d), a mask (b, 1 or h, n_q, n_k) and what their configuration adds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.errors import Refused
+from symattn.errors import InputError, Refused
+from symattn.sources.configurations import CannotTell
+from symattn.sources.configurations import attention as promised
 
-NAME = "symattn-definition"
+#: The definition as given, with the mask that transformers builds for ``eager`` or ``sdpa``; and with that of the
+#: configuration.
+EAGER, SDPA, CONFIGURED = "symattn-definition", "symattn-definition-sdpa", "symattn-configuration"
 _FORBIDS = -1e4  # in a mask that is added: what is as low forbids a key, in every format
 #: Arrays that say nothing about the scores beside the mask.
-_HARMLESS = ("position_ids", "cache_position", "s_aux", "position_embeddings", "attention_mask")
+_HARMLESS = ("position_ids", "cache_position", "s_aux", "position_embeddings", "attention_mask", "position_bias")
+_PLACES = ("causal", "window", "block", "prefix", "alignment")  # what of a specification forbids keys by place
 
 
 class Undefined(Refused):
@@ -29,22 +36,33 @@ class Calls:
     made = 0
 
 
-def register() -> str:
-    """Make the definition known to transformers by its name, which is returned."""
+def register() -> None:
+    """Make the definition known to transformers by its names."""
     from transformers import AttentionInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
-    AttentionInterface.register(NAME, attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, eager_mask)
-    return NAME
+    ways: dict[str, tuple[Callable[..., Any], Any]] = {
+        EAGER: (_two_sided, eager_mask), SDPA: (_as_sdpa, sdpa_mask), CONFIGURED: (_configured, eager_mask),
+    }  # fmt: skip
+    for name, (places, mask) in ways.items():
+        AttentionInterface.register(name, partial(attention, places))
+        ALL_MASK_ATTENTION_FUNCTIONS.register(name, mask)
 
 
 def attention(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **told: Any
+    places: Callable[[Any, bool, int], Attention | None],
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    scaling: float | None = None,
+    **told: Any,
 ) -> tuple[Any, None]:
-    """softmax(scale · Q Kᵀ, capped, + mask) V of each item, in float64: (b, n_q, h, d_v).
+    """softmax(scale · Q Kᵀ, capped, + bias + mask) V of each item, in float64: (b, n_q, h, d_v).
 
-    Raises ``Undefined`` for an array that the model passes besides and that may change the scores.
+    ``places`` says which keys are forbidden by place, whatever the mask says (None: the mask alone). Raises
+    ``Undefined`` for an array that the model passes besides and that may change the scores.
     """
     import torch
 
@@ -52,6 +70,10 @@ def attention(
     for name, given in told.items():
         if isinstance(given, torch.Tensor) and name not in _HARMLESS:
             raise Undefined(f"the model passes {name} to its attention, which the definition is not told of")
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    allowed, bias = _mask(attention_mask, n_q, n_k)
+    bias = _joined(bias, told.get("position_bias"), n_k)
+    by_place = places(module, attention_mask is None, n_q)
     sink = told.get("s_aux")
     spec = Attention(
         heads=query.shape[1],
@@ -59,25 +81,66 @@ def attention(
         scale=float(scaling if scaling is not None else getattr(module, "scaling", None) or query.shape[-1] ** -0.5),
         softcap=told.get("softcap"),
         sink=None if sink is None else "given",
-        mask="boolean",
+        mask=None if by_place is not None else "boolean",
+        bias=bias is not None,
         fully_masked="zeros",
+        **({} if by_place is None else {name: getattr(by_place, name) for name in _PLACES}),
     )
     given = {} if sink is None else {"sink": sink.detach().double().numpy()}
-    mask = _mask(attention_mask, query.shape[-2], key.shape[-2])
     q, k, v = (a.detach().double().cpu().numpy() for a in (query, key, value))
-    found = [spec(q[b], k[b], v[b], mask=mask[b if len(mask) > 1 else 0], **given) for b in range(len(q))]
-    output = torch.from_numpy(np.stack(found)).to(query.dtype).to(query.device)
-    return output.transpose(1, 2).contiguous(), None
+
+    def of_item(b: int) -> np.ndarray:
+        own = dict(given)
+        if by_place is None:
+            own["mask"] = allowed[b % len(allowed)]
+        if bias is not None:
+            own["bias"] = bias[b % len(bias)]
+        return np.asarray(spec(q[b], k[b], v[b], **own))
+
+    found = np.stack([of_item(b) for b in range(len(q))])
+    return torch.from_numpy(found).to(query.dtype).to(query.device).transpose(1, 2).contiguous(), None
 
 
-def _mask(given: Any, n_q: int, n_k: int) -> np.ndarray:
-    """The mask as booleans (b, n_q, n_k); without one all keys are seen by one query, and earlier ones by several."""
+# -- which keys are forbidden by place ---------------------------------------------------------------------------------
+def _two_sided(module: Any, bare: bool, n_q: int) -> Attention | None:
+    """As the eager functions do: without a mask every key is seen."""
+    return Attention() if bare else None
+
+
+def _as_sdpa(module: Any, bare: bool, n_q: int) -> Attention | None:
+    """As transformers calls torch's function: without a mask several queries see earlier keys, if it is causal."""
+    causal = bool(getattr(module, "is_causal", True)) and n_q > 1
+    return Attention(causal=causal, alignment="top-left" if causal else "bottom-right") if bare else None
+
+
+def _configured(module: Any, bare: bool, n_q: int) -> Attention | None:
+    """As the configuration of the model says of this layer. Raises ``Undefined`` where it is not read."""
+    layer = getattr(module, "layer_idx", None)
+    if not isinstance(layer, int) or not hasattr(module, "config"):
+        raise Undefined("its attention does not say of which layer it is")
+    try:
+        return promised(module.config, layer)
+    except (CannotTell, InputError) as error:
+        raise Undefined(str(error)) from None
+
+
+# -- the mask ----------------------------------------------------------------------------------------------------------
+def _mask(given: Any, n_q: int, n_k: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Which keys a mask allows, (b, h or 1, n_q, n_k), and what it adds to the scores, if it does."""
     if given is None:
-        return np.tri(n_q, n_k, n_k - n_q, dtype=bool)[None]
-    found = given[:, 0, :, :n_k].detach().cpu()
+        return np.ones((1, 1, n_q, n_k), dtype=bool), None
+    found = given[..., :n_k].detach().cpu()
     found = (found.double() if found.dtype.is_floating_point else found).numpy()
     if found.dtype == bool:
-        return np.asarray(found)
-    if not ((found == 0) | (found <= _FORBIDS)).all():
-        raise Undefined("the model adds a bias to its mask, which the definition is not told of")
-    return np.asarray(found == 0)
+        return found, None
+    allowed = found > _FORBIDS
+    bias = np.where(allowed, found, 0.0)
+    return allowed, bias if bias.any() else None
+
+
+def _joined(bias: np.ndarray | None, other: Any, n_k: int) -> np.ndarray | None:
+    """Both biases of the scores, (b, h or 1, n_q, n_k)."""
+    if other is None:
+        return bias
+    found: np.ndarray = other[..., :n_k].detach().double().cpu().numpy()
+    return found if bias is None else found + bias

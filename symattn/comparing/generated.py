@@ -27,6 +27,7 @@ class Row:
     apart     the same in the model's own type
     rounding  the largest distance of its logits from their float64 selves
     prefill   the same of the reference
+    doubt     why it cannot be told that this way is wrong, and not the reference; empty where it can
     """
 
     way: str
@@ -37,21 +38,29 @@ class Row:
     apart: float = 0.0
     rounding: float = 0.0
     prefill: float = 0.0
+    doubt: str = ""
 
     @property
     def wrong(self) -> bool:
-        """Whether it says something else than the prefill."""
-        return self.first is not None
+        """Whether it says something else than the reference, which is right."""
+        return self.first is not None and not self.doubt
+
+    @property
+    def differs(self) -> bool:
+        """Whether it says something else than the reference, and nobody can tell which is right."""
+        return self.first is not None and bool(self.doubt)
 
     @property
     def verdict(self) -> str:
         """In a word."""
-        return "wrong" if self.wrong else "not run" if self.reason else "rounding alone"
+        if self.first is not None:
+            return "differs" if self.doubt else "wrong"
+        return "not run" if self.reason else "rounding alone"
 
     @property
     def rough(self) -> bool:
         """Whether it rounds much more than the prefill does."""
-        return not self.wrong and not self.reason and self.rounding > _ROUGH * self.prefill > 0
+        return self.first is None and not self.reason and self.rounding > _ROUGH * self.prefill > 0
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -59,7 +68,7 @@ class Row:
             "way": self.way, "verdict": self.verdict, "reason": self.reason,
             "first": self.first.record() if self.first else None, "of room": plain(self.used),
             "off in float64": plain(self.off), "apart": plain(self.apart), "rounding": plain(self.rounding),
-            "rounding of prefill": plain(self.prefill),
+            "rounding of prefill": plain(self.prefill), "doubt": self.doubt,
         }  # fmt: skip
 
 
@@ -84,9 +93,14 @@ class Generation(Printable):
         return tuple(row.way for row in self.rows if row.wrong)
 
     @property
+    def differing(self) -> tuple[str, ...]:
+        """The ways that differ from the reference where it cannot be told which of the two is wrong."""
+        return tuple(row.way for row in self.rows if row.differs)
+
+    @property
     def verdict(self) -> Verdict:
-        """A fault, no fault, or undecided."""
-        if self.wrong:
+        """A fault, no fault, or undecided. Of two that differ one is wrong, whichever it is."""
+        if self.wrong or self.differing:
             return Verdict.FAULT
         missing = {row.way for row in self.rows if row.reason}
         return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.asked else Verdict.NO_FAULT
@@ -115,6 +129,7 @@ class Generation(Printable):
             parameters={"model": self.model, "dtype": self.dtype, "tokens": self.tokens},
             record={
                 "ways": [row.record() for row in self.rows], "wrong": list(self.wrong),
+                "differing": list(self.differing),
                 "notes": list(self._noted()), "grade": _GRADES[self.verdict].value,
             },
             verdict=self.verdict,
@@ -123,10 +138,10 @@ class Generation(Printable):
     def _sentences(self) -> Iterator[Block]:
         for row in self.rows:
             if row.first is not None:
-                yield Paragraph((Code(row.way), f" {_told(row.first)}"))
+                yield Paragraph((Code(row.way), f" {_told(row.first, row.doubt)}"))
         if all(row.reason for row in self.rows):
             yield Paragraph(("No way could be run.",))
-        elif not self.wrong:
+        elif not self.wrong and not self.differing:
             yield Paragraph(("Every way that ran says the same as the prefill, but for rounding.",))
 
     def _table(self) -> Table:
@@ -144,31 +159,39 @@ class Generation(Printable):
             if row.rough:
                 times = row.rounding / row.prefill
                 yield f"{row.way} rounds {times:.0f} times as much as the prefill: it may store something coarsely."
-        if self._prefix:
-            yield "The prefill itself depends on later tokens, so that no way can say the same: look at its mask first."
+        yield from self._of_prefix()
 
-    @property
-    def _prefix(self) -> bool:
-        from symattn.comparing.ways import PREFIX
+    def _of_prefix(self) -> Iterator[str]:
+        """What the ways that stop early say of the model itself."""
+        from symattn.comparing.ways import CONTINUATION, PREFIX
 
-        return PREFIX in self.wrong
+        if CONTINUATION in self.wrong:
+            yield "The model's own prefill depends on the words of later tokens: look at its mask first."
+        elif PREFIX in self.wrong and CONTINUATION in {row.way for row in self.rows}:
+            yield (
+                "The prefill depends on how many tokens come later and not on their words, as positions do that go by "
+                "the length: then no way can say the same."
+            )
 
 
 _MEANING = (
     "Layers and tokens count from 0. Off in float64: the largest difference of a logit from the reference, both in "
     "float64; apart: the same in the model's own type; rounding: the distance of the way's logits in that type from "
-    "their float64 selves, and of the prefill's. A difference in the model's own type is at most the sum of the three "
-    "others. What counts as rounding in float64 is 2¹⁰ times what was measured in the model's own type, scaled by the "
-    "ratio of the unit roundoffs: that is measured, and no proof."
+    "their float64 selves, and of the prefill's. Another continuation is held to the model's own prefill. A "
+    "difference in the model's own type is at most the sum of the three others. What counts as rounding in float64 is "
+    "2¹⁰ times what was measured in the model's own type, scaled by the ratio of the unit roundoffs: that is measured, "
+    "and no proof."
 )
 
 
-def _told(at: Difference) -> str:
+def _told(at: Difference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
     seen = f" It {at.seen}." if at.seen else ""
+    verb = "differs" if doubt else "is wrong"
+    rest = f" Which of the two is wrong cannot be told: {doubt}, and no configuration decides." if doubt else ""
     return (
-        f"is wrong from {at.layer} on, first at token {at.token}{item}: in float64 it is {at.off:.2g} from the "
-        f"prefill, where rounding explains {at.room:.1g}.{seen}"
+        f"{verb} from {at.layer} on, first at token {at.token}{item}: in float64 it is {at.off:.2g} from the "
+        f"reference, where rounding explains {at.room:.1g}.{seen}{rest}"
     )
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from symattn.comparing import models
-from symattn.comparing.asking import Asked, Reference
+from symattn.comparing.asking import Asked
 from symattn.comparing.generated import Generation
 from symattn.comparing.models import Array, Model, Positions
-from symattn.comparing.ways import WAYS, Cache, Way, of_caches
+from symattn.comparing.reference import Reference
+from symattn.comparing.ways import PREFILL, WAYS, Cache, Way, of_caches
 from symattn.errors import InputError
 from symattn.verification.engine import SEED
 
@@ -52,7 +53,7 @@ def generation(
     plan, sequences = _chosen(ways, caches or {}), _sequences(model, tokens, seed)
     dtype, pad = str(model.dtype).removeprefix("torch."), getattr(model.config, "pad_token_id", None)
     own, wide = Model(model, wide=False), Model(model, wide=True)
-    reference = Reference.of(own, wide, sequences)
+    reference = Reference.of(own, wide, sequences, dtype)
     each = Asked(
         own, wide, reference, sequences, positions, int(pad) if isinstance(pad, int) and pad >= 0 else 0, dtype
     )
@@ -63,12 +64,12 @@ def generation(
 
 
 def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache]) -> tuple[Way, ...]:
-    """The ways by name, and those with caches of one's own."""
+    """The prefill, the ways by name, and those with caches of one's own."""
     known = {way.name: way for way in (*WAYS, *of_caches(caches))}
     for name in names or ():
         if name not in known:
-            raise InputError(f"there is no way {name!r}; known: {', '.join(known)}")
-    return tuple(way for name, way in known.items() if names is None or name in names)
+            raise InputError(f"there is no way {name!r}; known: {'; '.join(known)}")
+    return tuple(way for name, way in known.items() if names is None or name in (PREFILL, *names))
 
 
 def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tuple[Array, Array]:
@@ -94,10 +95,7 @@ def _window(config: Any) -> int:
 
 
 def _notes(model: Any, reference: Reference, tokens: int) -> Iterator[str]:
-    if reference.why:
-        yield f"Attention of the reference is the model's own in float64: {reference.why}."
-    else:
-        yield "Attention of the reference is symattn's definition, in float64."
+    yield reference.words
     window = _window(model.config.get_text_config(decoder=True))
     if window >= tokens:
         yield f"No sequence is longer than the window of {window} tokens, so no cache of a window was full."

@@ -13,7 +13,7 @@ import numpy as np
 from symattn.errors import InputError, MissingExtra
 
 Array = np.ndarray
-_MOST = 200_000_000  # parameters: a copy in float64 takes 1.6 GB
+MOST = 200_000_000  # parameters: a copy in float64 takes 1.6 GB
 #: Of the mask (b, columns) and the number of columns that the cache holds, the positions of the others.
 Positions = Callable[[Any, int], Any]
 
@@ -30,27 +30,39 @@ class Read:
         """How many tokens it has."""
         return len(self.states[0])
 
+    def upto(self, token: int) -> Read:
+        """The first tokens alone."""
+        return Read(tuple(state[:token] for state in self.states))
+
 
 def generates(mask: Any, past: int) -> Any:
     """The positions that ``generate`` passes: padding is not counted."""
     return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)[:, past:]
 
 
-def checked(model: Any) -> None:
-    """Raise ``MissingExtra`` without torch, ``InputError`` for what is no model of transformers or a large one."""
+def libraries() -> None:
+    """Raise ``MissingExtra`` without torch or transformers."""
     try:
-        import torch
-        from transformers import PreTrainedModel
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
     except ImportError as error:
         raise MissingExtra(error.name or "transformers", "transformers") from error
+
+
+def checked(model: Any) -> None:
+    """Raise ``MissingExtra`` without torch, ``InputError`` for what is no model of transformers or a large one."""
+    libraries()
+    import torch
+    from transformers import PreTrainedModel
+
     if not isinstance(model, PreTrainedModel):
         raise InputError(f"{type(model).__name__} is no model of transformers; mend: give a PreTrainedModel")
     if model.config.is_encoder_decoder or not model.can_generate():
         raise InputError(f"{type(model).__name__} does not generate; mend: give a decoder such as LlamaForCausalLM")
     size = sum(p.numel() for p in model.parameters())
-    if size > _MOST:
+    if size > MOST:
         raise InputError(
-            f"{type(model).__name__} has {size:,} parameters, and at most {_MOST:,} are copied to float64; mend: its "
+            f"{type(model).__name__} has {size:,} parameters, and at most {MOST:,} are copied to float64; mend: its "
             "class with fewer and narrower layers runs the same code"
         )
     if any(p.device.type == "meta" for p in model.parameters()):

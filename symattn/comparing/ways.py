@@ -24,6 +24,8 @@ class Way:
     padding         at which side shorter sequences are filled up
     drafts          wrong tokens that are computed before each chunk but the first, and taken back
     implementation  of attention (None: the model's own)
+    other           whether the words of the second half are others; what it gives is the first half, which must not
+                    change
     """
 
     name: str
@@ -33,12 +35,22 @@ class Way:
     padding: Literal["", "left", "right"] = ""
     drafts: int = 0
     implementation: str | None = None
+    other: bool = False
 
     def run(self, model: Model, sequences: Sequence[Array], positions: Positions, pad: int) -> list[Read]:
         """What it gives for the first of the sequences. Raises what the model and the cache raise."""
         model.implemented(self.implementation or model.own)
-        ids, mask = filled(sequences[: self.items], self.padding, pad)
-        return _ran(self, model, ids, mask, positions)
+        given = sequences[: self.items]
+        ids, mask = filled([other_continuation(s) for s in given] if self.other else given, self.padding, pad)
+        found = _ran(self, model, ids, mask, positions)
+        return [read.upto(len(s) // 2) for read, s in zip(found, given, strict=True)] if self.other else found
+
+
+def other_continuation(sequence: Array) -> Array:
+    """The sequence with other words in its second half."""
+    other, half = sequence.copy(), len(sequence) // 2
+    other[half:] = np.where(other[half:] != 1, 1, 2)
+    return other
 
 
 def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, Array]:
@@ -117,10 +129,12 @@ def static_cache(config: Any, length: int) -> Any:
     return StaticCache(config=config, max_cache_len=length + 3)
 
 
-PREFIX = "prefix alone"
+PREFIX, PREFILL, CONTINUATION = "prefix alone", "prefill", "other continuation"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
 WAYS: tuple[Way, ...] = (
+    Way(PREFILL),
     Way(PREFIX, chunks=_half),
+    Way(CONTINUATION, other=True),
     Way("eager", implementation="eager"),
     Way("sdpa", implementation="sdpa"),
     Way("token by token", plain_cache, _one_by_one),

@@ -10,6 +10,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.closeness import close_to_exact, ready
+from symattn.sources.descale import arithmetic, scaled
 from symattn.sources.pieces import Layout, close_by_pieces
 from symattn.verification.report import Sought
 
@@ -33,9 +34,14 @@ class Question:
 
     @classmethod
     def of(cls, out: Any, inputs: Mapping[str, Any], spec: Attention | None, **told: Any) -> Question:
-        """What is told, with the words of a layout taken out of the inputs, and inputs that are None left out."""
+        """What is told, with the words of a layout taken out of the inputs, and inputs that are None left out.
+
+        With descale factors, the precision is that of FP8 kernels (``descale.arithmetic``).
+        """
         layout = Layout(*(inputs.get(name) for name in Layout._fields))
         given = {n: a for n, a in inputs.items() if a is not None and n not in Layout._fields}
+        if scaled(given):
+            told["precision"] = arithmetic(told["precision"], told["contract"], given, out)
         return cls(out, given, layout, spec, **told)
 
 
@@ -52,6 +58,8 @@ def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
 def _check(asked: Question) -> None:
     if asked.gradients is not None and (asked.do is None or not asked.layout.plain):
         raise InputError("gradients are those of ⟨do, out⟩ for one array of each; mend: give do, and no packed layout")
+    if scaled(asked.given) and (asked.gradients is not None or asked.power is not None):
+        raise InputError("with descale factors the output alone is judged; mend: leave out gradients and power")
     if asked.power is None:
         return
     if not isinstance(asked.power, Mapping) or not asked.power:

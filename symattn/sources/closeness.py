@@ -16,6 +16,7 @@ from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
+from symattn.sources.descale import dequantised, split
 from symattn.sources.frameworks import read
 from symattn.verification.attention import OfAttention
 from symattn.verification.bounding import plain
@@ -27,7 +28,7 @@ from symattn.verification.sharp import means
 from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.elements import exact, judged
 from symattn.verification.sharp.limits import FORMATS as HALF
-from symattn.verification.sharp.limits import HYPOTHESIS, STORED, Stores
+from symattn.verification.sharp.limits import Stores
 from symattn.verification.sharp.sample import chosen, only
 
 Arrays = dict[str, np.ndarray]
@@ -68,7 +69,8 @@ def ready(
 ) -> Ready:
     """The inputs, read and checked. Raises ``InputError`` where they do not fit the specification or the precision."""
     spec = spec or Attention()
-    read_as = {name: read_array(name, array, narrow=name in _LARGE) for name, array in given.items()}
+    arrays, factors = split(given)
+    read_as = {name: read_array(name, array, narrow=name in _LARGE) for name, array in arrays.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
     arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
     if alpha is not None and not 0 < alpha < 1:
@@ -77,7 +79,7 @@ def ready(
         if name in inputs and read_as[name][1] != arithmetic.input.name:
             check_held(name, inputs[name], arithmetic.input)
     check_inputs(spec, dict(inputs))
-    inputs = _without_strangers(spec, inputs)
+    inputs = _without_strangers(spec, dequantised(spec, inputs, factors))
     named = isinstance(precision, Precision) or contract is not None
     how = Stores.of(arithmetic, not named, spec.softcap is not None) if alpha is not None else None
     return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
@@ -242,7 +244,7 @@ def _sharp(
             f" in {how.format.name}",
             f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
             f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(measured.allowed[at]))}",
-            _sure(alpha, accused.guard, accused.certain, "tolerance"),
+            _sure(how, alpha, accused.guard, accused.certain, "tolerance"),
         )
     )
 
@@ -281,7 +283,7 @@ def _in_means(spec: Attention, inputs: Arrays, got: np.ndarray, asked: _Asked, r
             f"Weighted means of the output ({found.place}) are {_beyond(found.certain)} in {how.format.name},"
             f" {found.share:.3g} times the limit of roundings to nearest",
             f"They are {found.words}; every element is within its tolerance",
-            _sure(alpha, found.guard, found.certain, "limit"),
+            _sure(how, alpha, found.guard, found.certain, "limit"),
         )
     )
 
@@ -290,12 +292,12 @@ def _beyond(certain: float) -> str:
     return f"beyond {'all roundings together' if certain > 1 else 'rounding to nearest'}"
 
 
-def _sure(alpha: float, guard: float, certain: float, what: str) -> str:
+def _sure(how: Stores, alpha: float, guard: float, certain: float, what: str) -> str:
     """How sure it is: whatever roundings do, or by the filter."""
     if certain > 1:
-        return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {STORED}"
+        return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {how.stored}"
     return (
-        f"A right output is accused with a probability of at most {alpha:g}, if {HYPOTHESIS}; right replays need"
+        f"A right output is accused with a probability of at most {alpha:g}, if {how.hypothesis}; right replays need"
         f" {guard:.2f} of the {what} here"
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,10 @@ from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.closeness import check_held, form_words, read_array
+from symattn.verification.sharp.added import bounded, largest_scale, ways
 from symattn.verification.sharp.backward import NAMES, Gradient, beyond, gradients, sampled
-from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.limits import STORED, Stores
 from symattn.verification.sharp.sample import chosen
-from symattn.verification.sharp.ways import scale_of, scales
 
 Arrays = dict[str, np.ndarray]
 
@@ -86,8 +84,8 @@ def nearest(
     ones may be out of range.
     """
     first: dict[str, Gradient] = {}
-    for scale in scales(spec, inputs["q"].shape[-1], how):
-        found = gradients(replace(spec, scale=scale), inputs, do, how, queries, keys, factors)
+    for one, given in ways(spec, inputs, how):
+        found = gradients(one, given, do, how, queries, keys, factors)
         if any(np.isnan(g.exact).any() for g in found.values()):
             raise InputError(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
@@ -96,18 +94,20 @@ def nearest(
         if all((beyond(found[name], values[..., found[name].rows, :]) <= 1).all() for name, values in got.items()):
             return found
         first = first or found
-        _check_range(inputs, do, scale_of(spec, inputs["q"].shape[-1]), how, found, got)
+        _check_range(spec, inputs, do, how, found, got)
     return first
 
 
 def _check_range(
-    inputs: Arrays, do: np.ndarray, scale: float | None, how: Stores, found: Mapping[str, Gradient], got: Arrays
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, found: Mapping[str, Gradient], got: Arrays
 ) -> None:
     """Raises ``InputError`` where gradients are not finite and right ones need not be: numbers may be out of range."""
     if all(np.isfinite(values).all() for values in got.values()):
         return
-    within, least = float(how.format.largest), min(1.0, abs(scale or 1.0)) if how.scores else 1.0
+    within, scale = float(how.format.largest), largest_scale(spec, inputs) or 1.0
+    least = min(1.0, scale) if how.scores else 1.0
     of_scores = 2 * np.linalg.norm(do, axis=-1).max() * np.linalg.norm(inputs["v"], axis=-1).max()
+    of_scores *= max(1.0, float(spec.softcap or 1)) if how.scores else 1.0
     most = max(float((np.abs(g.exact) + g.allowed).max(initial=0.0)) / least for g in found.values())
     if max(float(of_scores), most) > within:
         raise InputError(
@@ -142,9 +142,10 @@ def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, 
     mend = "mend: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
     if how is None:
         raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {mend}")
-    varied = spec.scale == "given" or any(x is not None for x in (spec.softcap, spec.base, spec.sink))
-    if varied or not applies(spec, inputs):
-        raise InputError(f"gradients are judged of dot products times one scale, under masks; {mend}")
+    if not bounded(spec, inputs):
+        raise InputError(
+            f"gradients are judged of dot products times a scale, with caps, sinks, biases and masks alone; {mend}"
+        )
     own = 3 if spec.heads > 1 else 2
     if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
         raise InputError("gradients: q, k and v have batches of other shapes; mend: give each item its own k and v")

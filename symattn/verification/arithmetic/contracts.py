@@ -55,6 +55,8 @@ class Contract:
     queries  queries are stored after they are multiplied by the scale
     scale    the scale c is rounded to the format: c itself, 1/c, c log₂ e, or 1/c and then what 1 over it is
     nearest  outputs are stored to nearest; else they are cut off toward zero
+    times    e^{s − m} is multiplied by it before it is stored, and divided by it after, as FP8 has few small numbers
+    output   format of the output, if it is another one: FP8 kernels return bfloat16 or float16
 
     >>> print(Contract(Format("bfloat16"), ("scores",), "normalised", nearest=False).words)
     scores are stored; weights are stored; outputs are cut off toward zero; in bfloat16
@@ -67,11 +69,14 @@ class Contract:
     queries: bool = False
     scale: Scale = ""
     nearest: bool = True
+    times: float = 1.0
+    output: Format | None = None
 
     @property
     def words(self) -> str:
         """In one line, for a report."""
-        return f"{self.stored}; in {self.format.name}"
+        last = f", the output in {self.output.name}" if self.output is not None else ""
+        return f"{self.stored}; in {self.format.name}{last}"
 
     @property
     def stored(self) -> str:
@@ -85,7 +90,7 @@ class Contract:
             told.append(f"{' and '.join(_SCORES[name] for name in self.scores)} are stored")
         if self.powers:
             tiles = f", relative to a running maximum over {self.tiles} keys" if self.tiles else ""
-            told.append(_POWERS[self.powers] + tiles)
+            told.append(_POWERS[self.powers] + tiles + (f", times {self.times:g}" if self.times != 1 else ""))
         told.append("" if self.nearest else "outputs are cut off toward zero")
         return "; ".join(filter(None, told)) or "the output alone is stored"
 
@@ -131,7 +136,8 @@ def replay(
     with np.errstate(all="ignore"):
         values = trace(spec, given, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
         output = np.asarray(values["output"], dtype=np.float64)
-        return rounded(contract.format, output) if contract.nearest else _cut(contract.format, output)
+        last = contract.output or contract.format
+        return rounded(last, output) if contract.nearest else _cut(last, output)
 
 
 def _stored(contract: Contract, name: str, variant: Variant, inside: str) -> Change:
@@ -195,6 +201,7 @@ def _weights(contract: Contract, at: At, w: np.ndarray) -> np.ndarray:
         return rounded(f, w) if contract.powers else w
     total = np.asarray(at.total)
     more = at.power(np.where(np.isfinite(at.first), np.asarray(at.m) - _running(at, contract.tiles), 0.0))
+    more = more * contract.times
     e = rounded(f, np.where(w == 0, 0.0, w * total * more)) / more
     below = total if contract.powers == "alone" else e.sum(axis=-1, keepdims=True) + np.asarray(at.sink)
     return np.asarray(e / np.where(below == 0, 1.0, below))

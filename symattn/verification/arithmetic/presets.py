@@ -21,25 +21,30 @@ class Preset:
     powers: Powers = ""
     tiled: bool = False
     queries: bool = False
+    times: float = 1.0
     held: bool = False
 
-    def contract(self, f: Format, tile: int = 64) -> Contract:
-        """The contract in a format, with tiles of so many keys where there are tiles."""
-        return Contract(f, self.scores, self.powers, tile if self.tiled else None, self.queries)
+    def contract(self, f: Format, tile: int = 64, output: Format | None = None) -> Contract:
+        """The contract in a format, with tiles of so many keys where there are tiles, and the output in another."""
+        tiles = tile if self.tiled else None
+        return Contract(f, self.scores, self.powers, tiles, self.queries, times=self.times, output=output)
 
     def has(self, contract: Contract) -> bool:
         """Whether a contract stores the same, with whatever scale, tiles and last rounding."""
-        kept = contract.scores, contract.powers, contract.tiles is not None, contract.queries
-        return kept == (self.scores, self.powers, self.tiled, self.queries)
+        kept = contract.scores, contract.powers, contract.tiles is not None, contract.queries, contract.times
+        return kept == (self.scores, self.powers, self.tiled, self.queries, self.times)
 
 
 #: FlashAttention is taken to store P relative to a running maximum where it meets V, and to sum it before that, in the
-#: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1.
+#: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1. In FP8 it
+#: subtracts 8 from the maximum in powers of 2, so that exponentials are times 256 (``scale_apply_exp2`` in
+#: hopper/softmax.h of its repository); the inputs of a replay are queries, keys and values times their descale factors.
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "PyTorch's math path on a CPU": Preset(held=True),
         "Transformers' eager attention": Preset(("scores", "scaled"), "normalised", held=True),
         "FlashAttention 2 and 3": Preset((), "alone", tiled=True),
+        "FlashAttention 3 in FP8": Preset((), "alone", tiled=True, times=256.0),
         "queries that are scaled before the product, in eager steps": Preset(("scaled",), "normalised", queries=True),
     }
 )

@@ -131,14 +131,18 @@ class Block:
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
         sigma, spread = self.noise(how)
-        inside = np.minimum(lam * sigma, self.worst(how)[0]) + self.second(how, lam * spread) + self.error
-        return np.asarray(inside + half_ulp(how.format, np.abs(self.o) + inside))
+        first = np.minimum(lam * sigma * how.linear + how.mean * np.abs(self.o), self.worst(how)[0])
+        return self._stored(how, first + self.second(how, lam * spread))
+
+    def _stored(self, how: Stores, moved: Floats) -> Floats:
+        """With what float64 does here, and the rounding of the output."""
+        inside = moved + self.error
+        return np.asarray(inside + half_ulp(how.last, np.abs(self.o) + inside))
 
     def lawless(self, how: Stores) -> Floats:
         """As ``tolerance``, but whatever roundings do: they may all err together."""
         first, moved = self.worst(how)
-        inside = first + self.second(how, moved) + self.error
-        return np.asarray(inside + half_ulp(how.format, np.abs(self.o) + inside))
+        return self._stored(how, first + self.second(how, moved))
 
     def worst(self, how: Stores) -> tuple[Floats, Floats]:
         """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
@@ -149,10 +153,10 @@ class Block:
         own = (p @ np.abs(self.values).astype(np.float32, copy=False)).astype(np.float64)
         total = p.sum(axis=1, keepdims=True, dtype=np.float64) + np.sqrt(self.rest(how))
         lost = (
-            float(how.format.eta) * np.abs(self.values).sum(axis=0, dtype=np.float64)
+            self.eta(how) * np.abs(self.values).sum(axis=0, dtype=np.float64)
             + 3 * (len(self.values) + 16) * W * self.largest
         )
-        return np.asarray((own + np.abs(self.o) * total) * SLACK + lost), total * SLACK
+        return np.asarray(((own + np.abs(self.o) * total) * SLACK + lost) * how.linear), total * SLACK
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
         """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
@@ -175,26 +179,46 @@ class Block:
 
     def rest(self, how: Stores) -> Floats:
         """The square of what roundings do to a sink, (r, 1)."""
-        return np.asarray((1 - self.p.sum(axis=1, keepdims=True)).clip(0) ** 2 * self.relative(how)[0] ** 2)
+        return np.asarray(self.sink**2 * self.relative(how)[0] ** 2)
 
-    def least(self, how: Stores) -> tuple[float, float]:
-        """η² and 3 (n + 16) w² of steps 1 and 2."""
-        return float(how.format.eta) ** 2, 3 * (len(self.values) + 16) * W**2
+    @property
+    def sink(self) -> Floats:
+        """The weight of a sink, (r, 1)."""
+        return np.asarray((1 - self.p.sum(axis=1, keepdims=True)).clip(0))
+
+    def eta(self, how: Stores) -> Floats:
+        """η of each row, (r, 1): in FP8 what is stored is divided by the sum of exponentials later."""
+        if how.output is None:
+            return np.full((len(self.p), 1), float(how.format.eta))
+        most = np.maximum(self.p.max(axis=1, keepdims=True, initial=0.0), self.sink)
+        return np.asarray(float(how.format.eta) * most)
+
+    def least(self, how: Stores) -> tuple[Floats, float]:
+        """η² of each row, (r, 1), and 3 (n + 16) w² of steps 1 and 2."""
+        return self.eta(how) ** 2, 3 * (len(self.values) + 16) * W**2
 
     def curvature(self, how: Stores, beta: Floats) -> Floats:
         """e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
-        least, _ = self.relative(how)
+        least, beta = self._moving(how, beta)
         slope = self.slope(how)
         moved = least + slope * self.sizes + beta
-        return np.asarray(_grown(least + beta + slope * self.top) * self.p * moved * (moved / 2 + 2 * how.u))
+        grown = _grown(least + beta + slope * self.top) * how.linear
+        return np.asarray(grown * self.p * moved * (moved / 2 + 2 * how.u))
+
+    def _moving(self, how: Stores, beta: Floats) -> tuple[Floats, Floats]:
+        """E but for scores, and β, of step 3: in FP8 without u, and at its worst."""
+        least, _ = self.relative(how)
+        if how.output is None:
+            return least, beta
+        return least - how.u, least - how.u + self.slope(how) * self.mean
 
     def second(self, how: Stores, beta: Floats) -> Floats:
         """r of step 3 for single elements, (r, d_v)."""
-        least, _ = self.relative(how)
+        least, beta = self._moving(how, beta)
         a, b = least + beta, self.slope(how)
         mean = self.mean if b else 0.0
         total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
-        return np.asarray(_grown(a + b * self.top) * total * (self.largest + np.abs(self.o)))
+        return np.asarray(_grown(a + b * self.top) * how.linear * total * (self.largest + np.abs(self.o)))
 
 
 #: Blocks by the index of their head.
@@ -242,8 +266,13 @@ def allowed(head: Head, rows: np.ndarray, keys: slice) -> np.ndarray:
     return np.concatenate([np.ones(of, bool) if s is None else s for s, of in zip(seen, shapes, strict=True)])
 
 
-def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> Block:
-    """The definition on these queries; ``keys`` are by default those that one of them may see."""
+def block(
+    spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None, bias: Floats | None = None
+) -> Block:
+    """The definition on these queries; ``keys`` are by default those that one of them may see.
+
+    ``bias`` (r, n) is added to the scores, which T does not bound then.
+    """
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         keys = keys if keys.stop > keys.start else slice(0, 1)
@@ -253,11 +282,13 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
         given["mask"] = allowed(head, rows, keys)
     if head.sink is not None:
         given["sink"] = np.array([head.sink])
+    if bias is not None:
+        own, given["bias"] = replace(own, bias=True), bias
     with np.errstate(all="ignore"):
         found = _run(own, given)
     free = found["scaled"] if "scaled" in found else found["scores"]
     raw = found.get("capped", free)
-    t = found.get("masked", raw)
+    t = found.get("masked", found.get("biased", raw))
     longest = max(norms(_wide(given["k"][part])).max(initial=0.0) for part in _parts(len(given["k"])))
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = np.maximum(reach, abs(head.sink or 0.0))
@@ -277,7 +308,7 @@ def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: np.empty((len(given["q"]), n)) for name in steps if name != "scores" or "scaled" not in steps}
     for keys in _parts(n):
         some = {**given, "k": _wide(given["k"][keys])}
-        some |= {"mask": given["mask"][:, keys]} if "mask" in given else {}
+        some |= {name: given[name][:, keys] for name in ("mask", "bias") if name in given}
         made = run_steps(steps.values(), some)
         for name, whole in found.items():
             whole[:, keys] = made[name]

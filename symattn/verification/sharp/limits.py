@@ -44,6 +44,26 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
 4. *The output* is rounded once: of one element by half an ulp of what it may be at most, taken at its worst; in means,
    its h x̄ = (half an ulp of what it may be at most) · D is one more term, and u² |D| |o| is added to r. ∎
 
+FP8. Queries, keys and values are numbers of 8 bits times descale factors; what these products are is exact, and is
+what the definition is given here. Two hypotheses are others, as u is no small number now. N1: only exponentials are
+stored, relative to the largest score so far (of all keys, or of a part that is merged by its log-sum-exp later), times
+any number from 1 on that does not leave the range, in a format of 8 bits or a finer one; the output in a format of its
+own; scores are not, and the scale, times factors of queries and keys, is float32's. N2: the mean of a rounding need not
+be 0. Where the density of exponentials falls as x^{−k}, more of them lie below a number of the format than above it,
+and are rounded up: by about k/3 of the square of half an ulp in the mean, relative to x. So roundings are μ + ξ_j, in
+parts of x, where ξ_j have mean 0 and are independent, and |μ| ≤ u², which is enough for k ≤ 3. Then, with E'_j = E_j
+without u,
+
+    |⟨D, y − o⟩| ≤ λ σ/(1 − u) + r + u² |g|/(1 − u).
+
+Proof. With θ from scores and exponentials alone, p^θ the weights that it gives and g^θ = Σ p^θ_j a_j, ⟨D, y⟩ is
+Σ p^θ_j (1 + δ_j) a_j if sums are taken before the rounding, that is g^θ + Σ p^θ_j δ_j a_j; and g^θ + Σ p^θ_j δ_j (a_j −
+g^θ)/(1 + Σ p^θ_j δ_j) if after, where the divisor is at least 1 − u. g^θ − g is what steps 1 to 3 say for E' alone; β
+is at most Σ p_j E'_j whatever roundings do, which is taken. With p in the place of p^θ, and g of g^θ, the sums are
+linear in δ: their parts of ξ are in σ, and those of μ are μ g and 0. The rest is at most u Σ |p^θ_j − p_j| A_j + u |g^θ
+− g|, as in step 3. Below the normal numbers an exponential is off by η, relative to a maximum that is at most the row's
+last one, so a weight by η/Σ e^{t_j − m} = η max p_j: this, and that of the sink if it is larger, is η in step 1. ∎
+
 Without N2, under N1 alone, |⟨D, y − o⟩| ≤ Σ h |x̄| + r, with Σ p_j E_j in the place of β: all roundings err together.
 What is beyond this for each of the ways that ``sharp.ways`` lists (constants for the scale, and whether queries are
 stored scaled) needs no law of rounding, and is accused whatever the guard says. The limits above are those of one such
@@ -74,20 +94,23 @@ from symattn.arrays.precision import Precision
 Floats = NDArray[np.floating]
 
 FORMATS = ("bfloat16", "float16")
+FP8 = ("float8_e4m3fn", "float8_e5m2")
 ALPHA = 1e-9
 W = 2.0**-24
 EXPONENTIAL = 2.0**-13
 TANH = 2.0**-11
 STORED = "sums are taken in float32, and what is stored is to nearest"
 HYPOTHESIS = "roundings to nearest are independent with mean 0, and sums are taken in float32"
+_EXPONENTIALS = "and what is stored of weights are exponentials relative to the largest score so far"
 
 
 @dataclass(frozen=True)
 class Stores:
-    """N1: in which format arrays are stored, the output among them, and how often scores are."""
+    """N1: in which format arrays are stored, how often scores are, and of FP8 the format of the ``output``."""
 
     format: Format
     scores: int
+    output: Format | None = None
 
     @classmethod
     def of(cls, precision: Precision, wide_sums: bool = False, capped: bool = False) -> Stores | None:
@@ -99,6 +122,9 @@ class Stores:
         (0, None)
         """
         wide = wide_sums or (precision.accumulate.name == "float32" and not precision.accumulate.aligned)
+        if precision.input.name in FP8:
+            kept = wide and precision.contract == "fused" and not precision.normalised
+            return cls(precision.stored, 0, precision.returned) if kept else None
         if precision.input.name not in FORMATS or not wide:
             return None
         return cls(precision.input, 0 if precision.contract == "fused" else 2 + capped)
@@ -107,6 +133,33 @@ class Stores:
     def u(self) -> float:
         """The unit roundoff of the format."""
         return float(self.format.u)
+
+    @property
+    def last(self) -> Format:
+        """The format of the output."""
+        return self.output or self.format
+
+    @property
+    def linear(self) -> float:
+        """1/(1 − u) in FP8, where roundings of weights have no other second order; else 1."""
+        return 1.0 if self.output is None else 1 / (1 - self.u)
+
+    @property
+    def mean(self) -> float:
+        """u²/(1 − u) in FP8, with which μ counts; else 0."""
+        return 0.0 if self.output is None else self.u**2 * self.linear
+
+    @property
+    def stored(self) -> str:
+        """N1 in words."""
+        return STORED if self.output is None else f"{STORED}; {_EXPONENTIALS}"
+
+    @property
+    def hypothesis(self) -> str:
+        """N1 and N2 in words."""
+        if self.output is None:
+            return HYPOTHESIS
+        return f"{HYPOTHESIS.replace('mean 0', f'a mean of at most {self.mean:.2g} of a weight')}, {_EXPONENTIALS}"
 
 
 def factor(count: int, alpha: float) -> float:

@@ -87,12 +87,12 @@ class Limits:
 
     def __init__(self, b: Block, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
-        half = half_ulp(how.format, np.abs(b.o) + lam * sigma)
+        half = half_ulp(how.last, np.abs(b.o) + lam * sigma)
         self.noise, self.half = sigma**2 + half**2, half**2
         self.o, self.spread = np.nan_to_num(b.o), lam * spread
         self.eta, self.sums = b.least(how)
         self.block, self.how = b, how
-        self.last = b.error + how.u**2 * np.abs(self.o)
+        self.last = b.error + float(how.last.u) ** 2 * np.abs(self.o)
 
     @cached_property
     def w(self) -> Floats:
@@ -131,9 +131,10 @@ class Limits:
         power, size = a * a, np.abs(a)
         around = np.vecdot(self.w, power)
         apart = around - 2 * g * np.vecdot(self.w, a) + g * g * self.w.sum(axis=1)
-        squares = np.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g + self.least(d)
-        squares += self.eta * power.sum(axis=1) + self.sums * size.max(axis=1) ** 2
-        rest = np.vecdot(self.second, size) * SLACK + self.second.sum(axis=1) * np.abs(g)
+        squares = np.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g
+        squares += self.eta[:, 0] * power.sum(axis=1) + self.sums * size.max(axis=1) ** 2
+        squares = squares * self.how.linear**2 + self.least(d)
+        rest = np.vecdot(self.second, size) * SLACK + (self.second.sum(axis=1) + self.how.mean) * np.abs(g)
         return self._told(squares * unit**2), self._told((rest + np.vecdot(np.abs(d), self.last)) * unit)
 
     def lawless(self, d: Floats) -> Floats:
@@ -143,9 +144,9 @@ class Limits:
         share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
         second = b.curvature(how, b.worst(how)[1])
         first = ((share + second) * (a + g)).sum(axis=1) + np.sqrt(self.block.rest(how)[:, 0]) * g[:, 0]
-        lost = np.sqrt(self.eta) * a.sum(axis=1) + 3 * (len(b.values) + 16) * W * a.max(axis=1)
-        half = half_ulp(how.format, np.abs(self.o) + b.lawless(how))
-        return self._told(first + lost + np.vecdot(np.abs(d), half + self.last))
+        lost = np.sqrt(self.eta[:, 0]) * a.sum(axis=1) + 3 * (len(b.values) + 16) * W * a.max(axis=1)
+        half = half_ulp(how.last, np.abs(self.o) + b.lawless(how))
+        return self._told((first + lost) * how.linear + np.vecdot(np.abs(d), half + self.last))
 
 
 def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:

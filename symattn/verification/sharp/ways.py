@@ -29,11 +29,12 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     """With the scale as it is or as a constant of the format; queries, or queries and keys, stored times it or not.
 
     For each scale: as given; queries stored times the scale, or times the scale and log₂ e; queries and keys stored
-    times its root. With wide scores only the first of these: nothing but weights is stored then.
+    times its root. With wide scores only the first of these: nothing but weights is stored then; in FP8 only the scale
+    as given, as that is float32's.
     """
     yield spec, head
     s = scale_of(spec, head.q.shape[-1])
-    if not s:
+    if not s or how.output is not None:
         return
     constants = _constants(s, how.format, 1.0 if spec.base == 2 or spec.softcap is not None else log(2))
     yield from ((replace(spec, scale=c), head) for c in constants)
@@ -53,11 +54,16 @@ def _constants(s: float, f: Format, unit: float) -> list[float]:
 
     Numbers below the normal ones, which are far from s, are left out.
     """
+    return [c for c in sorted(set(constants(np.array([s]), f, unit)[:, 0].tolist())) if c != s]
+
+
+def constants(s: Floats, f: Format, unit: float) -> Floats:
+    """Those of ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
     with np.errstate(all="ignore"):
-        found = f.rounded(np.array([s, s / unit, 1 / s])) * np.array([1, unit, 1])
+        found = f.rounded(np.stack([s, s / unit, 1 / s])) * np.array([1, unit, 1]).reshape(-1, *[1] * s.ndim)
         found[2] = 1 / found[2]
-        found = np.append(found, f.rounded(found[2]))
-    return [c for c in sorted(set(found.tolist())) if c != s and abs(c / s - 1) <= 3 * f.u]
+        found = np.concatenate([found, f.rounded(found[2:])])
+        return np.where(np.abs(found / s - 1) <= 3 * f.u, found, s)
 
 
 def scales(spec: Attention, width: int, how: Stores) -> Iterator[Any]:
@@ -81,5 +87,6 @@ def replays(block: Block, how: Stores) -> Iterator[Floats]:
     """What right implementations return for the queries of a block: every contract that stores no more."""
     for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
         more = contract.queries or (contract.scores and not how.scores) or contract.tiles not in (None, TILE)
+        more = more or (how.output is not None and contract.powers == "normalised")
         if not more:
-            yield replay(contract, block.spec, block.given)
+            yield replay(replace(contract, output=how.output), block.spec, block.given)

@@ -1,0 +1,93 @@
+"""``symattn generation``: does a model say the same of the same tokens, however they come?"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from .choices import Choice
+from .errors import Status, say
+from .groups import Grouped, under
+from .output import Output, options
+from .progress import progress
+
+_MODEL, _TRIED = under("The model"), under("What is tried")
+
+
+@click.command("generation", cls=Grouped, short_help="Do caches, padding and batches give the prefill's logits?")
+@click.argument("target")
+@_MODEL("--random", is_flag=True, help="Weights at random, of config.json or of its folder.")
+@_MODEL("--set", "changed", multiple=True, metavar="NAME=VALUE", help="With --random: another value of a field.")
+@_MODEL("--dtype", type=Choice(("float32", "bfloat16", "float16", "float64")), help="Its type; by default its own.")
+@_TRIED("--tokens", type=click.IntRange(1), help="How many tokens are drawn; by default some more than a window has.")
+@_TRIED("--ids", metavar="N,N,...", help="The tokens of one sequence by their numbers.")
+@_TRIED("--way", "ways", multiple=True, metavar="NAME", help="One way, such as 'left padding'; by default all.")
+@_TRIED("--cache", "caches", multiple=True, metavar="FILE.py:FUNCTION", help="A cache of your own: f(config, length).")
+@_TRIED("--seed", type=click.IntRange(0), help="Seed of tokens and of weights at random.")
+@options
+def command(target: str, output: Output, **wishes: Any) -> int:
+    """Ask the model TARGET the same in every way: prefill, token by token, caches, padding, batches, drafts.
+
+    TARGET is a folder with config.json and weights in safetensors, config.json with --random, or file.py:function that
+    makes a model of transformers. Which ways are wrong is judged by symattn's definition of attention and the model's
+    configuration. The exit code is 1 where a way is wrong, and 3 where one that was asked for cannot be run.
+
+    \b
+    symattn generation ./checkpoint
+    symattn generation config.json --random --set num_hidden_layers=2
+    symattn generation model.py:make --way "left padding" --way "token by token"
+    symattn generation ./checkpoint --cache mycache.py:paged
+    """
+    from symattn.comparing.generation import generation
+    from symattn.comparing.opened import fields, opened
+    from symattn.sources.loading import CannotRun, load
+    from symattn.verification.engine import SEED
+
+    seed = SEED if wishes["seed"] is None else wishes["seed"]
+    tokens = _tokens(wishes["tokens"], wishes["ids"])
+    try:
+        with progress("generating"):
+            caches = {_own_name(name): load(name).function for name in wishes["caches"]}
+            model = opened(target, wishes["random"], fields(wishes["changed"]), seed)
+            model = model if wishes["dtype"] is None else _cast(model, wishes["dtype"])
+            ways = [*wishes["ways"]] or None
+            found = generation(model, tokens, ways=ways, caches=caches, seed=seed)
+    except CannotRun as error:
+        say(f"symattn: {error}")
+        return Status.TARGET
+    return output.emit(replace(found.document(), command=_repeated(target, wishes)))
+
+
+def _tokens(count: int | None, ids: str | None) -> int | list[int] | None:
+    """How many, or which."""
+    if ids is None:
+        return count
+    if count is not None:
+        raise click.UsageError("--tokens and --ids exclude each other; give one of them.")
+    words = ids.split(",")
+    if not all(word.strip().isdecimal() and len(word) < 10 for word in words):
+        raise click.UsageError(f"--ids is {ids[:40]!r}; it must be whole numbers, such as 0,1,2")
+    return [int(word) for word in words]
+
+
+def _own_name(target: str) -> str:
+    """``paged`` of ``mycache.py:paged``."""
+    return target.rpartition(":")[2]
+
+
+def _cast(model: Any, dtype: str) -> Any:
+    import torch
+
+    return model.to(getattr(torch, dtype))
+
+
+def _repeated(target: str, wishes: dict[str, Any]) -> str:
+    """The command that asks the same again."""
+    words = [word for name in ("tokens", "ids", "dtype", "seed") if (x := wishes[name]) is not None
+             for word in (f"--{name}", str(x))]  # fmt: skip
+    for name, option in (("changed", "--set"), ("ways", "--way"), ("caches", "--cache")):
+        words += [word for x in wishes[name] for word in (option, x)]
+    return shlex.join(["symattn", "generation", target, *(["--random"] if wishes["random"] else []), *words])

@@ -1,0 +1,151 @@
+"""torch's tensors as a kind of array: what torch lacks of the array standard, or has under another name.
+
+Everything else is torch's own function of that name. Arrays are made on the device of the tensors they meet, so that
+nothing is copied from one device to another.
+Source: Python array API standard, 2024.12.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from symattn.arrays.plain import numbers
+from symattn.errors import MissingExtra
+
+#: Types by their class in the standard, as torch names them.
+_CLASSES = {
+    "bool": ("bool",),
+    "integral": ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    "real floating": ("float16", "bfloat16", "float32", "float64"),
+}
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The functions of tensors on ``device``."""
+
+    torch: Any
+    device: Any
+
+    inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.torch, name)
+
+    # -- creation -----------------------------------------------------------------------------------------------------
+    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.torch.asarray(x, dtype=dtype, device=self.device, copy=copy)
+
+    def arange(self, *bounds: Any, dtype: Any = None) -> Any:
+        return self.torch.arange(*bounds, dtype=dtype, device=self.device)
+
+    def empty(self, shape: Any, dtype: Any = None) -> Any:
+        return self.torch.empty(shape, dtype=dtype or self.torch.float64, device=self.device)
+
+    def zeros(self, shape: Any, dtype: Any = None) -> Any:
+        return self.torch.zeros(shape, dtype=dtype or self.torch.float64, device=self.device)
+
+    # -- types --------------------------------------------------------------------------------------------------------
+    def isdtype(self, dtype: Any, kind: Any) -> bool:
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        return any(getattr(self.torch, name) == dtype for one in kinds for name in _CLASSES[one])
+
+    def astype(self, x: Any, dtype: Any, copy: bool = True) -> Any:
+        return x.to(dtype, copy=copy)
+
+    # -- functions ----------------------------------------------------------------------------------------------------
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self.torch.maximum(*self._both(a, b))
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        return self.torch.minimum(*self._both(a, b))
+
+    def _both(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Operands as tensors: a number is of the type of the other one."""
+        tensor = self.torch.is_tensor
+        return (
+            a if tensor(a) else self.asarray(a, dtype=b.dtype),
+            b if tensor(b) else self.asarray(b, dtype=a.dtype),
+        )
+
+    def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return x if axis == () else self.torch.amax(x, () if axis is None else axis, keepdim=keepdims)
+
+    def min(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return x if axis == () else self.torch.amin(x, () if axis is None else axis, keepdim=keepdims)
+
+    def sum(self, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        return x if axis == () else self.torch.sum(x, dim=axis, keepdim=keepdims, dtype=dtype)
+
+    def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return x if axis == () else self.torch.mean(x, dim=axis, keepdim=keepdims)
+
+    def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
+        return self.torch.sort(x, dim=axis, descending=descending, stable=True).values
+
+    def argsort(self, x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        return self.torch.argsort(x, dim=axis, descending=descending, stable=stable)
+
+    def cumulative_sum(self, x: Any, axis: int = -1) -> Any:
+        return self.torch.cumsum(x, dim=axis)
+
+    def take(self, x: Any, indices: Any, axis: int) -> Any:
+        return self.torch.index_select(x, axis, indices)
+
+    def take_along_axis(self, x: Any, indices: Any, axis: int = -1) -> Any:
+        return self.torch.take_along_dim(x, indices, dim=axis)
+
+    def repeat(self, x: Any, times: Any, axis: int | None = None) -> Any:
+        return self.torch.repeat_interleave(x, times, dim=axis)
+
+    def flip(self, x: Any, axis: int) -> Any:
+        return self.torch.flip(x, (axis,))
+
+    def permute_dims(self, x: Any, axes: Any) -> Any:
+        return self.torch.permute(x, tuple(axes))
+
+    def vecdot(self, a: Any, b: Any, axis: int = -1) -> Any:
+        return self.torch.linalg.vecdot(a, b, dim=axis)
+
+    def unique(self, x: Any, axis: int, return_inverse: bool) -> Any:
+        """As NumPy's ``unique``, which the standard has of whole arrays alone."""
+        return self.torch.unique(x, dim=axis, return_inverse=return_inverse)
+
+
+def namespace(tensor: Any) -> Tensors:
+    """The functions that tensors on the device of this one share. Raises AttributeError for what is no tensor."""
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        raise AttributeError(f"{type(tensor).__name__!r} object has no attribute '__array_namespace__'")
+    return Tensors(torch, tensor.device)
+
+
+@dataclass(frozen=True)
+class TensorKind:
+    """float64 tensors of torch on a device."""
+
+    name: str = "torch"
+    device: str = "cpu"
+
+    @cached_property
+    def xp(self) -> Tensors:
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingExtra("torch", "torch") from error
+        return Tensors(torch, torch.device(self.device))
+
+    @property
+    def dtype(self) -> Any:
+        return self.xp.float64
+
+    def lift(self, data: Any) -> Any:
+        """Data rounded to float64; NaN and infinity are refused."""
+        return self.xp.asarray(numbers(self.name, data))

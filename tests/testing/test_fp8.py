@@ -1,0 +1,186 @@
+"""FP8 with descale factors: right kernels pass whatever they scale P by, and factors that are wrong are found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Precision
+from symattn.arrays.formats import Format
+from symattn.errors import InputError
+from symattn.testing import AttentionFault, assert_close_to_exact
+from symattn.verification.arithmetic.contracts import Contract, replay
+from symattn.verification.arithmetic.presets import PRESETS
+from symattn.verification.sharp import elements, means
+from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, quantised
+from tests.testing.half_kernels import INPUTS, normal
+
+H, N, D, SIZE = 2, 128, 40, 32
+CAUSAL = Attention(causal=True, heads=H)
+Three = tuple[Quantised, Quantised, Quantised]
+
+
+def made(per: str = "head", f: Format = E4M3, inputs: Any = normal, n: int = N, heads: int = H, seed: int = 0) -> Three:
+    raw = inputs(np.random.default_rng(seed), (heads, n, D))
+    spread = np.array([1.0, 3.0, 0.5, 2.0])[:heads, None, None]  # heads whose factors differ
+    q, k, v = (quantised(a, f, per, SIZE) for a in (raw[0], spread * raw[1], spread * raw[2]))
+    return q, k, v
+
+
+def factors(three: Three, per: str) -> dict[str, Any]:
+    """As FlashAttention-3 takes them."""
+    take = {"tensor": lambda a: a[0, 0, 0], "head": lambda a: a[:, 0, 0], "block": lambda a: a[:, ::SIZE, 0]}[per]
+    return {f"{name}_descale": take(a.factors) for name, a in zip("qkv", three, strict=True)}
+
+
+def held(out: Array, three: Three, per: str, f: Format = E4M3, spec: Attention = CAUSAL, **how: Any) -> None:
+    kept = how.pop("kept", BF16)
+    arrays = (f.cast(a.numbers) for a in three)
+    assert_close_to_exact(kept.cast(out), *arrays, spec, **{**factors(three, per), **how})
+
+
+def words(*given: Any, **how: Any) -> str:
+    with pytest.raises(AttentionFault) as fault:
+        held(*given, **how)
+    return str(fault.value)
+
+
+@pytest.mark.parametrize("per", ["tensor", "head", "block"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_right_kernels_pass(kernel: Kernel, per: str) -> None:
+    f = E4M3 if kernel.fits(E4M3) else E5M2
+    three = made(per, f)
+    mine = replace(kernel, tile=SIZE) if per == "block" else kernel  # a tile has one factor
+    held(mine(*three), three, per, f, kept=kernel.output)
+
+
+WRONG: dict[str, tuple[str, Callable[[Three], Array]]] = {
+    "k's factor forgotten": ("head", lambda t: Kernel()(t[0], Quantised(t[1].numbers, np.ones((H, N, 1))), t[2])),
+    "k's of another head": ("head", lambda t: Kernel()(t[0], t[1].of_another_head(), t[2])),
+    "v's of another head": ("head", lambda t: Kernel()(t[0], t[1], t[2].of_another_head())),
+    "k's of another block": ("block", lambda t: Kernel(tile=SIZE)(t[0], t[1].of_the_next_block(SIZE), t[2])),
+    "v's of another block": ("block", lambda t: Kernel(tile=SIZE)(t[0], t[1], t[2].of_the_next_block(SIZE))),
+    "the scale of P forgotten": ("tensor", lambda t: Kernel()(*t, over=1.0)),
+    "P scaled by 256 and divided by 240": ("tensor", lambda t: Kernel()(*t, over=240.0)),
+    "k's off by 6 %": ("head", lambda t: Kernel()(t[0], t[1].off(1.06), t[2])),
+    "v's off by 4 %": ("head", lambda t: Kernel()(t[0], t[1], t[2].off(0.96))),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_factors_are_found(name: str) -> None:
+    per, wrong = WRONG[name]
+    three = made(per)
+    assert words(wrong(three), three, per)
+    held(Kernel(tile=SIZE)(*three), three, per)
+
+
+def test_a_mean_says_how_far_a_factor_is_off() -> None:
+    three = made()
+    text = words(Kernel()(three[0], three[1].off(1.06), three[2]), three, "head")
+    found = re.search(r"as if scores were scaled by (\S+) ± (\S+) of the scale", text)
+    assert found is not None
+    assert abs(float(found[1]) - 1.06) <= float(found[2]) < 0.05
+    assert "mean of at most 0.0042 of a weight" in text
+    assert "relative to the largest score so far" in text
+    held(Kernel()(three[0], three[1].off(1.06), three[2]), three, "head", alpha=None)
+
+
+def test_weights_in_bfloat16_are_held_closer() -> None:
+    three = made()
+    wide = Precision.of("e4m3", "fused", output="bfloat16", stored="bfloat16")
+    held(Kernel(weights=BF16, times=1.0)(*three), three, "head", precision=wide)
+    assert "beyond what any implementation" in words(Kernel()(*three), three, "head", precision=wide)
+    off = Kernel(weights=BF16, times=1.0)(three[0], three[1].off(1.01), three[2])
+    assert words(off, three, "head", precision=wide)
+    held(off, three, "head")
+
+
+def test_sums_of_matrix_units_are_held_to_the_worst_case() -> None:
+    three = made()
+    units = Precision.of("e4m3", "fused", "fp22", output="bfloat16")
+    off = Kernel()(three[0], three[1].off(1.06), three[2])
+    held(off, three, "head", precision=units)
+    text = words(Kernel()(three[0], three[1].of_another_head(), three[2]), three, "head", precision=units)
+    assert "the worst-case bound certifies" in text
+
+
+def test_heads_that_share_keys_share_factors_of_queries() -> None:
+    q, k, v = made(heads=4)
+    spec = Attention(causal=True, heads=4, kv_heads=2)
+    shared = Quantised(q.numbers, np.repeat(q.factors[::2], 2, axis=0))
+    less = [Quantised(a.numbers[::2], a.factors[::2]) for a in (k, v)]
+    whole = [Quantised(np.repeat(a.numbers, 2, axis=0), np.repeat(a.factors, 2, axis=0)) for a in less]
+    out = Kernel()(shared, *whole)
+    given = {"q_descale": q.factors[::2, 0, 0], "k_descale": less[0].factors[:, 0, 0]}
+    arrays = [E4M3.cast(a.numbers) for a in (q, *less)]
+    assert_close_to_exact(BF16.cast(out), *arrays, spec, **given, v_descale=less[1].factors[:, 0, 0])
+    with pytest.raises(AttentionFault):
+        assert_close_to_exact(BF16.cast(out), *arrays, spec, **given, v_descale=1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"k_descale": np.ones(3)}, r"k_descale has the shape \(3,\)"),
+        ({"v_descale": np.ones((H, 5))}, "equal blocks of tokens"),
+        ({"q_descale": float("nan")}, "mend: finite ones from 0 on"),
+        ({"q_descale": "head"}, "q_descale is no number"),
+        ({"power": {"scale": 0.1}}, "the output alone is judged"),
+        ({"cu_seqlens": [0, N]}, "is not split into sequences"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given: dict[str, Any], said: str) -> None:
+    three = made()
+    with pytest.raises(InputError, match=said):
+        held(three[2].numbers, three, "head", **given)
+
+
+def test_factors_are_of_fp8() -> None:
+    q = BF16.cast(np.ones((H, N, D)))
+    with pytest.raises(InputError, match="q is bfloat16; mend: float8_e4m3fn or float8_e5m2"):
+        assert_close_to_exact(q, q, q, q, CAUSAL, k_descale=2.0)
+
+
+def test_a_replay_has_the_bits_of_a_kernel() -> None:
+    three = made()
+    given = {name: a.numbers * a.factors for name, a in zip("qkv", three, strict=True)}
+    preset = PRESETS["FlashAttention 3 in FP8"].contract(E4M3, 64, BF16)
+    assert preset.words.endswith("over 64 keys, times 256; in float8_e4m3fn, the output in bfloat16")
+    for contract, kernel in (
+        (preset, Kernel()),
+        (Contract(E4M3, (), "summed", 32, times=448.0, output=BF16), Kernel(times=448.0, tile=32, summed=True)),
+    ):
+        out = kernel(*three)
+        assert (replay(contract, CAUSAL, given) == out).mean() > 0.97
+        assert (replay(Contract(E4M3, (), contract.powers, 64, output=BF16), CAUSAL, given) == out).mean() < 0.9
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("f", [E4M3, E5M2], ids=lambda f: f.name)
+@pytest.mark.parametrize("inputs", INPUTS, ids=lambda i: i.__name__)
+def test_right_kernels_pass_on_inputs_of_many_kinds(f: Format, inputs: Any) -> None:
+    for n in (32, 256):
+        three = made("head", f, inputs, n)
+        for kernel in KERNELS:
+            if kernel.fits(f):
+                held(kernel(*three), three, "head", f)
+
+
+@pytest.mark.parametrize("part", ["elements", "means"])
+def test_a_twentieth_of_the_limits_is_too_little(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    three = made()
+    whole = elements.Block.tolerance if part == "elements" else means.factor
+    less: Any = lambda *given: whole(*given) / 20  # noqa: E731
+    monkeypatch.setattr(*((elements.Block, "tolerance") if part == "elements" else (means, "factor")), less)
+    monkeypatch.setattr(elements, "GUARD", np.inf)
+    monkeypatch.setattr(means, "GUARD", np.inf)
+    if part == "elements":
+        assert "beyond rounding to nearest" in words(Kernel()(*three), three, "head")
+    else:
+        assert "Weighted means" in words(Kernel()(*three), three, "head")
