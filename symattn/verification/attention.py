@@ -181,7 +181,13 @@ class OfAttention(Subject):
         if step != "scale":
             return ""
         scale = self.spec.scale
-        return "; expected 1/√d_k" if scale is None else "; expected none" if scale == 1 else f"; expected {scale}"
+        return (
+            "; expected 1/√d_k"
+            if scale is None and self.spec.score == "dot"
+            else "; expected none"
+            if scale in (1, None)
+            else f"; expected {scale}"
+        )
 
     def remembered(self, session: Session) -> Fault | None:
         """See ``diagnosis.earlier``."""

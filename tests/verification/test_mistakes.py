@@ -16,6 +16,7 @@ from symattn import Attention
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
+from symattn.errors import InputError
 from symattn.sources.verify import verify
 from symattn.verification.case_result import UNFIT
 from symattn.verification.diagnosis.matching import combined
@@ -64,6 +65,7 @@ _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
     (Attention(dropout=0.25), ("q", "k", "v", "drop")),
     (Attention(base=2, sink="zero"), ("q", "k", "v")),
     (Attention(score="cosine", scale=2), ("q", "k", "v")),
+    (Attention(score="distance"), ("q", "k", "v")),
     (Attention(score="distance", truncate=2), ("q", "k", "v")),
     (Attention(normaliser="sigmoid"), ("q", "k", "v")),
     (Attention(normaliser="relu"), ("q", "k", "v")),
@@ -150,6 +152,46 @@ def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
 def test_a_mistake_is_another_function(step: str) -> None:
     here = {cause: places for cause, places in _made().items() if places[0][0].step == step}
     assert [cause for cause, places in here.items() if not any(_differs(*place) for place in places)] == []
+
+
+def _place(mistake: Mistake, spec: Attention, names: frozenset[str]) -> bool:
+    """Whether the specification has what the mistake changes, or cannot be run with it."""
+    variant = mistake.variant
+    try:
+        changed_ = variant.spec(spec) if variant.spec else spec
+    except InputError:
+        return True
+    steps = {step.name for step in changed_.pipeline(names)}
+    return bool(variant.values != "v" or variant.inputs or not variant.steps or steps & variant.steps.keys())
+
+
+def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:
+    """Such a mistake would be no other function, and nobody who made it would be told."""
+    rules = ((m, spec, frozenset(names)) for spec, names in _SPECS for m in known(spec, frozenset(names)))
+    assert [(m.cause, spec) for m, spec, names in rules if not _place(m, spec, names)] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (Attention(), "a causal mask is applied that was not asked for"),
+        (Attention(), "a causal mask from the first corner is applied that was not asked for"),
+        (Attention(score="distance"), "scores are scaled by 1/√d_k"),
+        (Attention(score="distance"), "scores are multiplied by n_k"),
+        (
+            Attention(position=Alibi(), heads=3, causal=True, softcap=2),
+            "the causal mask is off by one: a query also sees",
+        ),
+        (Attention(heads=3), "queries are rounded to bfloat16"),
+        (Attention(position=Rotary(given="tables")), "cosines and sines of positions are rounded to bfloat16"),
+        (Attention(causal=True, window=3), "the causal mask goes by blocks of 4: a query sees all keys"),
+        (Attention(heads=2, causal=True, latent=_LATENT, position=Rotary()), "scores are scaled by 1/n_k"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_another_function_for_a_specification_that_lacks_its_step(spec: Attention, words: str) -> None:
+    cause = min((c for c in _made() if c.startswith(words)), key=len)
+    assert any(_differs(*place) for place in _made()[cause] if place[1] == spec)
 
 
 def test_the_rules_say_each_cause_in_words() -> None:

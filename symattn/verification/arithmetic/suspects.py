@@ -74,7 +74,7 @@ def _all(sample: Sample, distance: _Distance) -> Iterator[Suspect]:
     for family in families(spec):
         number = _fitted(family, distance)
         yield Suspect(family.mistake(number, f"{number:.6g}"), family, number)
-    stored = {m.cause for m in storing.singles(spec)}
+    stored = {m.cause for m in storing.singles(spec, names)}
     yield from (Suspect(m) for m in chain(known(spec, names), of_entries(spec, names)) if m.cause not in stored)
 
 

@@ -73,7 +73,7 @@ class InAttention(Search[Mistake]):
     def families(self) -> Iterator[Family[Mistake]]:
         """Those of the steps that there are."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
-        return (f for f in families(self.session.spec) if names.issuperset(f.steps))
+        return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))
 
     def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
         """|y − o|, at its largest."""

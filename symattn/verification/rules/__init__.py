@@ -25,7 +25,7 @@ from symattn.verification.rules import (
     storing,
     tiling,
 )
-from symattn.verification.rules.mistake import Mistake
+from symattn.verification.rules.mistake import Mistake, where_scaled
 from symattn.verification.rules.places import places
 
 
@@ -39,18 +39,18 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from reading.mistakes(spec, names)
     yield from scoring.mistakes(spec)
     yield from distances.mistakes(spec)
-    yield from steps.mistakes(spec)
+    yield from (where_scaled(spec, m) for m in steps.mistakes(spec))
     yield from forbidding.mistakes(spec)
     yield from labels.mistakes(spec, names)
     yield from softmaxes.mistakes(spec)
     yield from tiling.mistakes(spec)
-    yield from storing.singles(spec)
+    yield from storing.singles(spec, names)
 
 
 def of_numbers(spec: Attention) -> Iterator[Mistake]:
     """Another number or size in a scale or a mask: these keep the definition's form, and the bound holds for them."""
     yield from masking.mistakes(spec)
-    yield from scaling.mistakes(spec)
+    yield from (where_scaled(spec, m) for m in scaling.mistakes(spec))
 
 
 def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:

@@ -16,7 +16,7 @@ from symattn.verification.reference import Variant
 from symattn.verification.rules import norms, rotating
 from symattn.verification.rules.at import At, change
 from symattn.verification.rules.forbidding import added, allowed
-from symattn.verification.rules.mistake import Mistake, shape
+from symattn.verification.rules.mistake import Mistake, not_scaled, scaled_by_one, shape
 from symattn.verification.rules.softmaxes import with_logit
 from symattn.verification.rules.steps import times
 
@@ -32,10 +32,11 @@ class Family:
     wrong: Callable[[float, At], Any]
     grid: Sequence[float]
     rows: bool = True
+    spec: Callable[[Attention], Attention] | None = None
 
     def variant(self, x: float) -> Variant:
         """The variant with this number."""
-        return Variant({name: change(name, partial(self.wrong, x)) for name in self.steps}, self.rows)
+        return Variant({name: change(name, partial(self.wrong, x)) for name in self.steps}, self.rows, spec=self.spec)
 
     def mistake(self, x: float, written: str) -> Mistake:
         """The mistake with this number, and how it is written."""
@@ -58,10 +59,16 @@ _HUNDRED = _signed(1e-3, 100)
 
 def families(spec: Attention) -> Iterator[Family]:
     """Those of a specification, the plainest first."""
-    scaled, position = partial(Family, "scale", steps=("scaled",), grid=_HUNDRED), spec.position
-    of = "scores are scaled by {}/√d_k" if spec.scale is None else "scores are {} times what they should be"
+    position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
+    scaled = partial(Family, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
+    of = (
+        "scores are scaled by {}/√d_k"
+        if spec.scale is None and unit is None
+        else "scores are {} times what they should be"
+    )
     yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
-    yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
+    if unit is None:
+        yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
     if spec.masks_anything:
         late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
         yield Family("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid)
@@ -72,7 +79,7 @@ def families(spec: Attention) -> Iterator[Family]:
         )
     else:
         words = "scores are capped at {}, which is not asked for"
-        yield Family("softcap", words, ("scaled",), _capped, _logarithmic(1, 1e3))
+        yield Family("softcap", words, ("scaled",), _capped, _logarithmic(1, 1e3), spec=unit)
     if spec.bias:
         yield Family("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
     if isinstance(position, Alibi | Buckets):

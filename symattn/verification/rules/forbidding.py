@@ -12,6 +12,7 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
+from symattn.attention.positions.fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Values
 from symattn.verification.rules.at import At, told
@@ -37,6 +38,14 @@ def allowed(spec: Attention, values: Values) -> Any:
         return np.ones(shape(values), dtype=bool)
     s = before(spec, values, "masked")
     return np.asarray(namespace_of(s).isfinite(own(spec, values, "masked")))
+
+
+def with_masks(spec: Attention, **fields: Any) -> Attention:
+    """The specification with other masks, to ask what they allow: a bias by distance, which has no part in that, may
+    be defined for causal masks alone."""
+    if isinstance(spec.position, Alibi | Buckets):
+        spec = replace(spec, position=None)
+    return replace(spec, **fields)
 
 
 def added(spec: Attention, values: Values) -> Any:
@@ -138,10 +147,10 @@ def _masked_late(at: At) -> Any:
 
 def _by_blocks(rule: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Any:
     """Another causal mask by the places j and i + o, with the other masks as they are."""
-    window = spec.sides if isinstance(spec.window, int) else spec.window
+    window = None if spec.window is None else (spec.sides[0], None)
     n_q, n_k = shape(values)[-2:]
     i = np.arange(n_q)[:, None] + (0 if spec.alignment == "top-left" else n_k - n_q)
-    rest = replace(spec, causal=False, prefix=None, window=window)
+    rest = with_masks(spec, causal=False, prefix=None, window=window)
     return allowed(rest, values) & rule(np.arange(n_k)[None, :], i)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Values
-from symattn.verification.rules.forbidding import allowed, forbid, some_keys
-from symattn.verification.rules.mistake import Mistake, in_steps, shape
+from symattn.verification.rules.forbidding import allowed, forbid, some_keys, with_masks
+from symattn.verification.rules.mistake import Mistake, in_fields, in_steps, shape
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class Places:
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """The mistakes in the numbers that a specification has, and masks that nobody asked for."""
+    if not spec.masks_anything:  # no step masks, so that the mistake is another specification
+        yield in_fields("mask", _UNASKED, causal=True)
+        if spec.alignment == "bottom-right":
+            yield in_fields("mask", _UNASKED_CORNER, causal=True, alignment="top-left")
+        return
     right = _right(spec)
     for words, wrong in wrong_places(spec):
         yield in_steps("mask", words, masked=partial(masked, right, wrong), weights=some_keys)
@@ -82,7 +87,7 @@ def masked(right: Places, wrong: Places, spec: Attention, values: Values) -> Any
     """The scores under another mask by places, with the masks that are given as they are."""
     n_q, n_k = shape(values)[-2:]
     there, top_left = allowed(spec, values), spec.alignment == "top-left"
-    bare = replace(spec, causal=False, prefix=None, window=None, block=None)
+    bare = with_masks(spec, causal=False, prefix=None, window=None, block=None)
     given = allowed(bare, values) if bare.masks_anything else np.ones_like(there)
     if not np.array_equal(there, given & right.open(n_q, n_k, top_left)):
         raise KeyError("the mask is none by places")
@@ -96,6 +101,8 @@ def _right(spec: Attention) -> Places:
 
 Changes = Iterator[tuple[str, dict[str, Any]]]
 _OTHER = "counted from the other corner"
+_UNASKED = "a causal mask is applied that was not asked for"
+_UNASKED_CORNER = "a causal mask from the first corner is applied that was not asked for"
 
 
 def _ahead(spec: Attention, right: Places) -> Changes:
@@ -120,9 +127,8 @@ def _ahead(spec: Attention, right: Places) -> Changes:
         if right.after > 0:
             yield "the window is causal besides: a query sees no later key", {"after": 0}
     else:
-        yield "a causal mask is applied that was not asked for", {"after": 0}
-        corner = frozenset(["after"])
-        yield "a causal mask from the first corner is applied that was not asked for", {"after": 0, "corner": corner}
+        yield _UNASKED, {"after": 0}
+        yield _UNASKED_CORNER, {"after": 0, "corner": frozenset(["after"])}
 
 
 def _shifted(by: int) -> str:

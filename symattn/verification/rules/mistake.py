@@ -53,6 +53,24 @@ def in_steps(step: str, cause: str, rows: bool = True, of: str = "v", **steps: C
     return Mistake(step, cause, Variant(steps, rows, of))
 
 
+def not_scaled(spec: Attention) -> bool:
+    """Whether the definition has no step that scales the scores."""
+    return spec.scale is None and spec.score != "dot"
+
+
+def scaled_by_one(spec: Attention) -> Attention:
+    """The same attention with a step that scales."""
+    return replace(spec, scale=1)
+
+
+def where_scaled(spec: Attention, mistake: Mistake) -> Mistake:
+    """A mistake in the scale, of a specification that may have none: then it is made after a scale of 1."""
+    variant = mistake.variant
+    if not_scaled(spec) and "scaled" in variant.steps and variant.spec is None:
+        return replace(mistake, variant=replace(variant, spec=scaled_by_one))
+    return mistake
+
+
 def in_fields(step: str, cause: str, **fields: Any) -> Mistake:
     """A mistake that is another specification. Of rows without any key it says nothing."""
 

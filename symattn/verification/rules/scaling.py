@@ -10,7 +10,7 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Values
-from symattn.verification.rules.mistake import Mistake, before, in_steps, own, root, size, step
+from symattn.verification.rules.mistake import Mistake, before, in_steps, not_scaled, own, root, shape, size, step
 
 Size = Callable[[Attention, Values], int]
 #: Powers in quarters, as they are written with a size in place of {}.
@@ -25,7 +25,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     for (symbol, meant), number in _sizes(spec):
         for quarters, written in _POWERS.items():
             if not _right(spec, symbol, quarters):
-                more = _MEANT.get((symbol, quarters), meant)
+                more = meant if not_scaled(spec) else _MEANT.get((symbol, quarters), meant)
                 verb = "multiplied" if quarters > 0 else "scaled"
                 words = f"scores are {verb} by {written.format(symbol)}{more}"
                 yield _scaled(words, partial(by_power, number, quarters))
@@ -51,6 +51,8 @@ def _by_length(words: str, role: str, besides: bool) -> Mistake:
 
 def _right(spec: Attention, symbol: str, quarters: int) -> bool:
     """Whether that is the scale asked for, or the default one in place of it, which has words of its own."""
+    if not_scaled(spec):
+        return False
     return symbol == "d_k" and (quarters == -2 or (quarters == -4 and spec.scale == "1/d_k"))
 
 
@@ -64,7 +66,7 @@ def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str], Size]]:
     """Sizes as they are written, what they mean where that needs saying, and how to get them."""
     yield ("d_k", ""), lambda s, v: size(v, "q")
     yield ("d_v", ""), lambda s, v: size(v, "v")
-    yield ("n_k", ""), lambda s, v: size(v, "k", -2)
+    yield ("n_k", ""), lambda s, v: shape(v)[-1]
     yield ("n_q", ""), lambda s, v: size(v, "q", -2)
     yield ("(d_k + 1)", ""), lambda s, v: size(v, "q") + 1
     if spec.heads > 1:

@@ -18,7 +18,7 @@ from symattn.attention.softcap import softcap
 from symattn.attention.spec import Attention
 from symattn.verification.rules.at import At, Wrong, several, told
 from symattn.verification.rules.forbidding import added, allowed
-from symattn.verification.rules.mistake import Mistake, root, size
+from symattn.verification.rules.mistake import Mistake, not_scaled, root, size
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
@@ -53,7 +53,7 @@ def _scale(spec: Attention) -> Iterator[Mistake]:
     def scaled(words: str, wrong: Wrong) -> Mistake:
         return told("scale", words, scaled=wrong)
 
-    if spec.scale != 1:
+    if spec.scale != 1 and not not_scaled(spec):
         yield scaled("scores are not scaled", _left_out)
         words = "weights are scaled, not scores: the scale comes after the softmax"
         yield told("scale", words, False, scaled=_left_out, weights=_scaled_late)
@@ -62,8 +62,10 @@ def _scale(spec: Attention) -> Iterator[Mistake]:
         if spec.scale != 1:
             yield scaled("the scale is applied twice", _twice)
         yield scaled("the configured scale is ignored, and 1/√d_k used", lambda at: _over_root(at, at.first, _d(at)))
-        words = "the configured scale and 1/√d_k are both applied, one besides the other"
-        yield scaled(words, lambda at: _over_root(at, at.right(), _d(at)))
+        if spec.scale != 1:
+            words = "the configured scale and 1/√d_k are both applied, one besides the other"
+            yield scaled(words, lambda at: _over_root(at, at.right(), _d(at)))
+    if spec.scale is not None or not_scaled(spec):
         return
     for n in (32, 64, 128):
         words = f"scores are scaled by 1/√{n} where d_k is above {n}, not by 1/√d_k"

@@ -18,7 +18,6 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Change, Variant
 from symattn.verification.rules.at import At, change, read, told
@@ -84,18 +83,24 @@ _STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
 )  # fmt: skip
 
 
-def singles(spec: Attention) -> Iterator[Mistake]:
+def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
     """One array, or one constant, rounded."""
-    plain = spec.normaliser == "softmax" and spec.sink is None
+    plain, made = spec.normaliser == "softmax" and spec.sink is None, {s.name for s in spec.pipeline(given)}
     for words, name in _NARROW.items():
         f = Format(name)
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
             of: Any = {n: lambda spec, a, f=f: rounded(f, a) for n in names}
-            yield read(step, f"{role} are rounded to {words}", **of)
+            if "x" in given:  # projected, and so computed before they are rounded
+                yield _moved(step, f"{role} are rounded to {words}", partial(_in_steps, tuple(names), _step, f))
+            else:
+                yield read(step, f"{role} are rounded to {words}", **of)
         if spec.score == "dot" and spec.scale not in ("given", "1/d_k") and spec.position is None:
             yield told("scale", f"the scale is rounded to {words}", scaled=partial(_scale, f))
         for steps, noun, step, round_ in _STEPS:
-            if (plain or round_ is _step) and ("cos" not in steps or isinstance(spec.position, Rotary)):
+            if given.issuperset(steps):  # tables that are given
+                of = {n: lambda spec, a, f=f: rounded(f, a) for n in steps}
+                yield read(step, f"{noun} rounded to {words}", **of)
+            elif (plain or round_ is _step) and made.issuperset(steps):
                 yield _moved(step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f))
 
 
