@@ -30,6 +30,7 @@ _JUDGED = under("How calls are judged")
 @_JUDGED("--rows", type=click.IntRange(1), help="Queries of each head that are looked at; by default 32.")
 @_JUDGED("--all-rows", is_flag=True, help="Look at every query.")
 @_JUDGED("--gradients", is_flag=True, help="Judge backward passes, too: dQ, dK and dV of every call.")
+@_JUDGED("--layers", is_flag=True, help="Judge whole layers, too: norms, rotations, feed-forward layers.")
 @options
 def command(
     script: str,
@@ -39,6 +40,7 @@ def command(
     rows: int | None,
     all_rows: bool,
     gradients: bool,
+    layers: bool,
 ) -> int:
     """Run SCRIPT with its own ARGUMENTS, and judge every call of attention in it.
 
@@ -50,6 +52,7 @@ def command(
     symattn audit generate.py --prompt "Hello"
     symattn audit -f json -o audit.json generate.py
     symattn audit --gradients train.py
+    symattn audit --layers generate.py
     """
     from symattn.auditing.script import audit_script
     from symattn.errors import InputError
@@ -59,16 +62,25 @@ def command(
     rows = None if all_rows else rows or _ROWS
     apart = output.format != "text" and output.path is None
     with redirect_stdout(sys.stderr) if apart else nullcontext():
-        report, code = audit_script(script, arguments, contract=contract, rows=rows, gradients=gradients)
+        judged = {"contract": contract, "rows": rows, "gradients": gradients, "layers": layers}
+        report, code = audit_script(script, arguments, **judged)
     sys.stdout.flush()
     print(f"symattn: {script} ended with exit code {code}", file=sys.stderr)
-    again = replace(report.document(), command=_repeated(script, arguments, contract, rows, gradients))
+    again = replace(report.document(), command=_repeated(script, arguments, contract, rows, gradients, layers))
     return output.emit(replace(again, record={**again.record, "script_exit_code": code}))
 
 
-def _repeated(script: str, arguments: tuple[str, ...], contract: Any, rows: int | None, gradients: bool) -> str:
+def _repeated(
+    script: str,
+    arguments: tuple[str, ...],
+    contract: Any,
+    rows: int | None,
+    gradients: bool,
+    layers: bool,
+) -> str:
     """The command that judges the same again."""
     judged = ["--contract", contract] if contract else []
     judged += ["--all-rows"] if rows is None else ["--rows", str(rows)] if rows != _ROWS else []
     judged += ["--gradients"] if gradients else []
+    judged += ["--layers"] if layers else []
     return shlex.join(["symattn", "audit", *judged, script, *arguments])

@@ -18,6 +18,7 @@ def audit(
     contract: Contract | None = None,
     rows: int | None = _ROWS,
     gradients: bool = False,
+    layers: bool = False,
     name: str = "",
 ) -> Audit:
     """Judge every call of attention while a model runs: ``with symattn.audit(model) as report: model(**inputs)``.
@@ -33,6 +34,8 @@ def audit(
               None for all
     gradients judge backward passes, too: dQ of these queries, dK and dV of as many keys, in every head of small calls
               and in some of large ones, against the exact derivative (``symattn.verification.sharp.backward``)
+    layers    judge whole layers of decoders, too: norms, projections, rotations, the feed-forward layer and residuals
+              of each, for some tokens, against ``sources.configurations.blocks.block`` of the model's configuration
 
     What is seen: transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and attention
     that is spelled out in operators, from the product of queries and keys to that of weights and values. A softmax
@@ -53,4 +56,4 @@ def audit(
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise InputError(f"rows={rows!r}; mend: a number from 1 on, or None for all")
     name = name or (type(model).__name__ if model is not None else "everything that runs")
-    return Audit(model, contract, rows, gradients, name)
+    return Audit(model, contract, rows, gradients, name, layers)

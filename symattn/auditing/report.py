@@ -8,6 +8,7 @@ from math import isnan
 from symattn.auditing.derivatives import Backward
 from symattn.auditing.finding import Finding
 from symattn.auditing.judging import ALPHA, Judgement
+from symattn.auditing.layers.finding import LayerFinding
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
@@ -25,6 +26,7 @@ class AuditFault(SymattnError, AssertionError):
 class AuditReport(Printable):
     """What an audit found, in the order of the calls; it fills while the model runs.
 
+    ``layers`` are passes through whole layers, where ``whole`` asks for them.
     ``notes`` are what a reader must not overlook; ``others`` counts softmaxes whose result met no product that was
     followed, and ``suspect`` those of them in a module that has heads, which may be attention.
 
@@ -38,6 +40,8 @@ class AuditReport(Printable):
     suspect: int = 0
     rows: int | None = None
     gradients: bool = False
+    whole: bool = False
+    layers: list[LayerFinding] = field(default_factory=list)
     command: str = ""
 
     @property
@@ -48,7 +52,9 @@ class AuditReport(Printable):
     @property
     def verdict(self) -> Verdict:
         """A fault where a call is wrong; undecided where none was seen, or one was seen that was not followed."""
-        states = {f.state for f in self.findings}
+        states = {f.state for f in self.findings} | {f.state for f in self.layers}
+        if self.whole and not self.layers:
+            states.add("cannot tell")
         if "wrong" in states:
             return Verdict.FAULT
         return Verdict.NO_FAULT if states == {"pass"} and not self.suspect else Verdict.UNDECIDED
@@ -69,15 +75,23 @@ class AuditReport(Printable):
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
         if not self.findings:
-            return "coverage: no call of attention was seen"
+            return f"coverage: no call of attention was seen{self._of_layers()}"
         calls = f"{self.read} of {len(self.findings)} calls read"
-        return f"coverage: {calls}, {meant} held to a configuration{gradients}{masked}"
+        return f"coverage: {calls}, {meant} held to a configuration{gradients}{self._of_layers()}{masked}"
+
+    def _of_layers(self) -> str:
+        """How many passes through layers were judged, in every part."""
+        if not self.whole:
+            return ""
+        told = sum(f.state != "cannot tell" for f in self.layers)
+        return f", {told} of {len(self.layers)} whole layers judged"
 
     def raise_if_wrong(self, undecided: bool = False) -> None:
         """Raise ``AuditFault`` where a call is wrong; with ``undecided``, where nothing can be told, too."""
         if self.verdict is Verdict.FAULT or (undecided and self.verdict is Verdict.UNDECIDED):
-            kept = [f for f in self.findings if f.state != "pass"]
-            lines = [f"{f.layer} ({f.via}): {f.verdict}" for f in kept[:8]]
+            kept = [f"{f.layer} ({f.via}): {f.verdict}" for f in self.findings if f.state != "pass"]
+            whole = [f"{f.layer} (whole layer): {f.verdict}" for f in self.layers if f.state != "pass"]
+            lines = [*kept[:8], *whole[:8]]
             raise AuditFault("\n".join([*lines, self.coverage, *self.notes, *self._others()]), self)
 
     def __repr__(self) -> str:
@@ -86,6 +100,7 @@ class AuditReport(Printable):
     def document(self) -> Document:
         """The report for a reader."""
         blocks: list[Block] = [self._table()] if self.findings else []
+        blocks += [self._table_of_layers()] if self.layers else []
         blocks.append(Paragraph((self.coverage + ".",)))
         unknown = sorted({f.unknown for f in self.findings if f.unknown})
         blocks += [
@@ -96,8 +111,10 @@ class AuditReport(Printable):
             blocks.append(Paragraph((self._meaning(),)))
         return Document(
             "audit", "audit", (f"Audit of {self.target}",), tuple(blocks),
-            command=self.command, verdict=self.verdict, parameters={"rows": self.rows, "gradients": self.gradients},
-            record={"calls": [f.record() for f in self.findings], "read": self.read, "seen": len(self.findings),
+            command=self.command, verdict=self.verdict,
+            parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
+            record={"calls": [f.record() for f in self.findings], "layers": [f.record() for f in self.layers],
+                    "read": self.read, "seen": len(self.findings),
                     "coverage": self.coverage, "grade": self._grade().value},
         )  # fmt: skip
 
@@ -111,7 +128,8 @@ class AuditReport(Printable):
     def _grade(self) -> Grade:
         if self.verdict is Verdict.UNDECIDED:
             return Grade.UNDECIDED
-        return Grade.REFUTED if any(f.certified for f in self.findings) else Grade.SAMPLED
+        proved = any(f.certified for f in self.findings) or any(f.state == "wrong" for f in self.layers)
+        return Grade.REFUTED if proved else Grade.SAMPLED
 
     def _meaning(self) -> str:
         rows = "all queries" if self.rows is None else f"about {self.rows} queries of each head"
@@ -125,6 +143,9 @@ class AuditReport(Printable):
     def _of_gradients(self) -> str:
         """What the column says, and what is not judged, up to the verb."""
         rest = "Projections, rotary positions and norms before and after a call"
+        if self.whole:
+            rest = "Of each layer some tokens are looked at, in every part, and `error` is the largest. The embedding"
+            rest += " and the head"
         if not self.gradients:
             return f"{rest}, gradients and dropout"
         looked = [f.backward for f in self.findings if f.backward and f.backward.heads]
@@ -142,6 +163,14 @@ class AuditReport(Printable):
         wrong = tuple(i for i, f in enumerate(self.findings) if f.state != "pass")
         return Table(columns, rows, wrong)
 
+    def _table_of_layers(self) -> Table:
+        titles = ("layer", "parts", "error", "verdict")
+        columns = tuple(Column((t,), "right" if t in ("parts", "error") else "left") for t in titles)
+        rows = tuple(
+            tuple((words,) for words in (f.layer, str(len(f.parts)), _number(f.ratio), f.verdict)) for f in self.layers
+        )
+        return Table(columns, rows, tuple(i for i, f in enumerate(self.layers) if f.state != "pass"))
+
     def _row(self, f: Finding) -> tuple[str, ...]:
         gradients = (_largest(f.backward),) if self.gradients else ()
         return f.layer, f.via, f.semantics, _short(f.given), _short(f.intent), *gradients, f.verdict
@@ -153,6 +182,8 @@ def _largest(backward: Backward | None) -> str:
 
 
 def _short(judgement: Judgement | None) -> str:
-    if judgement is None or isnan(judgement.ratio):
-        return "–"
-    return f"{judgement.ratio:.2g}"
+    return "–" if judgement is None else _number(judgement.ratio)
+
+
+def _number(ratio: float) -> str:
+    return "–" if isnan(ratio) else f"{ratio:.2g}"

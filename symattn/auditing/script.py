@@ -22,6 +22,7 @@ def audit_script(
     contract: Contract | None = None,
     rows: int | None = 32,
     gradients: bool = False,
+    layers: bool = False,
 ) -> tuple[AuditReport, int]:
     """Run a script with its own arguments and audit every module in it: the report, and the script's exit code.
 
@@ -31,7 +32,7 @@ def audit_script(
     file = Path(path)
     if not file.is_file():
         raise InputError(f"audit: there is no file {path}; mend: the path of a script of Python")
-    watched = audit(contract=contract, rows=rows, gradients=gradients, name=file.name)
+    watched = audit(contract=contract, rows=rows, gradients=gradients, layers=layers, name=file.name)
     with watched as report, _as_main(file, arguments):
         code = _run(file)
     if code:

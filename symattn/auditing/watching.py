@@ -15,6 +15,8 @@ from symattn.auditing.derivatives import Backward
 from symattn.auditing.dropping import Draws, draws_of, watching
 from symattn.auditing.finding import Finding
 from symattn.auditing.interfaces import of_torch, of_transformers
+from symattn.auditing.layers.finding import LayerFinding
+from symattn.auditing.layers.watching import Layers
 from symattn.auditing.patches import aside, doing, in_backward, leave, reading, trained, watch
 from symattn.auditing.received import Received
 from symattn.auditing.report import AuditReport
@@ -32,7 +34,15 @@ _SPELLED = Backward(reason="it is spelled out in operators, and what comes back 
 class Audit:
     """A context: what runs in it is audited. It gives the report, which fills meanwhile."""
 
-    def __init__(self, model: Any, contract: Contract | None, rows: int | None, gradients: bool, name: str) -> None:
+    def __init__(
+        self,
+        model: Any,
+        contract: Contract | None,
+        rows: int | None,
+        gradients: bool,
+        name: str,
+        layers: bool = False,
+    ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[Watched] = []
         self._names: dict[int, str] = {}
@@ -40,7 +50,8 @@ class Audit:
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
-        self.report = AuditReport(name, rows=rows, gradients=gradients)
+        self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
+        self._layers = Layers(self._add_layer) if layers else None
         if model is not None:
             self._know(model)
 
@@ -50,6 +61,8 @@ class Audit:
     def __enter__(self) -> AuditReport:
         for module in () if self._model is None else self._model.modules():
             self._tell_compiled(module)
+        if self._layers is not None and self._model is not None:
+            self._layers.know(self._model)
         watch(self)
         self._follow()
         return self.report
@@ -57,6 +70,8 @@ class Audit:
     def __exit__(self, *_: object) -> None:
         self._unfollow()
         leave(self)
+        if self._layers is not None:
+            self._layers.close()
         for watched in self._watched:
             watched.close()
         for softmax in (s for tracer in self._followed for s in tracer.left()):
@@ -92,6 +107,8 @@ class Audit:
         if len(doing.modules) == 1:
             if self._model is None:
                 self._know(module)
+                if self._layers is not None:
+                    self._layers.know(module)
             if threading.get_ident() not in self._modes and self.wants(module):
                 self._follow()
                 doing.followed.append(self)
@@ -107,6 +124,8 @@ class Audit:
         """Attention in operators that was read, with its output."""
         made = self._made(received.module, received.via)
         with reading():
+            if self._layers is not None:
+                self._layers.attended(received, out, False)
             found = self._judged(begun(made, lambda: received, self._rows, self._contract), out)
             unseen = self._gradients and trained() and not in_backward()
             self._add(replace(found, backward=_SPELLED) if unseen else found)
@@ -151,6 +170,8 @@ class Audit:
                 out = function(*args, **kwargs)
             if draws is not None:
                 draws.returned(out)
+            if self._layers is not None and isinstance(call, Begun):
+                self._layers.attended(call.received, out[0] if isinstance(out, tuple) else out, made.heads_last)
             self._add(self._judged(call, out[0] if isinstance(out, tuple) else out, draws), watched)
             if watched is not None:
                 out = watched.returned(out, draws)
@@ -176,6 +197,10 @@ class Audit:
             if watched is not None:
                 watched.told = partial(self._passed, place)
                 self._watched.append(watched)
+
+    def _add_layer(self, found: LayerFinding) -> None:
+        with self._lock:
+            self.report.layers.append(found)
 
     def _passed(self, place: int, found: Backward | None) -> None:
         """What is found of a backward pass goes to its call."""

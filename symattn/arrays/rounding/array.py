@@ -134,7 +134,9 @@ class Computed(Planes):
             size, part = np.abs(c.near), table(x.rows, ids)
             shared += c.near[..., None] * part
             more = own(x.rows) + given_up(x.rows, part) + SLACK * radii(x.rows)
-            rest, last = rest + product(size, more) + product(c.off, x.error), last + product(size, x.last)
+            if c.off.any():
+                rest = rest + product(c.off, x.error)
+            rest, last = rest + product(size, more), last + product(size, x.last)
         return Linear(shared, ids, rest, last)
 
     @classmethod

@@ -31,10 +31,8 @@ TINY = 1e-300
 
 
 def up(x: Any) -> np.ndarray:
-    """Upper bounds of what was computed in float64; exact zeros stay."""
-    x = np.asarray(x)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(x * UP + (x != 0) * TINY)
+    """Upper bounds of what was computed in float64; exact zeros stay. A caller ignores that the largest overflow."""
+    return np.asarray(x * UP + (x != 0) * TINY)
 
 
 def growth(f: Format, n: Any) -> np.ndarray:

@@ -118,17 +118,18 @@ class Elementwise(Computed):
     @sharply
     def _mul(cls, a: Self, b: Self) -> Self:
         """x y, rounded once: x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y). To multiply by ±2^k is exact."""
-        value, x, y = a.value * b.value, a.near, b.near
-        one, power = (of(x, a.error) | of(y, b.error) for of in (_is_one, _is_power))
-        terms = _scaled(a, b, b.reach) + _scaled(b, a, a.reach)
+        value, x, y, e, f = a.value * b.value, a.near, b.near, a.error, b.error
+        ones = _is_one(x, e), _is_one(y, f)
+        one, power = ones[0] | ones[1], _is_power(x, e) | _is_power(y, f)
+        terms = _scaled(a, b) + _scaled(b, a)
         return cls.made(
             value,
             cls.linear(value.plain_shape, [(y, a), (x, b)]),
-            more=product(a.error, b.error) + np.where(one, 0, cls._scaling(terms)),
+            more=product(e, f) + np.where(one, 0, cls._scaling(terms)),
             relative=np.where(power, 0, cls.rounded_once()),
             same=one,
             terms=terms,
-            count=np.where(_is_one(y, b.error), a.count, np.where(_is_one(x, a.error), b.count, 0)),
+            count=np.where(ones[1], a.count, np.where(ones[0], b.count, 0)),
         )
 
     @classmethod
@@ -152,7 +153,7 @@ class Elementwise(Computed):
         inverse = 1 / Ball(np.where(special(value.entries), flint.arb(1), b.planes[0]))
         one, power = _is_one(y, e), _is_power(y, e)
         share = np.where(e == 0, 0.0, up(e / y.low))
-        terms = _scaled(a, b, up(1 / np.maximum(y.low - e, 0)))
+        terms = _scaled(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
         lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
         slopes = [(floats(inverse.entries), a), (floats((-value * inverse).entries), b)]
         return cls.made(
@@ -245,6 +246,8 @@ def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
     return np.asarray((e == 0) & (x.off == 0) & (np.abs(np.frexp(x.near)[0]) == 0.5))
 
 
-def _scaled(x: Computed, c: Computed, by: np.ndarray) -> np.ndarray:
-    """Σ|x_l y_l| after a multiplication, if c is common to matrices; else 0."""
-    return product(by, x.terms) if all(n == 1 for n in c.plain_shape[-2:]) else np.zeros(())
+def _scaled(x: Computed, c: Computed, by: Callable[[], np.ndarray] | None = None) -> np.ndarray:
+    """Σ|x_l y_l| after a multiplication ``by`` at most so much (None: |ĉ|), if c is common to matrices; else 0."""
+    if any(n != 1 for n in c.plain_shape[-2:]):
+        return np.zeros(())
+    return product(c.reach if by is None else by(), x.terms)

@@ -66,7 +66,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
                   made=partial(_table, spec, layout, names, wide, batched, 1)),
         ),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
-        ways=tuple(partial(run, wide, tables) for tables in (tables_of, _by_logarithm, _by_inverse)),
+        ways=tuple(partial(run, wide, tables) for tables in (tables_of, by_logarithm, by_inverse)),
         mistakes=tuple(_mistakes(spec, run, wide)),
         shapes=tuple(sizes),
         families=FEW,
@@ -117,12 +117,12 @@ def tables_of(spec: Rotary, positions: Any, x: Any) -> Tables:
     return _of(spec, inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x), positions, x)
 
 
-def _by_logarithm(spec: Rotary, positions: Any, x: Any) -> Tables:
+def by_logarithm(spec: Rotary, positions: Any, x: Any) -> Tables:
     """θ^{−2l/r} as e^{−(2l/r) log θ}."""
     return _of(spec, _exponentials(spec, x, -1), positions, x)
 
 
-def _by_inverse(spec: Rotary, positions: Any, x: Any) -> Tables:
+def by_inverse(spec: Rotary, positions: Any, x: Any) -> Tables:
     """θ^{−2l/r} as 1/θ^{2l/r}."""
     return _of(spec, 1 / _exponentials(spec, x, 1), positions, x)
 

@@ -51,8 +51,8 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
     yield words, lambda x, c, s, layout: _mixed(x, c, -s, layout, layout, 1)
     yield "the terms with the sine are left out", lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout)
     words = "{} are exchanged with angles that are laid out for {}"
-    words = words.format(*(("halves", "neighbours") if half else ("neighbours", "halves")))
-    yield words, lambda x, c, s, layout: _mixed(x, c, s, other, layout)
+    yield words.format("halves", "neighbours"), lambda x, c, s, layout: _mixed(x, c, s, "interleaved", "half")
+    yield words.format("neighbours", "halves"), lambda x, c, s, layout: _mixed(x, c, s, "half", "interleaved")
     if spec.width is not None:
         yield "the last columns are rotated, not the first", _last
 

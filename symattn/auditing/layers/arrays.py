@@ -1,0 +1,71 @@
+"""Arrays as one part of a layer hands them to the next: whether they are the same, and which numbers are looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.formats import FORMATS, Format
+from symattn.auditing.layers.seen import Array
+from symattn.auditing.setting import Floats
+from symattn.auditing.tensors import numbers
+
+_ENTRIES = 4096  # of arrays of which each number stands alone
+
+
+class Open(Exception):
+    """A part of which nothing can be told; the words say why."""
+
+
+def in_words(name: str) -> str:
+    """An array that was seen, in words."""
+    return {"x": "the tokens that the layer is given", "attention.answered": "the result of attention"}.get(
+        name, f"what {name} gave"
+    )
+
+
+def format_of(array: Array) -> str:
+    if array.dtype not in FORMATS:
+        raise Open(f"it is computed in {array.dtype}, whose arithmetic is not known")
+    return array.dtype
+
+
+def same(wanted: Array, got: Array) -> bool:
+    """Whether the numbers are the same, once they are stored in the format of what was received."""
+    if wanted.values.shape != got.values.shape:
+        return False
+    values = wanted.values
+    if got.dtype != wanted.dtype and got.dtype in FORMATS:
+        values = np.asarray(Format(got.dtype).rounded(values), dtype=np.float64)
+    return np.array_equal(values, got.values, equal_nan=True)
+
+
+def some(array: Floats) -> Floats:
+    """Some columns, evenly chosen, the first and the last among them."""
+    columns = array.shape[-1]
+    count = min(columns, max(_ENTRIES // max(len(array), 1), 2))
+    return array[..., np.linspace(0, columns - 1, count).round().astype(int)]
+
+
+def narrow(table: Floats) -> Floats:
+    """A table with each angle once, of one that may have it twice, side by side or in halves."""
+    half = table.shape[-1] // 2
+    if table.shape[-1] % 2 == 0 and np.array_equal(table[..., :half], table[..., half:]):
+        return table[..., :half]
+    if table.shape[-1] % 2 == 0 and np.array_equal(table[..., ::2], table[..., 1::2]):
+        return table[..., ::2]
+    return table
+
+
+def matrix(module: Any) -> tuple[Floats, Floats | None]:
+    """The matrix of a linear layer for tokens on the left, and its bias. Raises Open for another module."""
+    import torch
+
+    weight: Any = getattr(module, "weight", None)
+    bias = getattr(module, "bias", None)
+    left = type(module).__name__ == "Conv1D"  # of transformers, which stores it so
+    if (not left and not isinstance(module, torch.nn.Linear)) or not hasattr(weight, "ndim") or weight.ndim != 2:
+        raise Open(f"it is {type(module).__name__}, whose matrix is not known")
+    w = numbers(weight)
+    return (w if left else w.T), None if bias is None else numbers(bias)

@@ -1,0 +1,146 @@
+"""Queries, keys and values: from the norm before attention to the call of attention, and from its result on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+
+import numpy as np
+
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary_fields import NTKScaling
+from symattn.auditing.layers import definitions
+from symattn.auditing.layers.arrays import Open, format_of, narrow, same
+from symattn.auditing.layers.finding import PartFinding
+from symattn.auditing.layers.judging import fused, judged, stored
+from symattn.auditing.layers.parts import NOT_RUN, Parts
+from symattn.auditing.layers.seen import Array
+from symattn.auditing.setting import Floats
+from symattn.errors import InputError
+from symattn.sources.configurations.weights import by_groups, by_rows
+from symattn.verification.definitions.rotary import subjects
+
+_ROLES = {"q": "queries", "k": "keys", "v": "values"}
+
+
+class Heads(Parts):
+    """What lies between the projections and the call of attention."""
+
+    def _projections(self, source: str) -> Iterator[PartFinding]:
+        """q, k and v, from one matrix or three."""
+        for role in ("in",) if "attention.in" in self.layout.paths else ("q", "k", "v"):
+            yield from self._linear(f"attention.{role}", source)
+
+    def _heads(self) -> dict[str, Array]:
+        """q, k and v as the projections gave them, (r, h, d). Raises Open."""
+        spec = self.spec
+        if "attention.in" in self.layout.paths:
+            whole = self._gave("attention.in")
+            split = by_rows if self.promised.packing == "rows" else by_groups
+            try:
+                parts = dict(zip("qkv", split(whole.values, spec), strict=True))
+            except InputError as reason:
+                raise Open(str(reason)) from None
+            found = {n: Array(a, whole.dtype) for n, a in parts.items()}
+        else:
+            found = {n: self._gave(f"attention.{n}") for n in "qkv"}
+        many = {"q": spec.heads, "k": spec.key_heads, "v": spec.key_heads}
+        return {n: Array(a.values.reshape(len(a.values), many[n], -1), a.dtype) for n, a in found.items()}
+
+    def _positions(self) -> Iterator[PartFinding]:
+        """From what the projections gave to what attention was called with."""
+        try:
+            heads = self._heads()
+        except Open as reason:
+            yield PartFinding("attention.q", reason=str(reason))
+            return
+        rotated = isinstance(self.spec.position, Rotary)
+        if rotated:
+            yield from self._angles(heads["q"].values.shape[-1])
+        for role in "qk":
+            made = heads[role]
+            if f"attention.{role}_norm" in self.layout.paths:
+                yield from self._head_norm(role, made)
+                made = self.seen.gave.get(f"attention.{role}_norm.heads", made)
+            try:
+                yield from self._rotated(role, made) if rotated else self._handed(role, made)
+            except Open as reason:
+                yield PartFinding(f"attention.{role}_rotated", reason=str(reason))
+        try:
+            yield from self._handed("v", heads["v"])
+        except Open as reason:
+            yield PartFinding("attention.v", reason=str(reason))
+
+    def _head_norm(self, role: str, made: Array) -> Iterator[PartFinding]:
+        """The norm of queries or keys, whose arrays have heads before or after the tokens."""
+        name = f"attention.{role}_norm"
+        pair = self.seen.heads.get(name)
+        for before, after in pair or ():
+            if before is not None and after is not None and same(made, before):
+                subject = definitions.norm(self.layout.norm, self.spec.eps, self.layout.one_plus)
+                yield self._normed(name, subject, made, after)
+                self.seen.gave[f"{name}.heads"] = after
+                return
+        if pair is None:
+            yield PartFinding(name, reason=NOT_RUN)
+        else:
+            yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
+
+    def _angles(self, columns: int) -> Iterator[PartFinding]:
+        """Cosines and sines that attention was given, against the positions of the tokens."""
+        name, spec = "attention.position", self.spec.position
+        assert isinstance(spec, Rotary)
+        if self.seen.tables is None:
+            yield PartFinding(name, reason="attention was given no cosines and sines in a form that is known")
+            return
+        if isinstance(spec.scaling, NTKScaling):
+            yield PartFinding(name, reason="its frequencies depend on the longest sequence so far, which is not known")
+            return
+        tables = [narrow(t.values) for t in self.seen.tables]
+        inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
+        dtype = self.seen.tables[0].dtype
+        yield judged(name, definitions.angles(spec), inputs, tables, [fused(dtype)], self.search)
+
+    def _rotated(self, role: str, made: Array) -> Iterator[PartFinding]:
+        """Queries or keys as attention was called with them: rotated by the tables that it was given."""
+        name, spec = f"attention.{role}_rotated", self.spec.position
+        assert isinstance(spec, Rotary)
+        if self.seen.tables is None:
+            raise Open("attention was given no cosines and sines in a form that is known")
+        got = self._called(role, made)
+        cos, sin = (narrow(t.values) for t in self.seen.tables)
+        subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
+        inputs = {"x": made.values, "cos": cos, "sin": sin}
+        dtype = format_of(made)
+        yield judged(name, subject, inputs, [got], [stored(dtype), fused(dtype)], self.search)
+
+    def _handed(self, role: str, made: Array) -> Iterator[PartFinding]:
+        """Queries, keys or values that attention is called with as they were projected, but for a scale."""
+        name = f"attention.{role}"
+        got = self._called(role, made)
+        if role == "q" and self.promised.scaled_before:
+            dtype = format_of(made)
+            subject = definitions.scaled(1 / sqrt(made.values.shape[-1]))
+            yield judged("attention.q_scaled", subject, {"x": made.values}, [got], [stored(dtype)], self.search)
+        elif not np.array_equal(got, made.values):
+            yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
+
+    def _called(self, role: str, made: Array) -> Floats:
+        """(r, h, d) of the call, of keys and values by their own heads. Raises Open."""
+        found = self.seen.called.get(role)
+        if found is None or isinstance(found, str):
+            raise Open(f"no call of attention was read in the layer{'' if found is None else f': {found}'}")
+        own, many = made.values.shape[1], found.values.shape[1]
+        if role != "q" and many == self.spec.heads != own:
+            first = found.values[:, :: many // own]
+            if not np.array_equal(np.repeat(first, many // own, axis=1), found.values):
+                raise Open("heads of keys and values are repeated in a way that is not known")
+            return first
+        return found.values
+
+    def _merged(self) -> Iterator[PartFinding]:
+        """The result of attention, with its heads side by side, is what the last projection reads."""
+        if self.seen.answered is not None:
+            values = self.seen.answered.values
+            self.seen.answered = Array(values.reshape(len(values), -1), self.seen.answered.dtype)
+        return iter(())
