@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from symattn.comparing import defined
 from symattn.comparing.generated import Row
 from symattn.comparing.held import Difference, Held
 from symattn.comparing.models import Array, Model, Positions, Read
 from symattn.comparing.reference import Candidate, Reference, alone
-from symattn.comparing.ways import Way
+from symattn.comparing.stored import Recorded
+from symattn.comparing.ways import Cache, Way
 
 _SEEN = 64  # tokens up to which it is asked which of them a place sees
 
@@ -30,30 +32,55 @@ class Asked:
 
     def row(self, way: Way) -> Row:
         """What one way gives."""
+        stored = Recorded(), Recorded()
         try:
-            own = way.run(self.own, self.sequences, self.positions, self.pad)
-            wide = way.run(self.wide, self.sequences, self.positions, self.pad)
+            own, wide = (
+                replace(way, cache=_looked_at(way, one)).run(model, self.sequences, self.positions, self.pad)
+                for model, one in zip((self.own, self.wide), stored, strict=True)
+            )
+            sides = self._sides(way, stored)
         except Exception as error:  # whatever a model or a cache does that cannot do this
-            return Row(way.name, reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160])
-        sides = self._sides(way)
+            told = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160]
+            return Row(way.name, reason=told, stored=stored[1].lost() or stored[0].lost())
         held = [self._held(own, wide, side) for side in sides]
         places = [_first(found) for found in held]
         first = next((place for place in places if place is not None), None)
-        if first is not None:
+        if first is not None and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
         last = held[-1]
         return Row(
             way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
             apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
             prefill=_most(one.alone[-1] for one in last), doubt=self._doubt(places),
+            stored=stored[1].lost() or stored[0].lost(), moved=self._moved(wide) if stored[1].steps else (),
         )  # fmt: skip
 
-    def _sides(self, way: Way) -> tuple[Candidate, ...]:
+    def _sides(self, way: Way, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
         """What a way is held to, one after the other: where there is doubt, to its own side of it first."""
         reference, name = self.reference, way.implementation or self.own.own
+        if stored[1].steps:
+            return (self._replayed(way, stored),)
         if way.other:
             return (reference.mine or reference.chosen,)
         return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
+
+    def _replayed(self, way: Way, stored: tuple[Recorded, Recorded]) -> Candidate:
+        """The same with what the cache gave back, from a cache that is exact, by the attention of the reference."""
+        name = self.reference.chosen.implementation
+        name = defined.EAGER if way.padding and name == defined.CONFIGURED else name
+        own, wide = (
+            replace(way, cache=_again(one), implementation=by).run(model, self.sequences, self.positions, self.pad)
+            for model, one, by in zip((self.own, self.wide), stored, (None, name), strict=True)
+        )
+        return Candidate(name, tuple(wide), tuple(own))
+
+    def _moved(self, wide: Sequence[Read]) -> tuple[float, ...]:
+        """How far quantisation moves each state in float64, the logits last."""
+        pairs = list(zip(wide, self.reference.chosen.wide, strict=False))
+        return tuple(
+            max(float(np.abs(read.states[k] - exact.states[k][: read.tokens]).max()) for read, exact in pairs)
+            for k in range(len(wide[0].states))
+        )
 
     def _held(self, own: Sequence[Read], wide: Sequence[Read], side: Candidate) -> list[Held]:
         return [
@@ -99,6 +126,15 @@ class Asked:
             read = alone(self.wide, sequences[at.item], self.reference.chosen.implementation)
         state: Array = read.states[at.state][at.token]
         return state
+
+
+def _looked_at(way: Way, stored: Recorded) -> Cache | None:
+    make = way.cache
+    return None if make is None else lambda config, length: stored.on(make(config, length))
+
+
+def _again(stored: Recorded) -> Cache:
+    return lambda config, length: stored.replay()
 
 
 def _first(held: Sequence[Held]) -> Difference | None:

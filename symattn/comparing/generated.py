@@ -8,6 +8,7 @@ from typing import Any
 
 from symattn.comparing.common import plain
 from symattn.comparing.held import Difference
+from symattn.comparing.stored import Lost
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 
@@ -27,6 +28,8 @@ class Row:
     apart     the same in the model's own type
     rounding  the largest distance of its logits from their float64 selves
     prefill   the same of the reference
+    stored    where a cache that quantises gives back something else than it was handed (None: nowhere)
+    moved     of such a cache, how far quantisation moves each state in float64, from the embeddings to the logits
     doubt     why it cannot be told that this way is wrong, and not the reference; empty where it can
     """
 
@@ -39,22 +42,24 @@ class Row:
     rounding: float = 0.0
     prefill: float = 0.0
     doubt: str = ""
+    stored: Lost | None = None
+    moved: tuple[float, ...] = ()
 
     @property
     def wrong(self) -> bool:
-        """Whether it says something else than the reference, which is right."""
-        return self.first is not None and not self.doubt
+        """Whether it says something else than the reference, which is right, or its cache loses what it was handed."""
+        return (self.first is not None and not self.doubt) or self.stored is not None
 
     @property
     def differs(self) -> bool:
         """Whether it says something else than the reference, and nobody can tell which is right."""
-        return self.first is not None and bool(self.doubt)
+        return self.first is not None and bool(self.doubt) and self.stored is None
 
     @property
     def verdict(self) -> str:
         """In a word."""
-        if self.first is not None:
-            return "differs" if self.doubt else "wrong"
+        if self.wrong or self.differs:
+            return "wrong" if self.wrong else "differs"
         return "not run" if self.reason else "rounding alone"
 
     @property
@@ -69,6 +74,7 @@ class Row:
             "first": self.first.record() if self.first else None, "of room": plain(self.used),
             "off in float64": plain(self.off), "apart": plain(self.apart), "rounding": plain(self.rounding),
             "rounding of prefill": plain(self.prefill), "doubt": self.doubt,
+            "cache": self.stored.words if self.stored else "", "moved by quantisation": list(map(plain, self.moved)),
         }  # fmt: skip
 
 
@@ -102,7 +108,7 @@ class Generation(Printable):
         """A fault, no fault, or undecided. Of two that differ one is wrong, whichever it is."""
         if self.wrong or self.differing:
             return Verdict.FAULT
-        missing = {row.way for row in self.rows if row.reason}
+        missing = {row.way for row in self.rows if row.reason and not row.stored}
         return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.asked else Verdict.NO_FAULT
 
     @property
@@ -137,7 +143,9 @@ class Generation(Printable):
 
     def _sentences(self) -> Iterator[Block]:
         for row in self.rows:
-            if row.first is not None:
+            if row.stored is not None:
+                yield Paragraph((Code(row.way), f" is wrong: in layers.{row.stored.layer} {row.stored.words}."))
+            elif row.first is not None:
                 yield Paragraph((Code(row.way), f" {_told(row.first, row.doubt)}"))
         if all(row.reason for row in self.rows):
             yield Paragraph(("No way could be run.",))
@@ -156,7 +164,13 @@ class Generation(Printable):
         for row in self.rows:
             if row.reason:
                 yield f"{row.way} was not run: {row.reason}"
-            if row.rough:
+            if row.moved and not row.wrong:
+                yield (
+                    f"Quantisation alone moves the states of {row.way} by {', '.join(f'{x:.1g}' for x in row.moved)}, "
+                    "from the embeddings to the logits: how it grows from layer to layer is measured, and no bound of "
+                    "it is known."
+                )
+            if row.rough and not row.moved:
                 times = row.rounding / row.prefill
                 yield f"{row.way} rounds {times:.0f} times as much as the prefill: it may store something coarsely."
         yield from self._of_prefix()

@@ -33,8 +33,9 @@ def generation(
     ``model`` is a decoder of transformers, which is copied and not changed. ``tokens`` are the token ids of one
     sequence, or how many are drawn; by default some more than a window has. Each way (``symattn.comparing.ways``, or
     those that ``ways`` names) runs in the model's own type and again in float64. ``caches`` are caches of your own by
-    name: functions of the configuration and the largest length. ``positions`` makes the position ids of padded batches
-    of the mask (b, columns) and the number of columns in the cache; by default they are those that ``generate`` passes.
+    name: functions of the configuration and the largest length; one that quantises is judged by what it gives back
+    (``symattn.comparing.stored``). ``positions`` makes the position ids of padded batches of the mask (b, columns) and
+    the number of columns in the cache; by default they are those that ``generate`` passes.
 
     The reference is one prefill of the sequence alone in float64, without cache and padding, in which attention is
     symattn's definition where the model lets it be exchanged. A way is wrong at a layer and a token if its states there
@@ -59,7 +60,8 @@ def generation(
     )
     notes = tuple(_notes(model, reference, len(sequences[0])))
     rows = tuple(map(each.row, plan))
-    asked = (way.name for way in (plan if ways is not None else of_caches(caches or {})))
+    own_caches = (way for way in of_caches(caches or {}) if not way.drafts)  # not every cache takes tokens back
+    asked = (way.name for way in (plan if ways is not None else own_caches))
     return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, frozenset(asked))
 
 

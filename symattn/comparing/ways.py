@@ -130,6 +130,7 @@ def static_cache(config: Any, length: int) -> Any:
 
 
 PREFIX, PREFILL, CONTINUATION = "prefix alone", "prefill", "other continuation"
+TAKEN_BACK = "drafts taken back"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
 WAYS: tuple[Way, ...] = (
     Way(PREFILL),
@@ -140,7 +141,7 @@ WAYS: tuple[Way, ...] = (
     Way("token by token", plain_cache, _one_by_one),
     *(Way(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
     *(Way(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
-    Way("dynamic cache, drafts taken back", own_cache, _decoding, drafts=_DRAFTS),
+    Way(f"dynamic cache, {TAKEN_BACK}", own_cache, _decoding, drafts=_DRAFTS),
     Way("batch", items=2),
     Way("right padding", items=2, padding="right"),
     Way("left padding", items=2, padding="left"),
@@ -154,3 +155,4 @@ def of_caches(caches: Mapping[str, Cache]) -> Iterator[Way]:
         yield Way(f"{name}, decoding", cache, _decoding)
         yield Way(f"{name}, {_SEVERAL} tokens at once", cache, _several)
         yield Way(f"left padding, {name}", cache, _decoding, 2, "left")
+        yield Way(f"{name}, {TAKEN_BACK}", cache, _decoding, drafts=_DRAFTS)
