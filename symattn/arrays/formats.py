@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.tensors import is_tensor, namespace
+
 FORMATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WIDE = ("float64", "float32")
 NARROW = FORMATS[2:]
@@ -111,8 +113,11 @@ class Format:
         found = round(x / step) * step  # Python rounds a half to even
         return found if abs(found) <= self.largest else float("inf") * (1 if x > 0 else -1)
 
-    def rounded(self, x: Any) -> np.ndarray:
-        """The same numbers as float64."""
+    def rounded(self, x: Any) -> Any:
+        """The same numbers as float64; of a float64 tensor, a tensor."""
+        if is_tensor(x):
+            xp, wide = namespace(x), x if self.name in WIDE else odd(x)
+            return xp.astype(xp.astype(wide, getattr(xp, self.name)), xp.float64)
         return np.asarray(self.cast(x).astype(np.float64))
 
     def numbers(self) -> np.ndarray:
@@ -143,13 +148,14 @@ def truncated(name: str, bits: int) -> Format:
     return Format(name, roundoff=Fraction(2, 2**bits), aligned=True)
 
 
-def odd(wide: np.ndarray) -> np.ndarray:
+def odd(wide: Any) -> Any:
     """float64 to float32 by rounding to odd, so that rounding the result once more to fewer digits is correct.
 
     Source: Boldo, Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57 (2008), theorem 3.
     """
+    xp = namespace(wide) if is_tensor(wide) else np
     with np.errstate(over="ignore"):
-        narrow = np.asarray(wide.astype(np.float32))
-    even = (narrow.view(np.uint32) & 1) == 0
-    towards = np.nextafter(narrow, np.where(narrow < wide, np.float32(np.inf), np.float32(-np.inf)))
-    return np.where(even & (narrow != wide), towards, narrow)
+        narrow = xp.astype(wide, xp.float32)
+    even = (narrow.view(xp.int32) & 1) == 0
+    towards = xp.nextafter(narrow, xp.astype(xp.where(narrow < wide, np.inf, -np.inf), xp.float32))
+    return xp.where(even & (narrow != wide), towards, narrow)

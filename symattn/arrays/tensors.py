@@ -8,6 +8,7 @@ Source: Python array API standard, 2024.12.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -117,14 +118,26 @@ class Tensors:
         return self.torch.unique(x, dim=axis, return_inverse=return_inverse)
 
 
+def is_tensor(x: Any) -> bool:
+    """Whether x is one of torch's, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
 def namespace(tensor: Any) -> Tensors:
     """The functions that tensors on the device of this one share. Raises AttributeError for what is no tensor."""
-    import sys
-
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(tensor, torch.Tensor):
+    if not is_tensor(tensor):
         raise AttributeError(f"{type(tensor).__name__!r} object has no attribute '__array_namespace__'")
-    return Tensors(torch, tensor.device)
+    return Tensors(sys.modules["torch"], tensor.device)
+
+
+def dtype_kind(x: Any) -> str:
+    """What x holds, by NumPy's letter: b for booleans, i or u for integers, f for floats, c for complex numbers."""
+    if not is_tensor(x):
+        return str(x.dtype.kind)
+    if x.is_floating_point() or x.is_complex():
+        return "c" if x.is_complex() else "f"
+    return "b" if x.dtype == sys.modules["torch"].bool else "i"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
     )
     q, k = np.zeros((n_q, 1)), np.zeros((n_k, 1))
     head = next(heads(bare, {"q": q, "k": k, "v": k}))
-    return allowed(head, np.asarray(rows), slice(0, n_k))
+    return np.asarray(allowed(head, np.asarray(rows), slice(0, n_k)))
 
 
 def looked_at(n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Any = None) -> list[int]:

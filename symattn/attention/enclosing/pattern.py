@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.enclosing.exponential import Floats
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention import masks
 from symattn.attention.enclosing.seen import Seen
 from symattn.attention.inputs import check_inputs
@@ -50,17 +52,18 @@ def check_pattern(spec: Attention) -> None:
 def exactly(name: str, array: Any, widened: bool = True) -> Any:
     """An input as float64, of the same values; booleans stay, and float32 where it is not to be ``widened``.
 
-    Raises InputError for NaN, infinity and other types.
+    Tensors stay tensors, on their device. Raises InputError for NaN, infinity and other types.
     """
-    given = np.asarray(array)
-    if given.dtype == bool:
+    given = array if is_tensor(array) else np.asarray(array)
+    kind, xp = dtype_kind(given), namespace_of(given)
+    if kind == "b":
         return given
-    if given.dtype.kind in "OSUc" or given.dtype == np.longdouble != np.float64:
+    if kind in "OSUc" or given.dtype == np.longdouble != np.float64:
         raise InputError(f"{name} holds {given.dtype}; give an array of float64 or of a narrower type")
-    wide = np.asarray(given, dtype=np.float64 if widened or given.dtype != np.float32 else np.float32)
-    if not np.isfinite(wide).all():
+    wide = xp.astype(given, xp.float64 if widened or given.dtype != xp.float32 else xp.float32, copy=False)
+    if not xp.all(xp.isfinite(wide)):
         raise InputError(f"{name} holds NaN or infinity; there is no number to enclose")
-    if given.dtype.kind in "iu" and not (np.abs(wide) <= 2.0**53).all():
+    if kind in "iu" and not xp.all(xp.abs(wide) <= 2.0**53):
         raise InputError(f"{name} holds integers beyond 2^53, which float64 need not hold")
     return wide
 
@@ -95,15 +98,16 @@ def heads(spec: Attention, given: Mapping[str, Any]) -> Iterator[Head]:
         read = index
         if spec.heads > 1:
             read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
-        seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index])
+        seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
         yield Head(index, q[index], k[read], v[read], seen, _sink(spec, given, index))
 
 
-def _spread(array: Floats, axes: tuple[int, ...]) -> Floats:
-    return np.broadcast_to(array, (*axes, *array.shape[-2:]))
+def _spread(array: Any, axes: tuple[int, ...]) -> Any:
+    xp: Any = namespace_of(array)
+    return xp.broadcast_to(array, (*axes, *array.shape[-2:]))
 
 
-def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> np.ndarray | None:
+def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> Any | None:
     """What ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
     found: list[Any] = []
@@ -116,7 +120,7 @@ def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -
         return None
     joined = found[0] if len(found) == 1 else found[0] & found[1]
     n_k = given["k"].shape[-2]
-    return np.broadcast_to(joined, (*axes, joined.shape[-2], n_k))
+    return namespace_of(joined).broadcast_to(joined, (*axes, joined.shape[-2], n_k))
 
 
 def _sink(spec: Attention, given: Mapping[str, Any], index: tuple[int, ...]) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,16 @@ from symattn.attention.spec import Attention
 
 @dataclass(frozen=True)
 class Seen:
-    """The masks of one head; ``given`` is what ``mask`` and ``keep`` allow: (n_q or 1, n_k), or None."""
+    """The masks of one head; ``given`` is what ``mask`` and ``keep`` allow: (n_q or 1, n_k), or None.
+
+    ``xp`` is the namespace of the arrays that they are for.
+    """
 
     spec: Attention
     n_q: int
     n_k: int
-    given: np.ndarray | None
+    given: Any | None
+    xp: Any = np
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
         """Bounds of the keys that some of the queries start … stop − 1 may see: no key outside them is allowed."""
@@ -30,14 +36,14 @@ class Seen:
         high = self.n_k if after is None else min(self.n_k, last + after + 1)
         return min(low, self.n_k), max(min(low, self.n_k), high)
 
-    def tile(self, queries: slice, keys: slice) -> np.ndarray | None:
+    def tile(self, queries: slice, keys: slice) -> Any | None:
         """Booleans (queries, keys): what is allowed; None where everything is."""
         found = [] if self._inside(queries, keys) else list(self._by_place(queries, keys))
         if self.given is not None:
             found.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
         if not found:
             return None
-        whole = np.broadcast_to(np.logical_and.reduce(np.broadcast_arrays(*found)), self._shape(queries, keys))
+        whole = self.xp.broadcast_to(reduce(and_, found), self._shape(queries, keys))
         return None if whole.all() else whole
 
     @staticmethod
@@ -78,5 +84,5 @@ class Seen:
             yield masks.blocks(here, masks.block_bounds(whole, spec.block))
 
     def _places(self, queries: slice, keys: slice) -> Places:
-        i = np.arange(queries.start, queries.stop)[:, None] + self._offset
-        return Places(i, np.arange(keys.start, keys.stop)[None, :])
+        i = self.xp.arange(queries.start, queries.stop)[:, None] + self._offset
+        return Places(i, self.xp.arange(keys.start, keys.stop)[None, :])

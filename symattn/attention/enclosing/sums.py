@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.enclosing.exponential import MOST_STEPS, STEPS, Floats, U, powers
+from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.enclosing.seen import Seen
 from symattn.attention.spec import Attention
@@ -87,7 +88,8 @@ UNIT = 3.3846e-4
 
 def norms(x: Floats) -> Floats:
     """‖x_i‖, rounded up: sums of squares are off by a factor within 1 ± d u, and by 2⁻¹⁰⁷⁵ for each that underflows."""
-    lengths: Floats = np.sqrt(np.vecdot(x, x)) + x.shape[-1] * 2.0**-536
+    xp = namespace_of(x)
+    lengths: Floats = xp.sqrt(xp.vecdot(x, x)) + x.shape[-1] * 2.0**-536
     return lengths * (1 + 2.0**-20)
 
 

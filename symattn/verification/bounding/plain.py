@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
+from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.enclosing.pattern import Head, front, heads
 from symattn.attention.spec import Attention
 from symattn.errors import Undecided
@@ -45,8 +48,8 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
         return False
     if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
         return False
-    given = [np.asarray(inputs[n]) for n in ("q", "k", "v", "scale", "sink") if n in inputs]
-    return all(a.size > 0 and moderate(a) for a in given)
+    given = [inputs[n] for n in ("q", "k", "v", "scale", "sink") if n in inputs]
+    return all(prod(a.shape) > 0 and moderate(a) for a in given)
 
 
 def usual_or_sink(spec: Attention) -> bool:
@@ -61,11 +64,13 @@ def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
 
 
-def moderate(a: NDArray[Any], most: float = LARGEST) -> bool:
+def moderate(a: Any, most: float = LARGEST) -> bool:
     """Whether all entries are finite, and zero or between 1/``most`` and ``most`` in size."""
-    sizes = np.abs(a if a.dtype.kind == "f" else np.asarray(a, dtype=np.float64))
-    small = float(sizes.min(initial=1.0, where=sizes > 0))
-    return bool(np.isfinite(sizes).all() and float(sizes.max()) < most and small > 1 / most)
+    array = a if is_tensor(a) else np.asarray(a)
+    xp: Any = namespace_of(array)
+    sizes = xp.abs(array if dtype_kind(array) == "f" else xp.astype(array, xp.float64))
+    small = float(xp.where(sizes > 0, sizes, 1.0).min())
+    return bool(xp.all(xp.isfinite(sizes)) and float(sizes.max()) < most and small > 1 / most)
 
 
 def of_places(spec: Attention, given: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
@@ -73,8 +78,9 @@ def of_places(spec: Attention, given: dict[str, Any]) -> tuple[Attention, dict[s
     if not spec.documents:
         return spec, given
     mask = next(step for step in spec.pipeline(frozenset(given)) if step.name == "masked")
-    scores = np.zeros((*front(spec, given), given["q"].shape[-2], given["k"].shape[-2]), np.float32)
-    whole = np.isfinite(mask.run(scores, *(given[n] for n in mask.of[1:])))
+    xp = namespace_of(given["q"])
+    scores = xp.zeros((*front(spec, given), given["q"].shape[-2], given["k"].shape[-2]), dtype=xp.float32)
+    whole = xp.isfinite(mask.run(scores, *(given[n] for n in mask.of[1:])))
     return by_mask(spec), {n: given[n] for n in ("q", "k", "v", "sink") if n in given} | {"mask": whole}
 
 

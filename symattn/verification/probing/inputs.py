@@ -241,7 +241,7 @@ class Maker:
     def held(self, a: Array) -> Array:
         """As the format holds it; what is beyond its range, as its largest number, since some formats have no −∞."""
         most = float(self.precision.input.largest)
-        return self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a))
+        return np.asarray(self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a)))
 
     def _form(self, name: str) -> str:
         """The form in which the function wants an input."""

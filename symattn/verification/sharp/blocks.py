@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.rows import alone
 from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
@@ -37,6 +38,8 @@ _V = 2.0**-53
 class Block:
     """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
 
+    All are arrays of NumPy, or tensors on one device; ``rows``, the places of the queries, are NumPy's.
+
     ``raw`` are the scores before the mask, ``free`` before the cap, too; ``values`` v (n, d_v), ``largest`` max|v|; T
     bounds the scores of each row, its sink's too, (r, 1). ``spec`` and ``given`` are what was run; keys and values may
     be float32, and are widened some at a time.
@@ -55,6 +58,11 @@ class Block:
     noises: dict[Stores, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
     @property
+    def xp(self) -> Any:
+        """The namespace of the arrays."""
+        return _xp(self.p)
+
+    @property
     def width(self) -> int:
         """d_k."""
         return int(self.given["q"].shape[-1])
@@ -67,7 +75,7 @@ class Block:
     @cached_property
     def largest(self) -> Floats:
         """max_j |v_jc|, (1, d_v)."""
-        return np.asarray(np.abs(self.values).max(axis=0, keepdims=True, initial=0.0), dtype=np.float64)
+        return wide(self.xp.max(self.xp.abs(self.values), axis=0, keepdims=True))
 
     def times(self, w: Floats) -> Floats:
         """w v for w (r, n), (r, d_v)."""
@@ -77,34 +85,34 @@ class Block:
     def error(self) -> Floats:
         """How far o may be from the exact output, (r, d_v)."""
         z = _V * ((self.width + 16) * self.T + 4)
-        return np.asarray(2 * np.expm1(2 * z + 2 * (len(self.values) + 4) * _V) * self.largest)
+        return 2 * self.xp.expm1(2 * z + 2 * (len(self.values) + 4) * _V) * self.largest
 
     @cached_property
     def sizes(self) -> Floats:
         """|t|, and 0 where masked."""
-        return np.where(np.isfinite(self.t), np.abs(self.t), 0.0)
+        return self.xp.where(self.xp.isfinite(self.t), self.xp.abs(self.t), 0.0)
 
     @cached_property
     def top(self) -> Floats:
         """max |t|, (r, 1)."""
-        return np.asarray(self.sizes.max(axis=1, keepdims=True, initial=0.0))
+        return self.xp.max(self.sizes, axis=1, keepdims=True)
 
     @cached_property
     def mean(self) -> Floats:
         """√(Σ p t²), at least Σ p |t|, (r, 1)."""
-        return np.asarray(np.sqrt(np.vecdot(self.p, self.sizes**2))[:, None])
+        return self.xp.sqrt(self.xp.vecdot(self.p, self.sizes**2))[:, None]
 
     @cached_property
     def ordered(self) -> Floats:
         """The scores of each row in ascending order, (r, n)."""
-        return np.asarray(np.sort(self.t, axis=1))
+        return self.xp.sort(self.t, axis=1)
 
     @cached_property
     def alike(self) -> Floats | float:
         """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers)."""
         t = self.t if self.spec.base != 2 else self.t % 1.0
-        ordered = self.ordered if self.spec.base != 2 else np.sort(t, axis=1)
-        if not ((ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:])).any():
+        ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
+        if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
             return 1.0
         return _multiplicity(t)
 
@@ -120,24 +128,22 @@ class Block:
     def squares(self, how: Stores) -> Floats:
         """m_j p_j² h_j², (r, n), as float32."""
         _, kappa = self.relative(how)
-        p = self.p.astype(np.float32)
+        p = narrow(self.p)
         found = p * p
         of_scores = how.scores * how.u**2 + (TANH**2 if self.cap else 0)
-        found *= (how.u**2 + kappa).astype(np.float32) + (
-            np.float32(of_scores) * self.sizes.astype(np.float32) ** 2 if of_scores else np.float32(0)
-        )
-        return found if isinstance(self.alike, float) else found * self.alike.astype(np.float32)
+        found *= narrow(how.u**2 + kappa) + (of_scores * narrow(self.sizes) ** 2 if of_scores else 0)
+        return found if isinstance(self.alike, float) else found * narrow(self.alike)
 
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
         sigma, spread = self.noise(how)
-        first = np.minimum(lam * sigma * how.linear + how.mean * np.abs(self.o), self.worst(how)[0])
+        first = self.xp.minimum(lam * sigma * how.linear + how.mean * self.xp.abs(self.o), self.worst(how)[0])
         return self._stored(how, first + self.second(how, lam * spread))
 
     def _stored(self, how: Stores, moved: Floats) -> Floats:
         """With what float64 does here, and the rounding of the output."""
         inside = moved + self.error
-        return np.asarray(inside + half_ulp(how.last, np.abs(self.o) + inside))
+        return inside + half_ulp(how.last, self.xp.abs(self.o) + inside)
 
     def lawless(self, how: Stores) -> Floats:
         """As ``tolerance``, but whatever roundings do: they may all err together."""
@@ -147,16 +153,14 @@ class Block:
     def worst(self, how: Stores) -> tuple[Floats, Floats]:
         """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
         least, _ = self.relative(how)
-        p = self.p.astype(np.float32)
-        slope = self.slope(how)
-        p *= (least + slope * self.sizes).astype(np.float32) if slope else least.astype(np.float32)
-        own = (p @ np.abs(self.values).astype(np.float32, copy=False)).astype(np.float64)
-        total = p.sum(axis=1, keepdims=True, dtype=np.float64) + np.sqrt(self.rest(how))
-        lost = (
-            self.eta(how) * np.abs(self.values).sum(axis=0, dtype=np.float64)
-            + 3 * (len(self.values) + 16) * W * self.largest
-        )
-        return np.asarray(((own + np.abs(self.o) * total) * SLACK + lost) * how.linear), total * SLACK
+        xp, p, slope = self.xp, narrow(self.p, copy=True), self.slope(how)
+        p *= narrow(least + slope * self.sizes if slope else least)
+        sizes = xp.abs(self.values)
+        own = wide(p @ narrow(sizes))
+        total = xp.sum(p, axis=1, keepdims=True, dtype=xp.float64) + xp.sqrt(self.rest(how))
+        lost = self.eta(how) * xp.sum(sizes, axis=0, dtype=xp.float64)
+        lost = lost + 3 * (len(self.values) + 16) * W * self.largest
+        return ((own + xp.abs(self.o) * total) * SLACK + lost) * how.linear, total * SLACK
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
         """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
@@ -165,33 +169,33 @@ class Block:
         return self.noises[how]
 
     def _noise(self, how: Stores) -> tuple[Floats, Floats]:
-        (n, d), squares = self.values.shape, self.squares(how)
-        found, lengths = np.zeros((len(squares), 2 * d + 1)), np.zeros(d)
+        xp, (n, d), squares = self.xp, self.values.shape, self.squares(how)
+        found, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
         for keys in _parts(n):
-            v = self.values[keys].astype(np.float32, copy=False)
-            found += squares[:, keys] @ np.hstack([v * v, v, np.ones((len(v), 1), np.float32)])
-            lengths += np.square(self.values[keys], dtype=np.float64).sum(axis=0)
+            v = narrow(self.values[keys])
+            found += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
+            lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
         apart = found[:, :d] - 2 * self.o * found[:, d : 2 * d] + self.o**2 * found[:, 2 * d :]
         eta, sums = self.least(how)
         tiny = eta * lengths + sums * self.largest**2
-        whole = np.maximum(found[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
-        return np.sqrt(whole), np.sqrt(found[:, 2 * d :])
+        whole = xp.maximum(found[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+        return xp.sqrt(whole), xp.sqrt(found[:, 2 * d :])
 
     def rest(self, how: Stores) -> Floats:
         """The square of what roundings do to a sink, (r, 1)."""
-        return np.asarray(self.sink**2 * self.relative(how)[0] ** 2)
+        return self.sink**2 * self.relative(how)[0] ** 2
 
     @property
     def sink(self) -> Floats:
         """The weight of a sink, (r, 1)."""
-        return np.asarray((1 - self.p.sum(axis=1, keepdims=True)).clip(0))
+        return self.xp.clip(1 - self.xp.sum(self.p, axis=1, keepdims=True), 0, None)
 
     def eta(self, how: Stores) -> Floats:
         """η of each row, (r, 1): in FP8 what is stored is divided by the sum of exponentials later."""
         if how.output is None:
-            return np.full((len(self.p), 1), float(how.format.eta))
-        most = np.maximum(self.p.max(axis=1, keepdims=True, initial=0.0), self.sink)
-        return np.asarray(float(how.format.eta) * most)
+            return float(how.format.eta) * self.xp.ones_like(self.p[:, :1])
+        most = self.xp.maximum(self.xp.max(self.p, axis=1, keepdims=True), self.sink)
+        return float(how.format.eta) * most
 
     def least(self, how: Stores) -> tuple[Floats, float]:
         """η² of each row, (r, 1), and 3 (n + 16) w² of steps 1 and 2."""
@@ -203,7 +207,7 @@ class Block:
         slope = self.slope(how)
         moved = least + slope * self.sizes + beta
         grown = _grown(least + beta + slope * self.top) * how.linear
-        return np.asarray(grown * self.p * moved * (moved / 2 + 2 * how.u))
+        return grown * self.p * moved * (moved / 2 + 2 * how.u)
 
     def _moving(self, how: Stores, beta: Floats) -> tuple[Floats, Floats]:
         """E but for scores, and β, of step 3: in FP8 without u, and at its worst."""
@@ -218,27 +222,31 @@ class Block:
         a, b = least + beta, self.slope(how)
         mean = self.mean if b else 0.0
         total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
-        return np.asarray(_grown(a + b * self.top) * how.linear * total * (self.largest + np.abs(self.o)))
+        return _grown(a + b * self.top) * how.linear * total * (self.largest + self.xp.abs(self.o))
 
 
 #: Blocks by the index of their head.
 Made = dict[tuple[int, ...], Block]
 
 
+def _xp(a: Floats) -> Any:
+    return namespace_of(a)
+
+
 def _grown(most: Floats) -> Floats:
     """e^{2Ē}, but for at most e^80: there r is more than 2 Σ A |D|, which no mean can be beyond."""
-    return np.asarray(np.exp(np.minimum(2 * most, 80.0)))
+    xp = _xp(most)
+    return xp.exp(xp.minimum(2 * most, 80.0))
 
 
 def _multiplicity(t: Floats) -> Floats:
-    order = np.argsort(t, axis=1)
-    ordered = np.take_along_axis(t, order, axis=1)
-    new = np.ones(t.shape, dtype=bool)
-    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    group = np.cumsum(new.ravel()) - 1
-    found = np.empty(t.shape)
-    np.put_along_axis(found, order, np.bincount(group)[group].reshape(t.shape).astype(float), axis=1)
-    return found
+    xp = _xp(t)
+    order = xp.argsort(t, axis=1)
+    ordered = xp.take_along_axis(t, order, axis=1)
+    new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
+    group = xp.cumulative_sum(xp.reshape(new, (-1,)), axis=0) - 1
+    counts = xp.reshape(xp.bincount(group)[group], t.shape)
+    return wide(xp.take_along_axis(counts, xp.argsort(order, axis=1), axis=1))
 
 
 def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
@@ -257,13 +265,15 @@ def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, l
     return spec, list(heads(spec, given)), shape
 
 
-def allowed(head: Head, rows: np.ndarray, keys: slice) -> np.ndarray:
+def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     """What some queries, in any order, see of a range of keys, (r, n)."""
+    xp = _xp(head.q)
     together = bool((np.diff(rows) == 1).all())
     runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]
     seen = [head.seen.tile(run, keys) for run in runs]
     shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
-    return np.concatenate([np.ones(of, bool) if s is None else s for s, of in zip(seen, shapes, strict=True)])
+    every = (xp.broadcast_to(xp.asarray(True), of) if s is None else s for s, of in zip(seen, shapes, strict=True))
+    return xp.concat(list(every))
 
 
 def block(
@@ -276,12 +286,12 @@ def block(
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         keys = keys if keys.stop > keys.start else slice(0, 1)
-    own = alone(spec)
-    given: dict[str, Any] = {"q": _wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
+    own, xp = alone(spec), _xp(head.q)
+    given: dict[str, Any] = {"q": wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
     if own.mask:
         given["mask"] = allowed(head, rows, keys)
     if head.sink is not None:
-        given["sink"] = np.array([head.sink])
+        given["sink"] = xp.asarray([head.sink], dtype=given["q"].dtype)
     if bias is not None:
         own, given["bias"] = replace(own, bias=True), bias
     with np.errstate(all="ignore"):
@@ -289,9 +299,9 @@ def block(
     free = found["scaled"] if "scaled" in found else found["scores"]
     raw = found.get("capped", free)
     t = found.get("masked", found.get("biased", raw))
-    longest = max(norms(_wide(given["k"][part])).max(initial=0.0) for part in _parts(len(given["k"])))
+    longest = max(float(norms(wide(given["k"][part])).max()) for part in _parts(len(given["k"])))
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
-    reach = np.maximum(reach, abs(head.sink or 0.0))
+    reach = xp.maximum(reach, abs(head.sink or 0.0))
     return Block(own, given, rows, t, found["weights"], found["output"], given["v"], reach, raw, free)
 
 
@@ -300,14 +310,15 @@ def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
 
     The sum has the terms that it always has, in another order, which ``Block.error`` allows.
     """
-    n = len(given["k"])
+    n, xp = len(given["k"]), _xp(given["q"])
     if n <= _KEYS:
-        return spec.trace(**{name: a if name == "mask" else _wide(a) for name, a in given.items()})
+        return spec.trace(**{name: a if name == "mask" else wide(a) for name, a in given.items()})
     steps = {step.name: step for step in spec.pipeline(frozenset(given))}
     after = [steps.pop(name) for name in ("weights", "output")]
-    found = {name: np.empty((len(given["q"]), n)) for name in steps if name != "scores" or "scaled" not in steps}
+    wanted = [name for name in steps if name != "scores" or "scaled" not in steps]
+    found = {name: xp.empty((len(given["q"]), n)) for name in wanted}
     for keys in _parts(n):
-        some = {**given, "k": _wide(given["k"][keys])}
+        some = {**given, "k": wide(given["k"][keys])}
         some |= {name: given[name][:, keys] for name in ("mask", "bias") if name in given}
         made = run_steps(steps.values(), some)
         for name, whole in found.items():
@@ -318,12 +329,22 @@ def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _summed(w: Floats, v: Floats) -> Floats:
     """w v, (r, d_v), with some rows of v in float64 at a time."""
-    return np.asarray(sum(w[:, keys] @ _wide(v[keys]) for keys in _parts(len(v))))
+    return sum(w[:, keys] @ wide(v[keys]) for keys in _parts(len(v)))
 
 
-def _wide(a: Floats) -> NDArray[np.float64]:
+def wide(a: Floats) -> Floats:
     """As float64."""
-    return np.asarray(a, dtype=np.float64)
+    xp = _xp(a)
+    return xp.astype(a, xp.float64, copy=False)
+
+
+def narrow(a: Floats, copy: bool = False) -> Floats:
+    """As float32, in which NumPy takes half the time; tensors as float64, as a device may cut factors of float32 short.
+
+    What is of this type already is copied where that is asked for.
+    """
+    xp = _xp(a)
+    return xp.astype(a, xp.float64 if is_tensor(a) else xp.float32, copy=copy)
 
 
 def _parts(n: int) -> Iterator[slice]:

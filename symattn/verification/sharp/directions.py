@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.verification.sharp.blocks import Block
+from symattn.verification.sharp.blocks import Block, wide
 from symattn.verification.sharp.limits import Floats
 
 _BLOCKS = 16  # of keys, at most, that are lost together
@@ -23,10 +23,10 @@ class Direction(NamedTuple):
 
 def directions(b: Block) -> Iterator[Direction]:
     """What known mistakes do to the output, to first order in their size."""
-    t, free = (np.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
+    t, free = (b.xp.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
 
     def change(w: Floats) -> Floats:
-        return np.asarray(b.times(w) - w.sum(axis=1, keepdims=True) * b.o)
+        return b.times(w) - b.xp.sum(w, axis=1, keepdims=True) * b.o
 
     if b.cap is not None:
         lifted = change(b.p * (free - t))
@@ -43,7 +43,7 @@ def directions(b: Block) -> Iterator[Direction]:
     for start in range(0, n, width):
         keys = slice(start, min(start + width, n))
         p = b.p[:, keys]
-        lost = -(p @ b.values[keys] - p.sum(axis=1, keepdims=True) * b.o)
+        lost = -(p @ wide(b.values[keys]) - b.xp.sum(p, axis=1, keepdims=True) * b.o)
         yield Direction(_part(f"keys {start} to {keys.stop - 1} were lost"), lost)
 
 
@@ -51,25 +51,26 @@ def _part(words: str) -> Callable[[float, float], str]:
     return lambda x, off: f"as if {words}, or one of them, to a part of {x:.2g} ± {off:.2g}"
 
 
-def _edges(b: Block) -> Iterator[tuple[str, np.ndarray, float]]:
+def _edges(b: Block) -> Iterator[tuple[str, Any, float]]:
     """The last and the first key that each query sees, and those next to them that it does not."""
-    n, seen = b.p.shape[1], np.isfinite(b.t)
-    some = seen.any(axis=1)
-    first, last = seen.argmax(axis=1), n - 1 - seen[:, ::-1].argmax(axis=1)
-    none = np.full(len(seen), -1)
-    yield "the last key that is allowed were lost", np.where(some, last, none), -1.0
-    yield "the first key that is allowed were lost", np.where(some, first, none), -1.0
-    yield "the key after the last one were allowed", np.where(some & (last + 1 < n), last + 1, none), 1.0
-    yield "the key before the first one were allowed", np.where(some & (first > 0), first - 1, none), 1.0
+    xp, n = b.xp, b.p.shape[1]
+    seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
+    some = xp.any(seen, axis=1)
+    first, last = xp.min(xp.where(seen, place, n), axis=1), xp.max(xp.where(seen, place, -1), axis=1)
+    yield "the last key that is allowed were lost", xp.where(some, last, -1), -1.0
+    yield "the first key that is allowed were lost", xp.where(some, first, -1), -1.0
+    yield "the key after the last one were allowed", xp.where(some & (last + 1 < n), last + 1, -1), 1.0
+    yield "the key before the first one were allowed", xp.where(some & (first > 0), first - 1, -1), 1.0
 
 
-def _one(b: Block, key: np.ndarray) -> Floats:
+def _one(b: Block, key: Any) -> Floats:
     """What more weight of one key of each row does, relative to the weight it has or would have; −1: no key."""
-    at = np.arange(len(key))
-    own = np.where(np.isfinite(b.t), b.t, -np.inf)
+    xp = b.xp
+    at = xp.arange(len(key))
+    own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
     top = own.argmax(axis=1)
-    base = np.exp2 if b.spec.base == 2 else np.exp
+    base = xp.exp2 if b.spec.base == 2 else xp.exp
     with np.errstate(all="ignore"):
-        w = b.p[at, top] * base(np.minimum(b.raw[at, key] - own[at, top], 50.0))
-        x = (w / (1 + w))[:, None] * (b.values[key] - b.o)
-    return np.where((key >= 0)[:, None], x, 0.0)
+        w = b.p[at, top] * base(xp.minimum(b.raw[at, key] - own[at, top], 50.0))
+        x = (w / (1 + w))[:, None] * (wide(b.values[key]) - b.o)
+    return xp.where((key >= 0)[:, None], x, 0.0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosed import Enclosed
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
@@ -51,7 +53,8 @@ def tolerances(
     The last block of each head is put into ``made``, from which ``means.judged`` takes it.
     """
     spec, every, shape = every_head(spec, inputs)
-    out, lam = (np.empty(shape), np.empty(shape)), factor(int(np.prod(shape)), alpha)
+    xp: Any = namespace_of(inputs["q"])
+    out, lam = (xp.empty(shape), xp.empty(shape)), factor(prod(shape), alpha)
     for head in every:
         for block in blocks(spec, head, np.arange(shape[-2])):
             out[0][head.index][block.rows], out[1][head.index][block.rows] = block.o, block.tolerance(how, lam)
@@ -63,7 +66,8 @@ def tolerances(
 def exact(spec: Attention, inputs: Mapping[str, Any]) -> Enclosed:
     """The output, enclosed."""
     spec, every, shape = every_head(spec, inputs)
-    found = Enclosed(np.empty(shape), np.empty(shape))
+    xp: Any = namespace_of(inputs["q"])
+    found = Enclosed(xp.empty(shape), xp.empty(shape))
     for head in every:
         for block in blocks(spec, head, np.arange(shape[-2])):
             found.centre[head.index][block.rows], found.radius[head.index][block.rows] = block.o, block.error
@@ -73,7 +77,7 @@ def exact(spec: Attention, inputs: Mapping[str, Any]) -> Enclosed:
 def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float) -> Accused | None:
     """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; None where one has nothing."""
     spec, every, _ = every_head(spec, inputs)
-    lam = factor(got.size, alpha)
+    lam = factor(prod(got.shape), alpha)
     rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
     best: _Tried | None = None
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
@@ -99,9 +103,10 @@ def _certain(every: Sequence[Head], spec: Attention, how: Stores, got: Floats, w
 
 def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
     """|got − o| in parts of the tolerance; ∞ for what is no number and should be, and the reverse."""
+    xp = block.xp
     with np.errstate(all="ignore"):
-        found = np.abs(got - block.o) / tolerance
-    return np.where(np.isnan(got) & np.isnan(block.o), 0.0, np.where(np.isnan(found), np.inf, found))
+        found = xp.abs(got - block.o) / tolerance
+    return xp.where(xp.isnan(got) & xp.isnan(block.o), 0.0, xp.where(xp.isnan(found), np.inf, found))
 
 
 def _some(rows: Rows, count: int) -> Rows:
@@ -124,16 +129,18 @@ class _Tried:
         self.hopeless = self.count > sum(map(len, rows.values()))
 
     def _head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
-        bad = []
+        bad = [rows[:0]]
         for block in blocks(spec, head, rows):
             tolerance = block.tolerance(self.how, self.lam)
             shares = share(self.got[head.index][block.rows], block, tolerance)
-            self.count += int((shares > 1).sum())
-            bad.append(block.rows[(shares > 1).any(axis=1)])
             at = np.unravel_index(int(shares.argmax()), shares.shape)
-            if shares[at] > self.top[0]:
+            top = float(shares[at])
+            if top > 1:
+                self.count += int((shares > 1).sum())
+                bad.append(block.rows[(shares > 1).any(axis=1).tolist()])
+            if top > self.top[0]:
                 place = (*head.index, int(block.rows[at[0]]), int(at[1]))
-                self.top = float(shares[at]), place, float(tolerance[at])
+                self.top = top, place, float(tolerance[at])
         self.rows[head.index] = np.concatenate(bad)
 
     def accused(self, certain: float) -> Accused:

@@ -84,14 +84,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, sqrt
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 
-Floats = NDArray[np.floating]
+#: float64 or float32: an array of NumPy, or a tensor of torch, whose device nothing but single numbers leaves.
+Floats = Any
 
 FORMATS = ("bfloat16", "float16")
 FP8 = ("float8_e4m3fn", "float8_e5m2")
@@ -174,9 +174,12 @@ def factor(count: int, alpha: float) -> float:
 def half_ulp(f: Format, x: Floats) -> Floats:
     """Half the distance between numbers of the format at |x|: u 2^⌊log₂|x|⌋, and at least half the least number.
 
+    >>> import numpy as np
     >>> half_ulp(Format("bfloat16"), np.array([1.0, 1.9, 2.0])).tolist()
     [0.00390625, 0.00390625, 0.0078125]
     """
-    size = np.asarray(x, dtype=np.float64)
-    _, exponent = np.frexp(size)
-    return np.where(size == 0, float(f.eta), np.maximum(np.ldexp(float(f.u), exponent - 1), float(f.eta)))
+    xp: Any = namespace_of(x)
+    size = xp.astype(x, xp.float64, copy=False)
+    mantissa, _ = xp.frexp(size)
+    power = xp.where(xp.isfinite(size) & (size != 0), size / xp.where(size == 0, 1.0, mantissa), 1.0)
+    return xp.where(size == 0, float(f.eta), xp.maximum(power * (float(f.u) / 2), float(f.eta)))

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, together
+from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, narrow, together, wide
 from symattn.verification.sharp.directions import directions
 from symattn.verification.sharp.limits import Floats, Stores, W, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
@@ -87,12 +89,13 @@ class Limits:
 
     def __init__(self, b: Block, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
-        half = half_ulp(how.last, np.abs(b.o) + lam * sigma)
+        self.xp = xp = b.xp
+        half = half_ulp(how.last, xp.abs(b.o) + lam * sigma)
         self.noise, self.half = sigma**2 + half**2, half**2
-        self.o, self.spread = np.nan_to_num(b.o), lam * spread
+        self.o, self.spread = xp.nan_to_num(b.o), lam * spread
         self.eta, self.sums = b.least(how)
         self.block, self.how = b, how
-        self.last = b.error + float(how.last.u) ** 2 * np.abs(self.o)
+        self.last = b.error + float(how.last.u) ** 2 * xp.abs(self.o)
 
     @cached_property
     def w(self) -> Floats:
@@ -102,68 +105,68 @@ class Limits:
     @cached_property
     def second(self) -> Floats:
         """Step 3 of each key, (r, n)."""
-        return self.block.curvature(self.how, self.spread).astype(np.float32)
+        return narrow(self.block.curvature(self.how, self.spread))
 
     @cached_property
     def values(self) -> Floats:
         """(d_v, n)."""
-        return self.block.values.astype(np.float32, copy=False).T
+        return narrow(self.block.values).T
 
     def least(self, direction: Floats) -> Floats:
         """A lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
-        return self._told(np.vecdot(direction * direction, self.half))
+        return self._told(self.xp.vecdot(direction * direction, self.half))
 
     def _told(self, found: Floats) -> Floats:
         """Of each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
-        return np.where(self.rows, found, 0.0)
+        return self.xp.where(self.rows, found, 0.0)
 
     @cached_property
-    def rows(self) -> np.ndarray:
+    def rows(self) -> Any:
         """Which rows have an output that is a number, (r,)."""
-        return np.asarray(np.isfinite(self.block.o).all(axis=1))
+        return self.xp.all(self.xp.isfinite(self.block.o), axis=1)
 
     def of(self, direction: Floats) -> tuple[Floats, Floats]:
         """σ² and r of each row, (r,), for D (r, d_v)."""
-        largest = np.abs(direction).max(axis=1)
-        unit = np.where(largest > 0, largest, 1.0)  # squares of what is small would vanish in float32
+        xp = self.xp
+        largest = xp.max(xp.abs(direction), axis=1)
+        unit = xp.where(largest > 0, largest, 1.0)  # squares of what is small would vanish in float32
         d = direction / unit[:, None]
-        a, g = d.astype(np.float32) @ self.values, np.vecdot(d, self.o)
-        power, size = a * a, np.abs(a)
-        around = np.vecdot(self.w, power)
-        apart = around - 2 * g * np.vecdot(self.w, a) + g * g * self.w.sum(axis=1)
-        squares = np.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g
-        squares += self.eta[:, 0] * power.sum(axis=1) + self.sums * size.max(axis=1) ** 2
+        a, g = narrow(d) @ self.values, xp.vecdot(d, self.o)
+        power, size = a * a, xp.abs(a)
+        around = xp.vecdot(self.w, power)
+        apart = around - 2 * g * xp.vecdot(self.w, a) + g * g * xp.sum(self.w, axis=1)
+        squares = xp.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g
+        squares += self.eta[:, 0] * xp.sum(power, axis=1) + self.sums * xp.max(size, axis=1) ** 2
         squares = squares * self.how.linear**2 + self.least(d)
-        rest = np.vecdot(self.second, size) * SLACK + (self.second.sum(axis=1) + self.how.mean) * np.abs(g)
-        return self._told(squares * unit**2), self._told((rest + np.vecdot(np.abs(d), self.last)) * unit)
+        rest = xp.vecdot(self.second, size) * SLACK + (xp.sum(self.second, axis=1) + self.how.mean) * xp.abs(g)
+        return self._told(squares * unit**2), self._told((rest + xp.vecdot(xp.abs(d), self.last)) * unit)
 
     def lawless(self, d: Floats) -> Floats:
         """What ⟨D, y − o⟩ is at most in each row, whatever roundings do, (r,)."""
-        b, how = self.block, self.how
-        a, g = np.abs(d @ b.values.T), np.abs(np.vecdot(d, self.o))[:, None]
+        b, how, xp = self.block, self.how, self.xp
+        a, g = xp.abs(d @ wide(b.values).T), xp.abs(xp.vecdot(d, self.o))[:, None]
         share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
         second = b.curvature(how, b.worst(how)[1])
-        first = ((share + second) * (a + g)).sum(axis=1) + np.sqrt(self.block.rest(how)[:, 0]) * g[:, 0]
-        lost = np.sqrt(self.eta[:, 0]) * a.sum(axis=1) + 3 * (len(b.values) + 16) * W * a.max(axis=1)
-        half = half_ulp(how.last, np.abs(self.o) + b.lawless(how))
-        return self._told((first + lost) * how.linear + np.vecdot(np.abs(d), half + self.last))
+        first = xp.sum((share + second) * (a + g), axis=1) + xp.sqrt(b.rest(how)[:, 0]) * g[:, 0]
+        lost = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1) + 3 * (len(b.values) + 16) * W * xp.max(a, axis=1)
+        half = half_ulp(how.last, xp.abs(self.o) + b.lawless(how))
+        return self._told((first + lost) * how.linear + xp.vecdot(xp.abs(d), half + self.last))
 
 
 def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
     """λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ where scores of different queries coincide."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(1, alpha)
-    squares, rest = [], 0.0
+    squares, rest, xp = [], 0.0, _xp(weights)
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
-            alone = np.isin(np.arange(len(b.rows)), np.unique(b.given["q"], axis=0, return_index=True)[1])
-            if _coincide([_below(b, alone)]):
+            if _coincide([_below(b, _alone(b.given["q"]))]):
                 return float("inf")
             square, more = Limits(b, how, lam).of(weights[head.index][b.rows])
-            squares.append(np.sqrt(square))
+            squares.append(xp.sqrt(square))
             rest += float(more.sum())
-    together = np.bincount(_groups(np.concatenate([head.q for head in every])), np.concatenate(squares))
-    return lam * float(np.sqrt((together**2).sum())) + rest
+    together = xp.bincount(_groups(xp.concat([head.q for head in every])), xp.concat(squares))
+    return lam * sqrt(float((together**2).sum())) + rest
 
 
 #: The largest share of a limit: in which kind of part, of which direction and part, θ and its half interval.
@@ -176,8 +179,9 @@ class _Scan:
     def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made) -> None:
         self.how, self.indices = how, [head.index for _, head in taken]
         self.taken, self.kept = taken, kept
-        self.same = _groups(np.concatenate([head.q for _, head in taken]))
         head = taken[0][1]
+        self.xp = xp = _xp(head.q)
+        self.same = _groups(xp.concat([head.q for _, head in taken]))
         n_rows, n_heads = len(head.q), len(taken)
         self.few = n_heads * n_rows * len(head.k) <= _KEPT
         first = next(self._blocks(0))
@@ -185,7 +189,7 @@ class _Scan:
         self.names = [d.words for d in directions(first)]
         self.lam = factor(len(self.names) * (1 + n_rows) * (1 + n_heads), alpha)
         shape = (len(self.names), n_heads, n_rows)
-        self.squares, self.rest, self.length = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.squares, self.rest, self.length = xp.zeros(shape), xp.zeros(shape), xp.zeros(shape)
         self.made = dict[int, list[Limits]]()
         self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
         for i in range(n_heads):
@@ -195,7 +199,7 @@ class _Scan:
     def _look(self, i: int) -> None:
         """What is kept of a head; of one whose scores coincide nothing."""
         queries, below, made = self.taken[i][1].q, list[Floats](), list[Limits]()
-        alone = np.isin(np.arange(len(queries)), np.unique(queries, axis=0, return_index=True)[1])
+        alone = _alone(queries)
         weights, outputs = list[Floats](), list[Floats]()
         for b in self._blocks(i):
             below.append(_below(b, alone[b.rows]))
@@ -206,7 +210,7 @@ class _Scan:
             weights.append(self._weights(i, b, limits))
             outputs.append(b.o)
             made += [limits] if self.few else []
-        self.weights[i], self.outputs[i] = np.concatenate(weights, axis=1), np.concatenate(outputs)
+        self.weights[i], self.outputs[i] = self.xp.concat(weights, axis=1), self.xp.concat(outputs)
         if self.few:
             self.made[i] = made
 
@@ -228,13 +232,13 @@ class _Scan:
 
     def _weights(self, head: int, b: Block, limits: Limits) -> Floats:
         """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
-        found = []
+        found, xp = [], self.xp
         for m, direction in enumerate(directions(b)):
-            x = np.where(np.isfinite(direction.x), direction.x, 0.0)
-            d = np.where(limits.rows[:, None], x / limits.noise, 0.0)
-            self.squares[m, head, b.rows], self.length[m, head, b.rows] = limits.least(d), np.vecdot(d, x)
+            x = xp.where(xp.isfinite(direction.x), direction.x, 0.0)
+            d = xp.where(limits.rows[:, None], x / limits.noise, 0.0)
+            self.squares[m, head, b.rows], self.length[m, head, b.rows] = limits.least(d), xp.vecdot(d, x)
             found.append(d)
-        return np.array(found)
+        return xp.stack(found)
 
     def within(self, got: Floats) -> bool:
         """Whether an output is within limits that are smaller than the right ones."""
@@ -252,28 +256,30 @@ class _Scan:
 
     def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
         """By kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
-        t = np.zeros(self.squares.shape)
+        xp = self.xp
+        t = xp.zeros(self.squares.shape)
         for (i, d), out in zip(self.weights.items(), outs, strict=True):
-            t[:, i] = np.einsum("mrd,rd->mr", d, np.nan_to_num(out - self.outputs[i]))
+            t[:, i] = xp.vecdot(d, xp.nan_to_num(out - self.outputs[i]))
         for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
-            sums = [a.sum(axis=axes) if axes else a for a in (t, self.rest, self.length)]
-            limit = self.lam * np.sqrt(self._squares(axes)) + sums[1]
+            sums = [xp.sum(a, axis=axes) for a in (t, self.rest, self.length)]
+            limit = self.lam * xp.sqrt(self._squares(axes)) + sums[1]
             with np.errstate(all="ignore"):
-                share = np.where(limit > 0, np.abs(sums[0]) / limit, 0.0)
+                share = xp.where(limit > 0, xp.abs(sums[0]) / limit, 0.0)
                 yield name, share, sums[0] / sums[2], limit / sums[2]
 
     def _squares(self, axes: tuple[int, ...]) -> Floats:
         """σ² of sums: within groups of equal queries σ adds up."""
-        if not axes:
-            return self.squares
-        flat = self.squares.reshape(len(self.squares), -1)
-        inside = np.zeros((len(flat), int(self.same.max()) + 1, *self._parts(axes)))
-        part = np.indices(self.squares.shape[1:])[[i for i in (0, 1) if i + 1 not in axes]].reshape(-1, flat.shape[1])
-        np.add.at(inside.swapaxes(0, 1), (self.same, slice(None), *part), np.sqrt(flat).T)
-        return np.asarray((inside**2).sum(axis=1))
-
-    def _parts(self, axes: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(self.squares.shape[i] for i in (1, 2) if i not in axes)
+        groups = int(self.same.max()) + 1
+        if not axes or groups == len(self.same):
+            return self.xp.sum(self.squares, axis=axes)
+        shape = tuple(self.squares.shape[i] for i in (1, 2) if i not in axes)
+        part = np.broadcast_to(
+            np.arange(prod(shape)).reshape([1 if i in axes else self.squares.shape[i] for i in (1, 2)]),
+            self.squares.shape[1:],
+        )
+        index = self.same * prod(shape) + self.xp.asarray(part.ravel())
+        found = [self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape)) for s in self.squares]
+        return self.xp.sum(self.xp.stack(found).reshape(-1, groups, *shape) ** 2, axis=1)
 
     def worst(self, got: Floats) -> Worst | None:
         """The largest share in an output; None where scores coincide in every head."""
@@ -284,9 +290,10 @@ class _Scan:
         best = None
         for name, share, theta, off in self.shares(outs):
             flat = share.reshape(len(share), -1)
-            part = int(flat.max(axis=0).argmax())
-            top = float(flat[:, part].max())
-            m = int((flat[:, part] >= ALIKE * top).argmax())
+            part = int(self.xp.max(flat, axis=0).argmax())
+            all_ = flat[:, part].tolist()
+            top = max(all_)
+            m = next(i for i, x in enumerate(all_) if x >= ALIKE * top)
             at = m, *(int(i) for i in np.unravel_index(part, share.shape[1:]))
             if best is None or top > best[0]:
                 best = top, name, at, float(theta[at]), abs(float(off[at]))
@@ -300,9 +307,10 @@ class _Scan:
             if name in ("head", "one") and i != at[0]:
                 continue
             rows = slice(None) if name in ("all", "head") else slice(at[-1], at[-1] + 1)
-            total += float(np.vecdot(d[m], np.nan_to_num(got[self.indices[i]] - self.outputs[i]))[rows].sum())
+            off = self.xp.nan_to_num(got[self.indices[i]] - self.outputs[i])
+            total += float(self.xp.vecdot(d[m], off)[rows].sum())
             lawless = [limits.lawless(d[m, limits.block.rows]) for limits in self._limits(i)]
-            limit += float(np.concatenate(lawless)[rows].sum())
+            limit += float(self.xp.concat(lawless)[rows].sum())
         return abs(total) / limit if limit > 0 else 0.0
 
     def told(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
@@ -320,27 +328,40 @@ class _Scan:
     def _replayed(self, i: int) -> list[Floats]:
         """What each right contract returns for a head."""
         parts = [list(replays(limits.block, self.how)) for limits in self._limits(i)]
-        return [np.concatenate(outs) for outs in zip(*parts, strict=True)]
+        return [self.xp.concat(outs) for outs in zip(*parts, strict=True)]
 
 
-def _groups(queries: Floats) -> np.ndarray:
+def _xp(a: Floats) -> Any:
+    return namespace_of(a)
+
+
+def _groups(queries: Floats) -> Any:
     """The same number for equal queries of all heads, head by head."""
-    _, number = np.unique(queries, axis=0, return_inverse=True)
-    return np.asarray(number).reshape(-1)
+    _, number = _xp(queries).unique(queries, axis=0, return_inverse=True)
+    return number.reshape(-1)
 
 
-def _below(b: Block, alone: np.ndarray) -> Floats:
+def _alone(queries: Floats) -> Any:
+    """Which queries are the first of those that equal them, (r,)."""
+    xp, number = _xp(queries), _groups(queries)
+    order = xp.argsort(number, stable=True)
+    new = xp.concat([number[:1] == number[:1], number[order[1:]] != number[order[:-1]]])
+    return new[xp.argsort(order)]
+
+
+def _below(b: Block, alone: Any) -> Floats:
     """The different scores of the queries ``alone``, (r,), relative to their largest."""
     t = b.ordered[alone]
-    own = np.isfinite(t)
+    own = b.xp.isfinite(t)
     own[:, 1:] &= t[:, 1:] != t[:, :-1]
     with np.errstate(all="ignore"):
-        below = (t - t.max(axis=1, keepdims=True))[own]
-    return np.asarray(below[below < 0])
+        below = (t - t[:, -1:])[own]
+    return below[below < 0]
 
 
 def _coincide(scores: Sequence[Floats]) -> bool:
     """Whether scores of different queries, as ``_below`` has them, are equal, so that their roundings are, too."""
-    below = np.sort(np.concatenate(scores))
+    xp = _xp(scores[0])
+    below = xp.sort(xp.concat(list(scores)))
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
     return equal > max(2, len(below) // 200)

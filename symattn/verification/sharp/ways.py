@@ -19,7 +19,7 @@ from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.verification.arithmetic.contracts import family, replay
-from symattn.verification.sharp.blocks import Block
+from symattn.verification.sharp.blocks import Block, wide
 from symattn.verification.sharp.limits import Floats, Stores
 
 TILE = 64  # of running maxima that are replayed; other tiles do alike
@@ -41,11 +41,11 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     if not how.scores or spec.base == 2 or s < 0:
         return
     stored, one = how.format.rounded, replace(spec, scale=1)
-    q = head.q.astype(np.float64)
+    q = wide(head.q)
     for c in (s, *constants):
         yield one, replace(head, q=stored(q * c))
         yield replace(spec, scale=log(2)), replace(head, q=stored(q * (c / log(2))))
-        yield one, replace(head, q=stored(q * sqrt(c)), k=stored(head.k.astype(np.float64) * sqrt(c)))
+        yield one, replace(head, q=stored(q * sqrt(c)), k=stored(wide(head.k) * sqrt(c)))
 
 
 def _constants(s: float, f: Format, unit: float) -> list[float]:

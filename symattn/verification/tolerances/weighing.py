@@ -141,7 +141,8 @@ def legal(spec: Attention, inputs: Mapping[str, Array], precision: Precision) ->
     lifted = {n: _lifted(target, n, a) for n, a in inputs.items()}
     with np.errstate(all="ignore"):
         got = spec(**lifted)
-    return precision.input.rounded(np.asarray(got.numpy() if hasattr(got, "numpy") else got, dtype=np.float64))
+    wide = np.asarray(got.numpy() if hasattr(got, "numpy") else got, dtype=np.float64)
+    return np.asarray(precision.input.rounded(wide))
 
 
 def _lifted(target: Any, name: str, a: Array) -> Any:
