@@ -64,8 +64,9 @@ class Rounded(Elementwise, Sums):
         f, e, x = self.precision.input, self.error, self.near
         if f == self.precision.score:
             return e
-        given = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
-        return np.where((e == 0) & holds(f, x), 0.0, up(e + given))
+        with np.errstate(over="ignore", invalid="ignore"):
+            given = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
+            return np.where((e == 0) & holds(f, x), 0.0, up(e + given))
 
     def told(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element

@@ -7,6 +7,7 @@ import pytest
 
 from symattn import Attention, Gradient, InputError, LayerNorm, LinearAttention, RMSNorm, verify
 from symattn.evidence import Verdict
+from symattn.verification.definitions import gradients
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
@@ -268,3 +269,13 @@ def test_a_wrong_block_is_found_and_its_mistake_is_named(case) -> None:
 def test_a_right_block_is_not_accused(case, precision: str) -> None:
     report = verify(case.function, case.spec, precision=precision, examples=2)
     assert report.verdict is Verdict.NO_FAULT, report.faults
+
+
+def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(gradients, "mistakes", lambda spec: iter(made.append(1) or ()))  # type: ignore[func-returns-value]
+    subject = gradients.subject(Gradient(Attention()))
+    assert len(subject.ways) == 4
+    assert not made
+    assert list(subject.mistakes) == []
+    assert made == [1]

@@ -102,7 +102,8 @@ class Computed(Planes):
     @property
     def error(self) -> np.ndarray:
         """e: |x̂ − x| ≤ e, as float64 rounded up; +∞ says nothing."""
-        return up(radii(self.rows) + own(self.rows) + self.last)
+        with np.errstate(over="ignore"):
+            return up(radii(self.rows) + own(self.rows) + self.last)
 
     @property
     def near(self) -> Floats:

@@ -16,10 +16,9 @@ from symattn.attention.stages.weighing import of_rows
 from symattn.attention.streaming.tiled import (
     Forward,
     forward,
-    score_gradient,
+    score_and_value_gradients,
     sink_gradient,
     sliced,
-    value_gradient,
     with_lse,
 )
 from symattn.errors import InputError
@@ -134,7 +133,7 @@ def _ways(run: Run, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
 def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Array) -> tuple[Any, ...]:
     """dS, dV and, where one is given, the gradient by the sink, from dO."""
     at, v, saved = sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], with_lse(run.saved)
-    found = score_gradient(at, v, saved, g, rows, keys), value_gradient(at, v, saved, g, rows, keys)
+    found = score_and_value_gradients(at, v, saved, g, rows, keys)
     if len(run.weights.of) == 1:
         return found
     sink = run.values["sink"]

@@ -207,27 +207,23 @@ def backward(
     return Gradients(*[namespace_of(q).concat(part, axis=-2) for part in parts])
 
 
-def score_gradient(at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[Any], keys: Sequence[Any]) -> Array:
-    """dS, tile by tile: the gradient by the scores, and by what is added to them last, a bias of every query and key.
+def score_and_value_gradients(
+    at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[Any], keys: Sequence[Any]
+) -> tuple[Any, Any]:
+    """(dS, dV), each tile once: dS is the gradient by the scores, and by what is added to them last, a bias of every
+    query and key; dV = Σ Pᵀ dO over the tiles of queries.
 
-    Shapes: v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_q, n_k).
+    Shapes: v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_q, n_k), (…, n_k, d_v).
     """
     xp = namespace_of(v)
-
-    def tile(r: slice, c: slice) -> Any:
-        return tile_gradients(at(r, c), v[..., c, :], _rows(saved, r), g[..., r, :])[0]
-
-    return xp.concat([xp.concat([tile(r, c) for c in cut(keys)], axis=-1) for r in cut(rows)], axis=-2)
-
-
-def value_gradient(at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[Any], keys: Sequence[Any]) -> Array:
-    """dV = Σ Pᵀ dO over the tiles of queries. Shapes: v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_k, d_v)."""
-
-    def tile(r: slice, c: slice) -> Any:
-        return tile_gradients(at(r, c), v[..., c, :], _rows(saved, r), g[..., r, :])[1]
-
-    parts = [reduce(add, [tile(r, c) for r in cut(rows)]) for c in cut(keys)]
-    return namespace_of(v).concat(parts, axis=-2)
+    found = [
+        [tile_gradients(at(r, c), v[..., c, :], _rows(saved, r), g[..., r, :]) for c in cut(keys)] for r in cut(rows)
+    ]
+    ds = xp.concat([xp.concat([by_scores for by_scores, _ in row], axis=-1) for row in found], axis=-2)
+    dv = xp.concat(
+        [reduce(add, [by_values for _, by_values in column]) for column in zip(*found, strict=True)], axis=-2
+    )
+    return ds, dv
 
 
 def sink_gradient(sink: Array, saved: Forward, g: Array) -> Array:

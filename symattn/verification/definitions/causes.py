@@ -24,7 +24,7 @@ class InDefinition(Search[Mistake]):
 
     judged = (10**6, 30, 0)
     guesses = 6000
-    _known_of: dict[Any, tuple[Mistake, ...]] = field(default_factory=dict)
+    _known_of: dict[Any, Sequence[Mistake]] = field(default_factory=dict)
 
     @property
     def subject(self) -> Definition:
@@ -62,18 +62,34 @@ class InDefinition(Search[Mistake]):
 
     def _likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         self._begin()
-        return [m for m in mistakes if all(self._nearer(r, m) for r in self.wrong[:_FIRST])]
+        near = [m for m in mistakes if all(self._nearer(r, m) for r in self.wrong[:_FIRST])]
+        return [m for m in near if any(self._applies(r, m) for r in self.wrong)]
+
+    def _applies(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """Whether the mistake does not lack the arrays, or the tiles, that it changes; see ``judging.explains``."""
+        try:
+            self._run(judged, mistake)
+        except KeyError:
+            return False
+        except UNFIT:
+            pass
+        return True
 
     def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """See ``judging``."""
         subject, precision, among = self.subject, self.session.precision, self.among
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
 
+    def in_order(self, cases: list[CaseResult], mistake: Mistake) -> list[CaseResult]:
+        """The smallest one that float64 says is not explained comes first: balls seldom need another one."""
+        against = next((r for r in cases if self.answer(r, mistake) is False), None)
+        return cases if against is None else [against, *(r for r in cases if r is not against)]
+
     def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
         """See ``rules.both``."""
         return both(first, second, self._mistakes_of)
 
-    def _mistakes_of(self, spec: Any) -> tuple[Mistake, ...]:
+    def _mistakes_of(self, spec: Any) -> Sequence[Mistake]:
         if spec not in self._known_of:
             self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
         return self._known_of[spec]
@@ -126,13 +142,16 @@ class InDefinition(Search[Mistake]):
 
     def _outputs(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray] | None:
         """Those of a mistake, or of the definition; None where there are none."""
-        arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
         try:
-            with np.errstate(all="ignore"):
-                found = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
-                return [np.asarray(y, dtype=np.float64) for y in found]
+            return self._run(judged, mistake)
         except UNFIT:
             return None
+
+    def _run(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray]:
+        arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
+        with np.errstate(all="ignore"):
+            found = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
+            return [np.asarray(y, dtype=np.float64) for y in found]
 
     def _nearer(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Whether what was got is, where it is worst, no further from the mistake in float64 than from the right value.

@@ -28,7 +28,7 @@ from symattn.verification.definitions.attending import (
     tiles,
 )
 from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
-from symattn.verification.definitions.subject import Compute, Definition, Input
+from symattn.verification.definitions.subject import Compute, Definition, Input, Later
 from symattn.verification.subject import Array
 from symattn.verification.target import Inputs, Layout
 
@@ -64,7 +64,8 @@ class Gradient:
 
     def __call__(self, do: Any, **given: Any) -> tuple[Any, ...]:
         """dQ, dK, dV, by the derivative of the definition itself."""
-        return tuple(vjp(self.attention, do, given, WRT)[n] for n in WRT)
+        found = vjp(self.attention, do, given, WRT)
+        return tuple(found[n] for n in WRT)
 
 
 def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
@@ -91,8 +92,8 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         inputs=(*arrays, do, *kept),
         outputs=("dq", "dk", "dv"),
         ways=tuple(map(laid, _ways(spec))),
-        mistakes=tuple(replace(m, run=laid(m.run)) for m in mistakes(attention)),
-        others=tuple(replace(m, run=laid(m.run)) for m in of_wrong_attention(attention)),
+        mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
+        others=Later(lambda: (replace(m, run=laid(m.run)) for m in of_wrong_attention(attention))),
         shapes=sizes(attention, layout),
         families=FEW,
         settings=settings(attention),

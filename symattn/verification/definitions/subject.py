@@ -7,12 +7,12 @@ bounds. A known mistake is a function of the same inputs that computes something
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -113,6 +113,29 @@ class Numbered:
         return Mistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
 
 
+class Later(Sequence[Mistake]):
+    """Mistakes that are made when they are first looked at: many definitions are asked for their ways alone."""
+
+    def __init__(self, make: Callable[[], Iterable[Mistake]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> tuple[Mistake, ...]:
+        return tuple(self._make())
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Mistake: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Mistake, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Mistake | tuple[Mistake, ...]:
+        return self._made[index]
+
+
 @dataclass(frozen=True)
 class Definition(Subject):
     """A definition by its arrays, ready to be verified.
@@ -145,10 +168,10 @@ class Definition(Subject):
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     ways: tuple[Compute, ...]
-    mistakes: tuple[Mistake, ...]
+    mistakes: Sequence[Mistake]
     shapes: tuple[Mapping[str, int], ...]
     families: Mapping[str, Family]
-    others: tuple[Mistake, ...] = ()
+    others: Sequence[Mistake] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()

@@ -163,6 +163,10 @@ class Search(ABC, Generic[M]):
         """Whether what was seen on fresh inputs is enough."""
         return True
 
+    def in_order(self, cases: list[CaseResult], mistake: M) -> list[CaseResult]:
+        """The cases by which balls judge a mistake, one first that is likely to contradict it."""
+        return cases
+
     def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
         """What is said of those that explain everything, ``tried`` besides."""
         return plainest(mistakes)
@@ -280,7 +284,7 @@ class Search(ABC, Generic[M]):
             if self._over:
                 self.cut = True
                 break
-            if explains_all(self._explained(judged, mistake) for judged in cases):
+            if explains_all(self._explained(judged, mistake) for judged in self.in_order(cases, mistake)):
                 found.append(mistake)
             if len(found) >= _MOST:
                 break
