@@ -179,7 +179,7 @@ def assert_close_to_exact(
     ``symattn.sources.pieces``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
     ``lse`` (…, n_q) and ``gradients`` (dq, dk, dv) of ⟨do, out⟩ are judged beside it (``sharp.backward``).
     ``q_descale``, ``k_descale``, ``v_descale`` among ``inputs`` are the factors of arrays in FP8: a number, or one for
-    each head, or block of tokens of a head (``symattn.sources.descale``).
+    each head, or block of tokens of a head; ``p_scale`` is that of the weights (``symattn.sources.descale``).
 
     In bfloat16, float16 and FP8 with factors plain attention has to be as near as roundings to nearest take it: a right
     output fails with a probability of at most ``alpha``, if they are independent with mean 0 and sums are in float32

@@ -47,6 +47,8 @@ class Precision:
     rescalings  how often the maximum may grow while the keys come (None: in any order that they may come in)
     lse         whether weights may be made as e^(score − log-sum-exp)
     normalised  whether weights may be divided by their sum before they are stored, and so be small
+    times       what weights are multiplied by, at least, before they are stored, and divided by later, so that they
+                do not underflow
 
     >>> Precision.of("bfloat16", "fused").accumulate.name
     'float32'
@@ -68,12 +70,15 @@ class Precision:
     rescalings: int | None = None
     lse: bool = True
     normalised: bool = True
+    times: float = 1.0
 
     def __post_init__(self) -> None:
         counts = {"tiles": self.tiles, "merges": self.merges, "height": self.height, "rescalings": self.rescalings}
         for name, count in counts.items():
             if count is not None and count < 0:
                 raise InputError(f"{name} of a precision: {count}; mend: a number from 0 on")
+        if not 1 <= self.times <= self.stored.largest:
+            raise InputError(f"times of a precision: {self.times}; mend: a number from 1 to the format's largest")
         if not 0 < self.exp_ulps < 1e6:
             raise InputError(f"exp_ulps of a precision: {self.exp_ulps}; mend: a positive number of ulps")
 
@@ -140,6 +145,11 @@ class Precision:
     def returned(self) -> Format:
         """The format of the output."""
         return self.output or self.input
+
+    @property
+    def lost(self) -> float:
+        """η of stored weights."""
+        return float(self.stored.eta) / self.times
 
     @property
     def roughest(self) -> Format:

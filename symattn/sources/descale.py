@@ -5,6 +5,9 @@ one for all; one for each head, ``(heads,)`` or ``(batch, heads)``, where those 
 keys; or one for each block of tokens of a head, ``(…, heads, blocks)``, one axis more than the heads have. Blocks are
 of equal length; of others, each token has its factor. Factors are float32, as kernels take them, and so their products
 with numbers of 8 bits are exact in float64.
+
+``p_scale`` is what a kernel multiplies exponentials by before it stores them, at least: 256 in FlashAttention-3. The
+more it is, the less of them underflows, so the closer an output is held.
 """
 
 from __future__ import annotations
@@ -22,22 +25,23 @@ from symattn.sources.frameworks import read
 from symattn.verification.sharp.limits import FP8
 
 NAMES = {"q_descale": "q", "k_descale": "k", "v_descale": "v"}
+P_SCALE = "p_scale"
 Arrays = dict[str, np.ndarray]
 
 
 def scaled(given: Mapping[str, Any]) -> bool:
-    """Whether there are descale factors among the inputs."""
-    return not NAMES.keys().isdisjoint(given)
+    """Whether there are descale factors, or that of exponentials, among the inputs."""
+    return P_SCALE in given or not NAMES.keys().isdisjoint(given)
 
 
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays, and the descale factors. Raises ``InputError`` where factors come with what is not in FP8."""
-    arrays = {name: a for name, a in given.items() if name not in NAMES}
+    arrays = {name: a for name, a in given.items() if name not in NAMES and name != P_SCALE}
     factors = {name: a for name, a in given.items() if name in NAMES}
-    for name in "qkv" if factors else "":
+    for name in "qkv" if scaled(given) else "":
         if _dtype(arrays[name]) not in FP8:
             known = " or ".join(FP8)
-            raise InputError(f"{next(iter(factors))} is given, and {name} is {_dtype(arrays[name])}; mend: {known}")
+            raise InputError(f"descale factors are for FP8, and {name} is {_dtype(arrays[name])}; mend: {known}")
     return arrays, factors
 
 
@@ -50,7 +54,14 @@ def arithmetic(
     """
     if not isinstance(told, Precision):
         told = Precision.of(told or _dtype(given["q"]), contract or "fused", output=_dtype(out))
-    return replace(told, normalised=False, lse=False)
+    return replace(told, normalised=False, lse=False, times=_number(given.get(P_SCALE, told.times)))
+
+
+def _number(given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise InputError(f"{P_SCALE} is {given!r}; mend: a number from 1 on") from None
 
 
 def dequantised(spec: Attention, inputs: Arrays, factors: Mapping[str, Any]) -> Arrays:

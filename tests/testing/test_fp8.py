@@ -101,6 +101,14 @@ def test_weights_in_bfloat16_are_held_closer() -> None:
     held(off, three, "head")
 
 
+def test_a_scale_of_weights_that_is_known_shows_what_underflows() -> None:
+    three = made()
+    held(Kernel()(*three), three, "head", p_scale=256)
+    small = Kernel(times=2.0**-3)(*three)
+    held(small, three, "head")
+    assert words(small, three, "head", p_scale=256)
+
+
 def test_sums_of_matrix_units_are_held_to_the_worst_case() -> None:
     three = made()
     units = Precision.of("e4m3", "fused", "fp22", output="bfloat16")
@@ -132,6 +140,8 @@ def test_heads_that_share_keys_share_factors_of_queries() -> None:
         ({"q_descale": float("nan")}, "mend: finite ones from 0 on"),
         ({"q_descale": "head"}, "q_descale is no number"),
         ({"power": {"scale": 0.1}}, "the output alone is judged"),
+        ({"p_scale": 0.5}, "times of a precision: 0.5"),
+        ({"p_scale": "all"}, "p_scale is 'all'"),
         ({"cu_seqlens": [0, N]}, "is not split into sequences"),
     ],
 )

@@ -135,7 +135,7 @@ class _Formula:
             "n": self.sizes.n, "V": self.sizes.v_max, "a": self.a, "s": self.alone, "b": self.below,
             text(LAMBDA_P): rate(p.stored), text(PATH): float(c.path[0, 0]) * self.lam,
             text(EVERY): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
-            text(STORED): rise * float(p.stored.eta), text(name("g", "O")): g(1, p.returned),
+            text(STORED): rise * p.lost, text(name("g", "O")): g(1, p.returned),
             text(name("η", "O")): float(p.returned.eta),
             "ρ": 2.0**-10 + self.sizes.n * 2.0**-22,
         }  # fmt: skip

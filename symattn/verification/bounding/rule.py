@@ -128,7 +128,7 @@ def _sums(sizes: Any, total: Any, precision: Precision, counts: Counts, numbers:
 def losses(precision: Precision, counts: Counts, rise: Any) -> tuple[Any, Any]:
     """κη and η_P, where sums of exponentials are at least 1/``rise``."""
     p = precision
-    return rise * (float(max(p.score.eta, p.accumulate.eta)) * counts.underflowing), rise * float(p.stored.eta)
+    return rise * (float(max(p.score.eta, p.accumulate.eta)) * counts.underflowing), rise * p.lost
 
 
 def underflow(lost: tuple[Any, Any], total: Any, largest: Any, n: Any, projected: Any, divisor: Any) -> Any:

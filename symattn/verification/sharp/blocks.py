@@ -195,7 +195,7 @@ class Block:
         if how.output is None:
             return float(how.format.eta) * self.xp.ones_like(self.p[:, :1])
         most = self.xp.maximum(self.xp.max(self.p, axis=1, keepdims=True), self.sink)
-        return float(how.format.eta) * most
+        return float(how.format.eta) / how.times * most
 
     def least(self, how: Stores) -> tuple[Floats, float]:
         """η² of each row, (r, 1), and 3 (n + 16) w² of steps 1 and 2."""

@@ -47,12 +47,12 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
 FP8. Queries, keys and values are numbers of 8 bits times descale factors; what these products are is exact, and is
 what the definition is given here. Two hypotheses are others, as u is no small number now. N1: only exponentials are
 stored, relative to the largest score so far (of all keys, or of a part that is merged by its log-sum-exp later), times
-any number from 1 on that does not leave the range, in a format of 8 bits or a finer one; the output in a format of its
-own; scores are not, and the scale, times factors of queries and keys, is float32's. N2: the mean of a rounding need not
-be 0. Where the density of exponentials falls as x^{−k}, more of them lie below a number of the format than above it,
-and are rounded up: by about k/3 of the square of half an ulp in the mean, relative to x. So roundings are μ + ξ_j, in
-parts of x, where ξ_j have mean 0 and are independent, and |μ| ≤ u², which is enough for k ≤ 3. Then, with E'_j = E_j
-without u,
+a number that is at least ``times`` and does not leave the range, in a format of 8 bits or a finer one; the output in a
+format of its own; scores are not, and the scale, times factors of queries and keys, is float32's. N2: the mean of a
+rounding need not be 0. Where the density of exponentials falls as x^{−k}, more of them lie below a number of the format
+than above it, and are rounded up: by about k/3 of the square of half an ulp in the mean, relative to x. So roundings
+are μ + ξ_j, in parts of x, where ξ_j have mean 0 and are independent, and |μ| ≤ u², which is enough for k ≤ 3. Then,
+with E'_j = E_j without u,
 
     |⟨D, y − o⟩| ≤ λ σ/(1 − u) + r + u² |g|/(1 − u).
 
@@ -62,7 +62,8 @@ g^θ)/(1 + Σ p^θ_j δ_j) if after, where the divisor is at least 1 − u. g^θ
 is at most Σ p_j E'_j whatever roundings do, which is taken. With p in the place of p^θ, and g of g^θ, the sums are
 linear in δ: their parts of ξ are in σ, and those of μ are μ g and 0. The rest is at most u Σ |p^θ_j − p_j| A_j + u |g^θ
 − g|, as in step 3. Below the normal numbers an exponential is off by η, relative to a maximum that is at most the row's
-last one, so a weight by η/Σ e^{t_j − m} = η max p_j: this, and that of the sink if it is larger, is η in step 1. ∎
+last one, so a weight by η/Σ e^{t_j − m} = η max p_j: this, and that of the sink if it is larger, over ``times``, is η
+in step 1. ∎
 
 Without N2, under N1 alone, |⟨D, y − o⟩| ≤ Σ h |x̄| + r, with Σ p_j E_j in the place of β: all roundings err together.
 What is beyond this for each of the ways that ``sharp.ways`` lists (constants for the scale, and whether queries are
@@ -106,11 +107,13 @@ _EXPONENTIALS = "and what is stored of weights are exponentials relative to the 
 
 @dataclass(frozen=True)
 class Stores:
-    """N1: in which format arrays are stored, how often scores are, and of FP8 the format of the ``output``."""
+    """N1: in which format arrays are stored, how often scores are; and of FP8 the format of the ``output``, and what
+    exponentials are multiplied by at least."""
 
     format: Format
     scores: int
     output: Format | None = None
+    times: float = 1.0
 
     @classmethod
     def of(cls, precision: Precision, wide_sums: bool = False, capped: bool = False) -> Stores | None:
@@ -124,7 +127,7 @@ class Stores:
         wide = wide_sums or (precision.accumulate.name == "float32" and not precision.accumulate.aligned)
         if precision.input.name in FP8:
             kept = wide and precision.contract == "fused" and not precision.normalised
-            return cls(precision.stored, 0, precision.returned) if kept else None
+            return cls(precision.stored, 0, precision.returned, precision.times) if kept else None
         if precision.input.name not in FORMATS or not wide:
             return None
         return cls(precision.input, 0 if precision.contract == "fused" else 2 + capped)

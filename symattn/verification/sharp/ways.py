@@ -89,4 +89,4 @@ def replays(block: Block, how: Stores) -> Iterator[Floats]:
         more = contract.queries or (contract.scores and not how.scores) or contract.tiles not in (None, TILE)
         more = more or (how.output is not None and contract.powers == "normalised")
         if not more:
-            yield replay(replace(contract, output=how.output), block.spec, block.given)
+            yield replay(replace(contract, output=how.output, times=how.times), block.spec, block.given)
