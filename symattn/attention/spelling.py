@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from typing import Any
@@ -75,6 +76,30 @@ def value_of(node: ast.expr) -> Any:
 def differing(spec: Any, base: Any) -> dict[str, Any]:
     """The fields in which a specification differs from another one, in order."""
     return {f.name: getattr(spec, f.name) for f in fields(spec) if getattr(spec, f.name) != getattr(base, f.name)}
+
+
+def changed_fields(spec: Any) -> dict[str, str]:
+    """The fields of a specification that are not the usual ones, as ``read`` takes them."""
+    return {name: spelled(value) for name, value in differing(spec, type(spec)()).items()}
+
+
+def called(spec: Any) -> str:
+    """A specification as reports name it.
+
+    >>> called(Rotary(base=500000, layout="interleaved"))
+    'Rotary(base=500000, layout=interleaved)'
+    """
+    return f"{type(spec).__name__}({', '.join(f'{name}={value}' for name, value in changed_fields(spec).items())})"
+
+
+def options(values: Mapping[str, object]) -> Iterator[str]:
+    """The words by which a command line tells values: ``--causal``, ``--no-stabilised``, ``--window 2,0``."""
+    for name, value in values.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{option}" if value else f"--no-{option}"
+        else:
+            yield from (f"--{option}", str(value))
 
 
 def default(name: str, kind: type[Any]) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
+from symattn.attention.spelling import options
 from symattn.drawing.picture import Picture
 from symattn.drawing.scene import Scene
 from symattn.errors import InputError
@@ -81,14 +82,6 @@ def draw(topic: str = "scaling", **parameters: Any) -> Picture:
 
 
 def _command(topic: str, given: dict[str, Any]) -> str:
-    words = ["symattn", "draw", topic]
-    source = given.get("source")
-    words += [shlex.quote(str(source))] if isinstance(source, str) else []
-    for name, value in given.items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
-        elif name != "source":
-            listed = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
-            words += [f"--{option}", shlex.quote(listed)]
-    return " ".join(words)
+    source = [x for x in (given.get("source"),) if isinstance(x, str)]
+    rows = {n: ",".join(map(str, x)) if isinstance(x, (tuple, list)) else x for n, x in given.items() if n != "source"}
+    return shlex.join(["symattn", "draw", topic, *source, *options(rows)])

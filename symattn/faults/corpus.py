@@ -13,7 +13,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import changed_fields
 from symattn.errors import InputError
 from symattn.faults.table import SPECIFICATIONS, TABLE, Report
 from symattn.verification.domain import Domain
@@ -52,7 +52,7 @@ class Fault:
     @property
     def fields(self) -> dict[str, str]:
         """The fields of the specification that are not the usual ones."""
-        return {name: spelled(value) for name, value in differing(self.spec, Attention()).items()}
+        return changed_fields(self.spec)
 
     def wrong(self, inputs: Mapping[str, Array]) -> Array:
         """What code with this mistake gives, in the arithmetic of the inputs."""

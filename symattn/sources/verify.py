@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import differing, options, spelled
 from symattn.errors import InputError
 from symattn.evidence import Verdict
 from symattn.sources.child import Child, Limits
@@ -218,7 +218,7 @@ def _fields(spec: Attention, domain: Domain, origin: Origin) -> Iterator[str]:
     for name, value in found.items():
         option = name.replace("_", "-")
         if isinstance(value, bool):
-            yield f"--{option}" if value else f"--no-{option}"
+            yield from options({name: value})
         elif value == getattr(usual, name) and name != "fully_masked":
             yield from ("--without", option)
         elif name == "window" and isinstance(value, tuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import changed_fields
 from symattn.errors import SymattnError
 from symattn.verification import power
 from symattn.verification.case_result import Case, CaseResult
@@ -223,7 +223,7 @@ class OfAttention(Subject):
 
     def fields(self) -> dict[str, str]:
         """The fields that are not the usual ones."""
-        return {name: spelled(value) for name, value in differing(self.spec, Attention()).items()}
+        return changed_fields(self.spec)
 
     def power(self, session: Session) -> tuple[Power, ...]:
         """Of each step that matters within the domain."""

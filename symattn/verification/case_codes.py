@@ -21,7 +21,7 @@ import numpy as np
 
 from symattn.attention.inputs import NEEDED, holds
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import changed_fields
 from symattn.errors import InputError
 from symattn.verification.definitions.reading import attention_of, written
 from symattn.verification.definitions.registry import Specification, is_definition, subjects_of
@@ -93,7 +93,7 @@ def _digest(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -
 def _fields(spec: Specification) -> dict[str, str]:
     """What tells a specification from others."""
     attention = attention_of(spec)
-    found = {} if attention is None else {n: spelled(x) for n, x in differing(attention, Attention()).items()}
+    found = {} if attention is None else changed_fields(attention)
     return {"definition": written(spec), **found} if is_definition(spec) else found
 
 

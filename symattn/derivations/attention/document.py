@@ -13,6 +13,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.inputs import lengths
 from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
+from symattn.attention.spelling import options
 from symattn.derivations.attention import expressions
 from symattn.derivations.attention.formulas import entry_formulas, said
 from symattn.derivations.attention.inputs import Request, request, stem
@@ -23,7 +24,7 @@ from symattn.derivations.attention.reading import DRAWS, Read, Run, defines, eve
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
 from symattn.derivations.letters import ONES
-from symattn.derivations.sheets.fields import changed, typed
+from symattn.derivations.sheets.fields import as_options, changed
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
 from symattn.document import notation as nt
 from symattn.document.model import (
@@ -331,16 +332,8 @@ def _subtitle(asked: Request) -> Text:
 def _parameters(asked: Request, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
     found = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
-    fields = {name: x if isinstance(x, bool) else typed(x) for name, x in changed(asked.spec).items()}
-    return {**found, **fields}
+    return {**found, **as_options(changed(asked.spec))}
 
 
 def _command(parameters: Mapping[str, Any]) -> str:
-    words = ["symattn derive attention"]
-    for name, value in parameters.items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
-        else:
-            words.append(f"--{option} {shlex.quote(str(value))}")
-    return " ".join(words)
+    return shlex.join(["symattn", "derive", "attention", *options(parameters)])

@@ -10,7 +10,7 @@ its kind and has its fields; where there is one kind only, the name may be left 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from functools import cache
@@ -20,7 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
 from symattn.attention.spelling import read
 from symattn.derivations.sheets.numbers import number
-from symattn.derivations.sheets.text import known, near, short
+from symattn.derivations.sheets.text import known, near, short, shown
 from symattn.errors import InputError
 
 ROOT = "1/sqrt(d_k)"
@@ -100,6 +100,11 @@ def changed(description: Any) -> dict[str, Any]:
     return found
 
 
+def as_options(values: Mapping[str, Any]) -> dict[str, str | bool]:
+    """Fields, as ``written`` has them, as a command line has them: truth values are options of their own."""
+    return {name: x if isinstance(x, bool) else typed(x) for name, x in values.items()}
+
+
 def typed(value: Any) -> str:
     """The value of a field, as ``written`` has it, as a command line has it."""
     if isinstance(value, dict):
@@ -155,7 +160,7 @@ def _plain(hint: Any, value: Any, place: str) -> Any:
         return int(str(value))
     if str in kinds and isinstance(value, str):
         return str(value)
-    raise InputError(f"{place} is {_alternatives(hint)}, not {_shown(value)}.{_suggestion(value, hint)}".rstrip("."))
+    raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{_suggestion(value, hint)}".rstrip("."))
 
 
 def _rational(value: Any, hint: Any, place: str) -> Fraction:
@@ -186,7 +191,7 @@ def _description(hint: Any, value: Any, place: str) -> Any:
     if value is True and len(kinds) == 1:
         value = {}
     if not isinstance(value, dict):
-        raise InputError(f"{place} is {_alternatives(hint)}, not {_shown(value)}")
+        raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}")
     if len(value) == 1 and (called := _name(next(iter(value)))) in kinds:
         inner = next(iter(value.values()))
         value = {} if inner is None or inner is True else inner
@@ -237,12 +242,6 @@ def _alternatives(hint: Any) -> str:
 def _suggestion(value: Any, hint: Any) -> str:
     known_words = [str(w) for w in words(hint)]
     return near(value, known_words) if isinstance(value, str) and known_words else ""
-
-
-def _shown(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {True: "true", False: "false", None: "null"}[value]
-    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(short(str(value)))
 
 
 def _called(description: type) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.notation import ARRAYS
-from symattn.derivations.sheets.text import Typed, short
+from symattn.derivations.sheets.text import Typed, short, shown
 from symattn.errors import InputError
 
 Entries = list[Any]
@@ -24,7 +24,7 @@ def array_of(name: str, entries: Any, where: str) -> tuple[Entries, bool]:
     """The array as nested lists of elements, and whether a decimal was typed in it. Raises InputError."""
     place = f"{where}: {name}"
     if not isinstance(entries, list):
-        raise InputError(f"{place} is no list of rows but {_shown(entries)}")
+        raise InputError(f"{place} is no list of rows but {shown(entries)}")
     decimals: list[bool] = []
     made = _read(entries, place, name, decimals, 1)
     shape = shape_of(made)
@@ -73,7 +73,7 @@ def number(text: Any, place: str) -> Quotient:
     except ArithmeticError:
         too_large = True
     if too_large:
-        raise InputError(f"{place}: {_shown(text)} is larger than 10^{len(str(MOST)) - 1}, the most that a walk takes")
+        raise InputError(f"{place}: {shown(text)} is larger than 10^{len(str(MOST)) - 1}, the most that a walk takes")
     return value
 
 
@@ -84,12 +84,12 @@ def _read(entries: Any, place: str, name: str, decimals: list[bool], depth: int)
         return [_read(e, f"{place}[{i}]", name, decimals, depth + 1) for i, e in enumerate(entries, 1)]
     if isinstance(entries, bool):
         if name != "mask" and _holds(name) != "booleans":
-            raise InputError(f"{place} is {_shown(entries)}; only mask and keep hold truth values")
+            raise InputError(f"{place} is {shown(entries)}; only mask and keep hold truth values")
         return entries
     if name in INFINITE and (entries is FORBIDDEN or entries in ("-inf", "-oo", "-∞", "-Infinity")):
         return FORBIDDEN
     if not isinstance(entries, (str, Quotient)):
-        raise InputError(f"{place} is {_shown(entries)}, which is no number")
+        raise InputError(f"{place} is {shown(entries)}, which is no number")
     if isinstance(entries, Typed) and _DECIMAL.search(entries):
         decimals.append(True)
     value = number(entries, place)
@@ -130,13 +130,6 @@ def _check_one_type(name: str, entries: Any, place: str) -> None:
 
 def _flat(entries: Any) -> list[Any]:
     return [x for e in entries for x in _flat(e)] if isinstance(entries, list) else [entries]
-
-
-def _shown(value: Any) -> str:
-    words = {True: "true", False: "false", None: "null"}
-    if value is None or isinstance(value, bool):
-        return words[value]
-    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(short(str(value)))
 
 
 def _told(error: InputError) -> str:

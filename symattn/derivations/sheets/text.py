@@ -62,6 +62,13 @@ def short(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "…"
 
 
+def shown(value: Any) -> str:
+    """A value of JSON in the words of an error."""
+    if value is None or isinstance(value, bool):
+        return {True: "true", False: "false", None: "null"}[value]
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(short(str(value)))
+
+
 def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):

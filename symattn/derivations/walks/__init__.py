@@ -12,9 +12,10 @@ from typing import Any
 from symattn.arrays import FLOATING
 from symattn.attention.notation import ARRAYS, SIZES
 from symattn.attention.spec import descriptions
+from symattn.attention.spelling import options
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
-from symattn.derivations.sheets.fields import changed, typed, written
+from symattn.derivations.sheets.fields import as_options, changed, written
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet, truncated
 from symattn.derivations.sheets.text import near, short
@@ -94,7 +95,7 @@ def walk(
         "seed": seed,
     }
     wishes = {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
-    wishes |= {name: x if isinstance(x, bool) else typed(x) for name, x in _written(made, sorted(fields)).items()}
+    wishes |= as_options(_written(made, sorted(fields)))
     wishes |= {"dtype": dtype} if dtype != "float32" else {}
     return Document(
         "walk",
@@ -277,14 +278,7 @@ def _written(made: Walk, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _command(source: str, wishes: dict[str, Any]) -> str:
-    words = ["symattn", "walk", shlex.quote(source)]
-    for name, wish in wishes.items():
-        option = name.replace("_", "-")
-        if isinstance(wish, bool):
-            words.append(f"--{option}" if wish else f"--no-{option}")
-        else:
-            words += [f"--{option}", shlex.quote(str(wish))]
-    return " ".join(words)
+    return shlex.join(["symattn", "walk", source, *options(wishes)])
 
 
 def _hints(source: str, made: Walk, step: int | None, why: bool, every: bool) -> tuple[str, ...]:

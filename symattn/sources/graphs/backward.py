@@ -14,7 +14,7 @@ from symattn.arrays.notes import listening
 from symattn.arrays.precision import Precision
 from symattn.attention.derivative import vjp
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import changed_fields
 from symattn.errors import InputError
 from symattn.evidence import Verdict
 from symattn.sources.graphs.form import Graph
@@ -70,7 +70,7 @@ def verified(
     return Report(
         Verdict.FAULT if faults else Verdict.UNDECIDED if open_ else Verdict.NO_FAULT, graph.name, "exact numbers",
         str(found[0].evidence.where), seed, faults, checks, _notes(programs[0], notes, found), command=command,
-        fields={n: spelled(x) for n, x in differing(spec.attention, Attention()).items()}, missing=tuple(open_),
+        fields=changed_fields(spec.attention), missing=tuple(open_),
     )  # fmt: skip
 
 

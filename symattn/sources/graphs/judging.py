@@ -13,7 +13,7 @@ from symattn.arrays.formats import Format
 from symattn.arrays.notes import listening
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import changed_fields
 from symattn.errors import InputError
 from symattn.evidence import Grade, Verdict
 from symattn.sources.graphs import proving
@@ -71,7 +71,7 @@ def verify_graph(
         judged.verdict, f"{graph.name}", "exact numbers", str(found.evidence.where), seed, judged.faults,
         (semantics(found), *judged.checks),
         (*notes_of(program, [*hypotheses, *judged.hypotheses], found), *(() if open_ else judged.why)), command=command,
-        fields={n: spelled(x) for n, x in differing(spec, Attention()).items()}, missing=judged.why if open_ else (),
+        fields=changed_fields(spec), missing=judged.why if open_ else (),
     )  # fmt: skip
 
 

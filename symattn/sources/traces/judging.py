@@ -9,7 +9,7 @@ from pathlib import Path
 from symattn.arrays.formats import FORMATS
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import changed_fields
 from symattn.errors import InputError
 from symattn.evidence import Grade, Verdict
 from symattn.sources.closeness import close_to_exact, worst_share
@@ -69,7 +69,7 @@ def verify_trace(
         tuple(judged.checks()),
         (_RAN, *judged.notes()),
         command=command,
-        fields={n: spelled(x) for n, x in differing(spec, Attention()).items()},
+        fields=changed_fields(spec),
     )
 
 

@@ -14,7 +14,7 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import rotate
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, axes, check, in_order, settings, swapped, tiles
@@ -77,7 +77,6 @@ def subjects(spec: Cached, layout: Layout = "nd") -> Iterator[Definition]:
 def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Definition:
     a = spec.attention
     shape = partial(axes, a, layout)
-    told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(a, Attention()).items())
     arrays = [
         Input("q", shape("h", "n", "d_k"), "query queries q_new xq new_q"),
         Input("k", shape("g", "n", "d_k"), "key keys k_new xk new_k"),
@@ -100,7 +99,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
     sizes = tuple({**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v} for n, m, d_k, d_v in _SIZES)
     return Definition(
-        title=f"Cached(Attention({told}))",
+        title=f"Cached({called(a)})",
         step="cache",
         inputs=tuple(arrays),
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),

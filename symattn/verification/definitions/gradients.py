@@ -10,7 +10,7 @@ from symattn.attention.derivative import vjp
 from symattn.attention.fields import brief, refusal
 from symattn.attention.gradients.backward import backward
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import (
@@ -72,7 +72,6 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     """The gradients, ready to be verified."""
     attention = spec.attention
     check(attention, "Gradient", layout)
-    told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(attention, Attention()).items())
     arrays = inputs(attention, layout)
     do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), UPSTREAM)
     kept = (
@@ -87,7 +86,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         return in_order(run, layout, turned, lambda found: tuple(map(swapped, found)))
 
     return Definition(
-        title=f"Gradient(Attention({told}))",
+        title=f"Gradient({called(attention)})",
         step="backward",
         inputs=(*arrays, do, *kept),
         outputs=("dq", "dk", "dv"),

@@ -12,7 +12,7 @@ from symattn.attention.fields import brief, check_flags, check_words
 from symattn.attention.linear.delta import delta_token
 from symattn.attention.linear.features import elu_plus_one, exponential, identity, relu
 from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sums, gated_chunk, gated_step, scan
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import called
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
@@ -84,7 +84,6 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     """Linear attention, ready to be verified."""
     if layout not in LAYOUTS:
         raise InputError(f"LinearAttention: no layout {layout}; known: {', '.join(LAYOUTS)}")
-    told = ", ".join(f"{n}={spelled(v)}" for n, v in differing(spec, LinearAttention()).items())
     front = LAYOUTS[layout]
 
     def shape(*last: str) -> str:
@@ -112,7 +111,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
     positive = spec.feature in ("elu", "exp") or not spec.normalised
     return Definition(
-        title=f"LinearAttention({told})",
+        title=called(spec),
         step="normalize" if spec.normalised else "values",
         inputs=tuple(arrays),
         outputs=("output",),

@@ -11,7 +11,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import forbid
 from symattn.attention.softmax import log_sum_exp
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.verification.definitions.attending import (
@@ -35,14 +35,13 @@ from symattn.verification.target import Layout
 def subject(spec: Attention, layout: Layout = "nd") -> Definition:
     """The output and L, ready to be verified. L has the axes of the queries, (…, h, n_q), in every layout."""
     check(spec, "lse", layout)
-    told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(spec, Attention()).items())
     arrays = inputs(spec, layout)
 
     def laid(run: Compute) -> Compute:
         return in_order(run, layout, ("q", "k", "v"), lambda found: (swapped(found[0]), found[1]))
 
     return Definition(
-        title=f"Attention({told})",
+        title=called(spec),
         step="lse",
         inputs=arrays,
         outputs=("output", "lse"),

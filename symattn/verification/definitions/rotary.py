@@ -13,7 +13,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import angles, inverse_frequencies, pairs, rotate
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import called
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, swapped
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
@@ -46,7 +46,6 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
     shape = f"{_FRONT[layout].format('n')} {columns}"
     table = f"{'b ' * batched}n {'r' if wide else 't'}"
     front: dict[str, int] = {x: 2 for x in ("b", "h") if x in _FRONT[layout].split()}
-    told = ", ".join(f"{n}={spelled(v)}" for n, v in differing(spec, Rotary()).items())
     run = partial(_rotated, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
@@ -55,7 +54,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
         sizes.append({**(front if i < 3 else dict.fromkeys(front, 1)), "n": n, **extra, "t": width // 2, "r": width})
     return Definition(
-        title=f"Rotary({told})",
+        title=called(spec),
         step="position",
         inputs=(
             *(Input(n, shape, words[n]) for n in names),

@@ -7,7 +7,7 @@ from math import inf, isfinite
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
+from symattn.attention.spelling import called, changed_fields
 from symattn.document.model import (
     Assumption,
     Assumptions,
@@ -60,7 +60,7 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
         subtitle=(sizes,),
         command=command,
         parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
-                    "fields": _fields(asked.spec)},
+                    "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
                 "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed], **_told(sharp)},
         hints=() if isfinite(value) else ("symattn bound --contract fused   scores and sums are kept in float32",),
@@ -96,7 +96,7 @@ def _assumptions(asked: Beforehand) -> Assumptions:
 
 
 def _arithmetic(spec: Attention, precision: Any, label: str) -> Assumption:
-    what = f"Attention({', '.join(f'{n}={v}' for n, v in _fields(spec).items())}); " if _fields(spec) else ""
+    what = f"{called(spec)}; " if changed_fields(spec) else ""
     order = "in any order" if precision.height is None else f"with at most {precision.height} additions to a term"
     return Assumption(
         label,
@@ -125,10 +125,6 @@ def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> Res
     return Result("Tolerance", formulas, (evidence,), atol)
 
 
-def _fields(spec: Attention) -> dict[str, str]:
-    return {n: spelled(value) for n, value in differing(spec, Attention()).items()}
-
-
 def _parts(found: Mapping[str, float]) -> list[dict[str, Any]]:
     return [{"step": step, "value": x} for step, x in sorted(found.items(), key=lambda item: -item[1])]
 
@@ -142,7 +138,7 @@ def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = 
         subtitle=(f"{asked.precision.name} · output {shape}",),
         command=command,
         parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
-                    "fields": _fields(asked.spec)},
+                    "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": atol if isfinite(atol) else None,
                 "parts": _parts(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
                 "allowed": _nested(asked.bound.allowed), **_told(sharp)},
