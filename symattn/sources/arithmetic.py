@@ -1,4 +1,4 @@
-"""``symattn.arithmetic`` and ``symattn arithmetic``: what a function stores on the way, told by its bits."""
+"""``symattn.arithmetic`` and ``symattn arithmetic``: what a function stores on the way, and in which order it adds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from symattn.verification.arithmetic.trial import HALF, tried
 from symattn.verification.attention import OfAttention
 from symattn.verification.domain import Domain
 from symattn.verification.engine import BUDGET, SEED, Session
+from symattn.verification.summing.attending import KEYS, order
+from symattn.verification.summing.scores import scores
 from symattn.verification.target import Framework, Layout, Runner
+
+DTYPES = (*HALF, "float32", "float64")
+LEAST, MOST = 4, 512  # keys
 
 
 def arithmetic(
@@ -32,16 +37,21 @@ def arithmetic(
     mask_arg: str | None = None,
     layout: Layout | None = None,
     framework: Framework | None = None,
+    keys: int = KEYS,
     seed: int = SEED,
 ) -> Answer:
-    """Tell what ``function`` stores in half precision, and relative to which maximum, from the bits of one call.
+    """Tell what ``function`` stores in half precision, and in which order it adds over keys, from its outputs alone.
 
     The definition runs in float64 with the arrays rounded that an implementation may store: scores, scaled or capped
     scores, scaled queries, weights, or exponentials relative to the row's maximum or a running one over tiles of keys.
     Each choice gives some share of the function's outputs bit for bit; the function's own gives nearly all. A mistake
-    in the function is found with it: see ``verify``, which asks the same. Parameters are those of ``verify``; ``dtype``
-    is ``bfloat16`` or ``float16``. Raises ``InputError`` for others, and where it is open how to call the function,
-    ``CannotRun`` where it gives no outputs to compare.
+    in the function is found with it: see ``verify``, which asks the same.
+
+    The answer's ``order`` is the tree by which it adds over ``keys`` keys, found by further calls with queries of zeros
+    (``symattn.verification.summing``), and ``scores`` says whether two keys with scores that the format does not tell
+    apart get the same weight. Parameters are those of ``verify``; ``dtype`` is ``bfloat16`` or ``float16``, or
+    ``float32`` or ``float64``, of which the order alone is told. Raises ``InputError`` for others, for ``keys`` not
+    from 4 to 512, and where it is open how to call the function, ``CannotRun`` where it gives no outputs to compare.
 
     >>> import ml_dtypes, numpy as np
     >>> def attention(q, k, v):
@@ -49,14 +59,16 @@ def arithmetic(
     ...     s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
     ...     e = np.exp(s - s.max(axis=-1, keepdims=True))
     ...     return (e / e.sum(axis=-1, keepdims=True) @ v).astype(ml_dtypes.bfloat16)
-    >>> arithmetic(attention).words
-    'the output alone is stored; in bfloat16'
+    >>> found = arithmetic(attention)
+    >>> found.words, found.scores.stored, found.order.reading.way
+    ('the output alone is stored; in bfloat16', False, 'order')
     """
     check_numbers(function, seed=seed)
+    _check_keys(keys)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
     spec = _spec(spec, domain, dtype)
     request = requested(spec, dtype=dtype, call=tuple((call or {}).items()), domain=domain, **how)
-    return _answer(called(function, request), spec, dtype, domain, seed)
+    return _answer(called(function, request), spec, dtype, domain, seed, keys)
 
 
 def arithmetic_target(
@@ -70,18 +82,20 @@ def arithmetic_target(
     layout: Layout | None = None,
     framework: Framework | None = None,
     origin: Origin | None = None,
+    keys: int = KEYS,
     seed: int = SEED,
 ) -> Answer:
     """The same for ``package.module:function`` or ``file.py:function``, called in a child process."""
     from symattn.sources.request import keyword
 
     check_numbers(seed=seed)
+    _check_keys(keys)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
     spec = _spec(spec, domain, dtype)
     request = requested(spec, dtype=dtype, call=tuple(map(keyword, call)), domain=domain, **how)
     with Child(target, request) as child:
-        answer = _answer(child, spec, dtype, domain, seed)
-    told = {"seed": seed if seed != SEED else None}
+        answer = _answer(child, spec, dtype, domain, seed, keys)
+    told = {"dtype": dtype, "keys": keys if keys != KEYS else None, "seed": seed if seed != SEED else None}
     line = command_line(target, spec, request, domain or Domain(), told, origin, "arithmetic")
     return replace(answer, command=line)
 
@@ -90,12 +104,17 @@ def _spec(spec: Attention | None, domain: Domain | None, dtype: str) -> Attentio
     found = checked(spec, domain)
     if not isinstance(found, Attention):
         raise InputError("arithmetic tells that of attention; mend: give an Attention")
-    if dtype not in HALF:
-        raise InputError(f"dtype is {dtype}; its bits tell nothing here; mend: {' or '.join(HALF)}")
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype}; its bits tell nothing here; mend: {' or '.join(DTYPES)}")
     return replace(found, lse=False)
 
 
-def _answer(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, seed: int) -> Answer:
+def _check_keys(keys: int) -> None:
+    if isinstance(keys, bool) or not isinstance(keys, int) or not LEAST <= keys <= MOST:
+        raise InputError(f"keys is {keys!r}; mend: a whole number from {LEAST} to {MOST}")
+
+
+def _answer(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
     session = Session(
         runner,
         OfAttention(spec),
@@ -106,9 +125,10 @@ def _answer(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, 
         budget=BUDGET,
     )
     try:
-        trial = tried(session, taken=False)
+        trial = tried(session, taken=False) if dtype in HALF else None
+        if trial is None and dtype in HALF:
+            raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
+        found = order(runner, session.maker, keys)
+        return Answer(runner.describe(), trial, found, scores(runner, session.maker, keys))
     finally:
         runner.close()
-    if trial is None:
-        raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
-    return Answer(runner.describe(), trial)

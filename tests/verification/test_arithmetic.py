@@ -151,8 +151,8 @@ def test_arithmetic_alone() -> None:
     record = json.loads(answer.json())
     assert record["contracts"][0]["words"] == "weights are stored"
 
-    with pytest.raises(InputError, match="dtype is float32"):
-        symattn.arithmetic(attention, dtype="float32")
+    with pytest.raises(InputError, match="dtype is float8_e4m3fn"):
+        symattn.arithmetic(attention, dtype="float8_e4m3fn")
     with pytest.raises(symattn.CannotRun, match="to compare"):
         symattn.arithmetic(attention, dtype="float16", domain=symattn.Domain(max_tokens=8))
 

@@ -1,87 +1,122 @@
-"""``Answer``: how a function computes in half precision, as a document."""
+"""``Answer``: what a function stores, and in which order it adds, as a document."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
+from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 from symattn.verification.arithmetic.presets import named
 from symattn.verification.arithmetic.ranking import Pair
 from symattn.verification.arithmetic.trial import Trial
+from symattn.verification.summing.order import Order
+from symattn.verification.summing.scores import Scores
 
 _SHOWN = 8  # arithmetics in the table
 _SAMPLED = "That is sampled: another arithmetic with the same bits would go by this name."
+_ORDERED = "That is sampled, too: the tree explains these calls, and further ones with terms at random."
 
 
 @dataclass(frozen=True, repr=False)
 class Answer(Printable):
     """What ``arithmetic`` found: ``words``, the ``share`` of the outputs that they give bit for bit, and whether they
-    are ``known`` to give nearly all; ``cause`` is a mistake that was found with it, or empty.
+    are ``known`` to give nearly all; ``cause`` is a mistake that was found with it, or empty. ``order`` is that of the
+    sum over keys, and ``scores`` whether these are stored. In float32 and float64 there is no ``trial``: bits tell no
+    contract from another, and the words are empty.
     """
 
     target: str
-    trial: Trial
+    trial: Trial | None
+    order: Order
+    scores: Scores
     command: str = ""
 
     @property
     def words(self) -> str:
         """What is stored."""
-        return self.trial.told.words
+        return self.trial.told.words if self.trial else ""
 
     @property
     def share(self) -> float:
         """The share of the outputs that come out bit for bit."""
-        return self.trial.told.share
+        return self.trial.told.share if self.trial else 0.0
 
     @property
     def known(self) -> bool:
         """Whether these are nearly all."""
-        return self.trial.told.known
+        return self.trial is not None and self.trial.told.known
 
     @property
     def like(self) -> tuple[str, ...]:
         """Whose attention stores the same, see ``presets``; empty where nothing is known to give the bits."""
-        found = self.trial.found
-        right = found.wrong if found.wrong is not None and self.trial.sure else found.best
-        return named(right.contract) if self.known else ()
+        return named(_right(self.trial).contract) if self.trial and self.known else ()
 
     @property
     def cause(self) -> str:
         """The mistake that was found with the arithmetic."""
-        return (self.trial.fault.cause or "") if self.trial.fault else ""
+        return (self.trial.fault.cause or "") if self.trial and self.trial.fault else ""
 
     def __repr__(self) -> str:
-        return self._brief(f"arithmetic: {self.words} ({100 * self.share:.2f} % of the bits)")
+        told = f"{self.words} ({100 * self.share:.2f} % of the bits)" if self.trial else self.order.words[0]
+        return self._brief(f"arithmetic: {told}")
 
     def document(self) -> Document:
-        """The contracts by the bits that they give."""
-        told, fault = self.trial.told, self.trial.fault
-        verdict = Verdict.FAULT if fault else None if told.known else Verdict.UNDECIDED
-        inputs = self.trial.sample.inputs
-        shapes = ", ".join(f"{name} {' × '.join(map(str, a.shape))}" for name, a in inputs.items())
-        head = "The arithmetic" if told.known else "The arithmetic is"
-        blocks: list[Block] = [
-            Paragraph((f"{head}: {told.words}.",)),
-            *([Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))] if fault else []),
-            *([Paragraph((f"So does {' and '.join(self.like)}.",))] if self.like else []),
-            self._table(),
-            Note((f"One call with normal numbers: {shapes}; {told.outputs} outputs. {_SAMPLED}",)),
-        ]
+        """The contracts by the bits that they give, and the order of the sum over keys."""
+        verdict = Verdict.FAULT if self.cause else None if self.known else Verdict.UNDECIDED
+        if self.trial is None:
+            verdict = None if self.order.tree else Verdict.UNDECIDED
+        record: dict[str, Any] = {"order": self.order.record(), "scores": self.scores.record()}
+        record |= {"verdict": Grade.SAMPLED.value} if verdict is None else {}
         return Document(
-            "verification", "arithmetic", ("Arithmetic of ", Code(self.target)), tuple(blocks),
-            command=self.command, verdict=verdict,
-            record={"arithmetic": told.record(), "cause": self.cause, "like": list(self.like),
-                    "grade": Grade.SAMPLED.value,
-                    "contracts": [{"words": p.contract.stored, "share": p.share} for p in self._shown()]},
+            "verification", "arithmetic", ("Arithmetic of ", Code(self.target)),
+            (*(_contracts(self.trial, self.like) if self.trial else ()), *self._summed()),
+            command=self.command, verdict=verdict, record=(self._record(self.trial) if self.trial else {}) | record,
         )  # fmt: skip
 
-    def _shown(self) -> list[Pair]:
-        found = self.trial.found
-        wrong = [found.wrong] if found.wrong is not None and self.trial.sure else []
-        return [*wrong, *found.right[:_SHOWN]]
+    def _record(self, trial: Trial) -> dict[str, Any]:
+        return {
+            "arithmetic": trial.told.record(), "cause": self.cause, "like": list(self.like),
+            "grade": Grade.SAMPLED.value,
+            "contracts": [{"words": p.contract.stored, "share": p.share} for p in _shown(trial)],
+        }  # fmt: skip
 
-    def _table(self) -> Table:
-        columns = (Column(("what is stored",), "left"), Column(("of the bits",)))
-        rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in self._shown())
-        return Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))
+    def _summed(self) -> Iterator[Block]:
+        yield Heading(("Scores, and the sum over keys",))
+        yield Paragraph((self.scores.words,))
+        yield Paragraph((" ".join(self.order.words),))
+        if self.order.text:
+            yield Listing(self.order.text)
+        yield Note((f"{self.order.calls + 1} calls with queries of zeros, or with two keys alone. {_ORDERED}",))
+
+
+def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
+    """The contracts by the bits that they give."""
+    told, fault = trial.told, trial.fault
+    shapes = ", ".join(f"{name} {' × '.join(map(str, a.shape))}" for name, a in trial.sample.inputs.items())
+    yield Paragraph((f"{'The arithmetic' if told.known else 'The arithmetic is'}: {told.words}.",))
+    if fault:
+        yield Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))
+    if like:
+        yield Paragraph((f"So does {' and '.join(like)}.",))
+    yield _table(trial)
+    yield Note((f"One call with normal numbers: {shapes}; {told.outputs} outputs. {_SAMPLED}",))
+
+
+def _right(trial: Trial) -> Pair:
+    """What gives the bits, with a mistake that was found twice or without one."""
+    found = trial.found
+    return found.wrong if found.wrong is not None and trial.sure else found.best
+
+
+def _shown(trial: Trial) -> list[Pair]:
+    found = trial.found
+    wrong = [found.wrong] if found.wrong is not None and trial.sure else []
+    return [*wrong, *found.right[:_SHOWN]]
+
+
+def _table(trial: Trial) -> Table:
+    columns = (Column(("what is stored",), "left"), Column(("of the bits",)))
+    rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in _shown(trial))
+    return Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))

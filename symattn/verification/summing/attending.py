@@ -1,0 +1,100 @@
+"""Attention as a sum over keys: with queries of zeros all scores are equal, and each column of values is added up.
+
+A column of values is a column of terms, so a call with d_v columns asks d_v sums. The weights of the last query have to
+be equal for this, which the definition says: those of masked keys are zero, and positions, biases or sinks may make
+others differ. What else a call needs (masks, which are open, and projections) is made as for any probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from symattn.verification.case_result import UNFIT
+from symattn.verification.probing.inputs import Maker
+from symattn.verification.reference import canonical, trace
+from symattn.verification.summing.asking import Numbers, Sum
+from symattn.verification.summing.order import Order, ordered
+from symattn.verification.summing.tree import NoTree
+from symattn.verification.target import Runner
+
+Array = np.ndarray
+KEYS = 128
+COLUMNS = 64
+_ALIKE = 1e-9  # how far weights may be apart, relative to them
+_ADDED = ("bias", "b_rel")  # numbers that are added to scores, and may be zero
+
+
+@dataclass(frozen=True)
+class Attending:
+    """A function of attention, and what makes inputs for it. ``row`` asks for the last output of the first head."""
+
+    runner: Runner
+    maker: Maker
+
+    @property
+    def width(self) -> int:
+        """d_k and d_v."""
+        return self.maker.domain.widths.down(COLUMNS) or COLUMNS
+
+    def inputs(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
+        """Inputs by which each head gets these. Raises ``NoTree`` where there are none."""
+        try:
+            made = self.maker.from_heads(q, k, v)
+        except UNFIT:
+            made = None
+        if made is None or "x" in made:
+            raise NoTree("no queries, keys and values like these are within what the function takes")
+        zeros = {n: np.zeros_like(made[n]) for n in _ADDED if n in made}
+        return {**made, **zeros}
+
+    def row(self, inputs: Mapping[str, Array]) -> Array:
+        """What comes back for the last query. Raises ``NoTree`` where nothing does."""
+        outcome = self.runner.run(inputs)
+        if outcome.error is not None:
+            raise NoTree(f"the function refuses what is asked ({outcome.error})")
+        found = outcome.output
+        if found is None or found.ndim < 2 or found.shape[-1] != inputs["v"].shape[-1]:
+            raise NoTree("the function gives no output of the shape of its values")
+        return np.asarray(found.reshape(-1, *found.shape[-2:])[0, -1], dtype=float)
+
+    def weights(self, inputs: Mapping[str, Array]) -> Array:
+        """The weights of the last query by the definition. Raises ``NoTree`` where it has none."""
+        spec, given = canonical(self.maker.spec), {n: np.asarray(a) for n, a in inputs.items()}
+        try:
+            with np.errstate(all="ignore"):
+                found = np.asarray(trace(spec, given)["weights"], dtype=float)
+        except UNFIT as error:
+            raise NoTree("the definition has no weights for such inputs") from error
+        return np.asarray(found.reshape(-1, *found.shape[-2:])[0, -1])
+
+    def sum_over(self, n: int) -> Sum:
+        """The sum over n keys, as far as the last query sees them. Raises ``NoTree``."""
+        first = self._inputs(np.zeros((n, self.width)))
+        weights = self.weights(first)
+        seen = np.flatnonzero(weights)
+        if len(seen) < 3 or np.ptp(weights[seen]) > _ALIKE * weights[seen].max():
+            raise NoTree("with queries of zeros the weights of keys differ, or there are fewer than three")
+        numbers = Numbers.of(self.maker.precision.input.name, len(seen), float(weights[seen[0]]))
+        return Sum(len(seen), self.width, numbers, self._asked(seen, first["k"].shape[-2]))
+
+    def _asked(self, seen: Array, keys: int) -> Callable[[Array], Array]:
+        def call(terms: Array) -> Array:
+            values = np.zeros((keys, self.width))
+            values[seen, : terms.shape[1]] = terms
+            return self.row(self._inputs(values))[: terms.shape[1]]
+
+        return call
+
+    def _inputs(self, values: Array) -> dict[str, Array]:
+        """Queries of zeros, keys that are all alike, and these values."""
+        n = len(values)
+        return self.inputs(np.zeros((n, self.width)), np.ones((n, self.width)), values)
+
+
+def order(runner: Runner, maker: Maker, keys: int = KEYS) -> Order:
+    """The order in which attention adds over its keys."""
+    attending = Attending(runner, maker)
+    return ordered("keys", keys, attending.sum_over, maker.domain.max_tokens)

@@ -1,0 +1,126 @@
+"""``Order``: what is known of the order of a sum, in words, with the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from symattn.evidence import Grade
+from symattn.verification.summing.asking import Sum
+from symattn.verification.summing.reading import Reading, kept, read, tiles_of
+from symattn.verification.summing.tree import NoTree, Tree
+from symattn.verification.summing.width import Width, widths
+from symattn.verification.summing.written import written
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of a sum of n terms, and the digits of its accumulators.
+
+    ``tree`` is None where it cannot be told, and ``why`` says why; ``widths`` are those where terms first meet and on
+    the way to the whole sum, None for the reason ``why_width``. ``tile`` and ``split`` are the size of tiles and the
+    number of parts that stay the same where there are ``longer`` terms, 0 for none. ``terms`` says what is added, and
+    ``calls`` how often the function was called.
+    """
+
+    terms: str
+    n: int
+    calls: int
+    tree: Tree | None = None
+    why: str = ""
+    widths: tuple[Width, Width] | None = None
+    why_width: str = ""
+    longer: int = 0
+    tile: int = 0
+    split: int = 0
+
+    @property
+    def reading(self) -> Reading | None:
+        """The order in words, as data."""
+        return read(self.tree) if self.tree else None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The order, what is the same at another length, and the accumulators: a sentence each."""
+        return tuple(self._said())
+
+    def _said(self) -> Iterator[str]:
+        if self.reading is None:
+            yield f"The order in which {self.terms} are added cannot be told: {self.why}."
+            return
+        yield f"{self.n} {self.terms} are added {_by(self.reading)}."
+        if self.longer:
+            yield self._at_both()
+        if self.widths is None:
+            yield f"The digits of the accumulators cannot be told: {self.why_width}."
+        elif self.widths[0] == self.widths[1]:
+            yield f"The accumulators have {self.widths[0].words}."
+        else:
+            inner, outer = (width.words for width in self.widths)
+            yield f"Terms are first added with {inner}; on the way to the whole sum only {outer}."
+
+    def _at_both(self) -> str:
+        lengths = f"{self.n} and {self.longer} {self.terms}"
+        tile, split = f"tiles of {self.tile}", f"{self.split} parts (split-K)"
+        if self.tile and self.split:
+            return f"With {lengths} there are {split}, and {tile}."
+        if self.tile or self.split:
+            return f"With {lengths} there are {tile if self.tile else split}."
+        return f"With {lengths} neither the size of tiles nor their number is the same."
+
+    @property
+    def text(self) -> str:
+        """The tree in a few lines; empty where there is none."""
+        return "\n".join(written(self.tree)) if self.tree else ""
+
+    def record(self) -> dict[str, Any]:
+        """As JSON holds it: ``nodes`` as in ``Tree``."""
+        told: dict[str, Any] = {"terms": self.n, "calls": self.calls, "words": list(self.words)}
+        told |= {"grade": Grade.SAMPLED.value if self.tree else Grade.UNDECIDED.value}
+        if self.tree and self.reading:
+            told |= {"reading": self.reading.record(), "nodes": [list(children) for children in self.tree.nodes]}
+        if self.longer:
+            told |= {"longer": self.longer, "tile": self.tile, "split": self.split}
+        if self.widths:
+            told["digits"] = [width.record() for width in self.widths]
+        return told
+
+
+def _by(reading: Reading) -> str:
+    """How a sentence goes on after "are added"."""
+    return f"by {reading.words}" if reading.way == "tiles" else reading.words
+
+
+def ordered(terms: str, n: int, asked: Callable[[int], Sum], most: int) -> Order:
+    """The order of a sum of n terms, and where it has tiles, of 2n terms, if there may be so many.
+
+    ``asked`` makes a sum of so many terms; it raises ``NoTree`` where there is none.
+    """
+    one: Sum | None = None
+    try:
+        one = asked(n)
+        n, tree = one.n, one.tree()
+    except NoTree as error:
+        return Order(terms, n, one.calls if one else 0, why=str(error))
+    found: dict[str, Any] = {}
+    try:
+        found["widths"] = widths(one, tree)
+    except NoTree as error:
+        found["why_width"] = str(error)
+    calls = one.calls
+    if 2 * n <= most and tiles_of(tree) and read(tree).way == "tiles":
+        more, told = _longer(tree, asked)
+        found, calls = found | told, calls + more
+    return Order(terms, n, calls, tree, **found)
+
+
+def _longer(tree: Tree, asked: Callable[[int], Sum]) -> tuple[int, dict[str, Any]]:
+    """How many calls twice as many terms took, and what is the same with them; nothing where that cannot be told."""
+    other: Sum | None = None
+    try:
+        other = asked(2 * tree.n)
+        tile, split = kept(tree, other.tree())
+    except NoTree:
+        return other.calls if other else 0, {}
+    return other.calls, {"longer": other.n, "tile": tile, "split": split}

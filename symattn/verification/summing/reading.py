@@ -1,0 +1,159 @@
+"""What a tree says in words: loops in order, pairs, tiles, lanes, terms that are added at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from symattn.verification.summing.tree import Tree
+
+Way = Literal["one", "order", "reversed", "pairs", "halves", "tiles", "lanes", "once", "other"]
+Parts = list[list[int]]
+#: Ways to add the results of parts; others are not told as parts.
+_PLAIN = ("order", "reversed", "pairs", "halves", "once")
+_MERGED = {
+    "order": "in order", "reversed": "from the last to the first", "pairs": "in pairs of neighbours",
+    "halves": "in pairs half of them apart", "once": "at once",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How n terms are added.
+
+    ``way`` is ``order`` or ``reversed`` for a loop that adds ``step`` terms at a time, ``pairs`` of neighbours or of
+    terms ``halves`` of the length apart, again and again, ``tiles`` of ``size`` terms or ``size`` ``lanes``, whose
+    results are added as ``merge`` says after each was added as ``inner`` does, the ``tail`` of fewer terms as well,
+    ``once`` for all at once, ``one`` for a single term, or ``other``.
+    """
+
+    way: Way
+    n: int
+    step: int = 1
+    size: int = 0
+    tail: int = 0
+    merge: Reading | None = None
+    inner: Reading | None = None
+
+    @property
+    def words(self) -> str:
+        """In words: "tiles of 64, added in order; within a tile in order, from the first to the last"."""
+        if self.way == "tiles" and self.merge and self.inner:
+            ends = f", the last of {self.tail}" if self.tail else ""
+            return f"tiles of {self.size}{ends}, added {_MERGED[self.merge.way]}; within a tile: {self.inner.words}"
+        if self.way == "lanes" and self.merge and self.inner:
+            lanes = "2 lanes, even and odd" if self.size == 2 else f"{self.size} lanes, every {self.size}th"
+            inner = self.inner.words
+            return f"in {lanes}, which are added {_MERGED[self.merge.way]}; within a lane: {inner}"
+        steps = f", {self.step} at a time" if self.step > 1 else ""
+        return {
+            "one": "nothing is added",
+            "order": f"in order, from the first to the last{steps}",
+            "reversed": f"in order, from the last to the first{steps}",
+            "pairs": "in pairs of neighbours, again and again",
+            "halves": "in pairs half the length apart, again and again",
+            "once": f"all {self.n} at once",
+        }.get(self.way, "in no order that has a name here; see the tree")
+
+    def record(self) -> dict[str, object]:
+        """As JSON holds it."""
+        told: dict[str, object] = {"way": self.way, "terms": self.n}
+        told |= {"step": self.step} if self.way in ("order", "reversed") else {}
+        told |= {"size": self.size} if self.size else {}
+        told |= {"tail": self.tail} if self.tail else {}
+        for name, part in (("merge", self.merge), ("inner", self.inner)):
+            told |= {name: part.record()} if part else {}
+        return told
+
+
+def read(tree: Tree) -> Reading:
+    """The plainest reading: a loop, pairs, tiles, or lanes, in this order; ``other`` where it is none of these."""
+    return _plain(tree) or next(_in_parts(tree), Reading("other", tree.n))
+
+
+def _plain(tree: Tree) -> Reading | None:
+    """A sum that has no parts."""
+    if tree.n == 1 or len(tree.nodes) == 1:
+        way: Way = "one" if tree.n == 1 else "once" if tree.n > 2 else "order"
+        return Reading(way, tree.n)
+    for way, apart in (("pairs", 1), ("halves", 0)):
+        if tree == _doubled(tree.n, way):
+            return Reading("pairs" if apart else "halves", tree.n)
+    return _loop(tree)
+
+
+def _doubled(n: int, way: str) -> Tree:
+    """Of a power of two: pairs of neighbours, or of terms half the length apart."""
+    found: Parts = []
+    if n & (n - 1) == 0:
+        for k in range(1, n.bit_length()):
+            size = 1 << k
+            found += [_runs(n, size), _strides(n, n // size)][way == "halves"]
+    return Tree.of(n, found)
+
+
+def _loop(tree: Tree) -> Reading | None:
+    """One sum that grows by ``step`` terms at a time, the last ones perhaps fewer."""
+    grown = [sorted(found) for found in tree.subtrees]
+    if any(len(a) >= len(b) or not set(a) <= set(b) for a, b in pairwise(grown)):
+        return None
+    sizes = [len(found) for found in grown]
+    steps = [b - a for a, b in pairwise(sizes)]
+    if len(set(steps[:-1])) > 1 or steps[-1] > steps[0] or steps[0] not in (sizes[0], sizes[0] - 1):
+        return None
+    for way in ("order", "reversed"):
+        leaves = list(range(tree.n)) if way == "order" else list(range(tree.n))[::-1]
+        if all(set(found) == set(leaves[: len(found)]) for found in grown):
+            return Reading("order" if way == "order" else "reversed", tree.n, steps[0])
+    return None
+
+
+def _in_parts(tree: Tree) -> Iterator[Reading]:
+    """Tiles and lanes that are subtrees, each added in the same way, whose results are added in a plain way."""
+    tiles = ((size, _runs(tree.n, size)) for size in range(2, tree.n))
+    lanes = ((size, _strides(tree.n, size)) for size in range(tree.n // 2, 1, -1))
+    for way, several in (("tiles", tiles), ("lanes", lanes)):
+        for size, parts in several:
+            if not all(frozenset(part) in tree.known for part in parts):
+                continue
+            merge = _plain(tree.over(parts))
+            inner = {tree.within(part): part for part in parts if len(part) == len(parts[0])}
+            if merge is None or merge.way not in _PLAIN or len(inner) != 1:
+                continue
+            tail = len(parts[-1]) % len(parts[0]) if way == "tiles" else 0
+            one = read(next(iter(inner)))
+            yield Reading("tiles" if way == "tiles" else "lanes", tree.n, 1, size, tail, merge, one)
+
+
+def parts_of(reading: Reading) -> Parts:
+    """The terms of each tile or lane."""
+    return (_runs if reading.way == "tiles" else _strides)(reading.n, reading.size)
+
+
+def _runs(n: int, size: int) -> Parts:
+    """Terms next to each other, ``size`` of them, the last ones perhaps fewer."""
+    return [list(range(start, min(start + size, n))) for start in range(0, n, size)]
+
+
+def _strides(n: int, count: int) -> Parts:
+    """Every ``count``-th term."""
+    return [list(range(start, n, count)) for start in range(count)]
+
+
+def tiles_of(tree: Tree) -> set[int]:
+    """The sizes of runs of neighbours, from 2 terms to half of them, that are added each before they meet."""
+    sizes = range(2, (tree.n + 1) // 2 + 1)
+    return {size for size in sizes if all(frozenset(part) in tree.known for part in _runs(tree.n, size))}
+
+
+def kept(one: Tree, other: Tree) -> tuple[int, int]:
+    """The size of tiles, and the number of parts (split-K), that two lengths of a sum have in common; 0 for none.
+
+    Parts halve where they are added in pairs, so what is explained by a number of parts at both lengths is no tile.
+    """
+    short, long = tiles_of(one), tiles_of(other)
+    splits = {s for s in range(2, one.n // 2 + 1) if -(-one.n // s) in short and -(-other.n // s) in long}
+    tiles = {t for t in short & long if not {one.n / t, other.n / t} <= splits}
+    return min(tiles, default=0), max(splits, default=0)

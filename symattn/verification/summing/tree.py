@@ -1,0 +1,124 @@
+"""``Tree``: the order of a sum, and how one is found from the sizes of smallest common subtrees.
+
+A sum of n terms in floating point is a tree: its leaves are the terms, each node adds what its children give. Two terms
+i and j meet in their smallest common subtree, of size l(i, j). For a leaf i the subtrees that hold it are nested, and j
+is in the first of them whose size is l(i, j); so the l(i, j) of one i give all subtrees around it, and what hangs
+beside them is found in the same way.
+
+Source: P. Xie, Y. Gao, Y. Wang, J. Xue, Revealing Floating-Point Accumulation Orders in Software/Hardware
+Implementations, USENIX ATC 2025.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+Pair = tuple[int, int]
+Sizes = Callable[[Sequence[Pair]], Sequence[int]]
+
+
+class NoTree(Exception):
+    """What came back is that of no order of adding; the words say why."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The order in which n terms are added: the leaves are 0 to n − 1, and ``nodes[k]``, which is named n + k, adds its
+    two children or, at once, more of them; children come before their parents.
+
+    >>> Tree.of(3, [{0, 1}, {0, 1, 2}]).nodes
+    ((0, 1), (3, 2))
+    """
+
+    n: int
+    nodes: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(n: int, subtrees: Iterable[Iterable[int]]) -> Tree:
+        """The tree with these subtrees, of which any two are nested or apart; always in the same order."""
+        top, nodes = list(range(n)), []
+        for leaves in sorted(map(sorted, subtrees), key=lambda found: (len(found), found)):
+            nodes.append(tuple(dict.fromkeys(top[leaf] for leaf in leaves)))
+            for leaf in leaves:
+                top[leaf] = n + len(nodes) - 1
+        return Tree(n, tuple(nodes))
+
+    @cached_property
+    def subtrees(self) -> tuple[frozenset[int], ...]:
+        """The leaves below each node."""
+        found: list[frozenset[int]] = [frozenset((leaf,)) for leaf in range(self.n)]
+        for children in self.nodes:
+            found.append(frozenset().union(*(found[c] for c in children)))
+        return tuple(found[self.n :])
+
+    @cached_property
+    def known(self) -> frozenset[frozenset[int]]:
+        """The same as a set, with single leaves."""
+        return frozenset((*self.subtrees, *(frozenset((leaf,)) for leaf in range(self.n))))
+
+    def node(self, leaves: frozenset[int]) -> int:
+        """The leaf or node that these leaves make up."""
+        return min(leaves) if len(leaves) == 1 else self.n + self.subtrees.index(leaves)
+
+    def common(self, i: int, j: int) -> frozenset[int]:
+        """The leaves of the smallest subtree that holds both."""
+        return self.subtrees[self._meeting[i, j]]
+
+    @cached_property
+    def _meeting(self) -> np.ndarray:
+        """Of each pair: the smallest subtree that holds both, by its place."""
+        found = np.zeros((self.n, self.n), dtype=int)
+        for k in range(len(self.nodes) - 1, -1, -1):  # parents first
+            leaves = list(self.subtrees[k])
+            found[np.ix_(leaves, leaves)] = k
+        return found
+
+    def within(self, leaves: Sequence[int]) -> Tree:
+        """The subtree over these leaves, which are counted anew in their order."""
+        place = {leaf: k for k, leaf in enumerate(leaves)}
+        inner = (found for found in self.subtrees if found <= place.keys())
+        return Tree.of(len(leaves), ([place[leaf] for leaf in found] for found in inner))
+
+    def over(self, parts: Sequence[Sequence[int]]) -> Tree:
+        """How the results of these parts, subtrees that make up the whole, are added."""
+        outer = (found for found in self.subtrees if not any(found <= set(part) for part in parts))
+        return Tree.of(len(parts), ([k for k, part in enumerate(parts) if part[0] in found] for found in outer))
+
+
+def rebuilt(n: int, sizes: Sizes) -> Tree:
+    """The tree of n terms from the sizes l(i, j) of smallest common subtrees, which are asked for in few rounds.
+
+    Raises ``NoTree`` where the sizes are those of no tree.
+    """
+    found: list[frozenset[int]] = []
+    open_ = [(list(range(n)), n + 1)]  # leaves of sibling subtrees, and the size of what holds these
+    last = False
+    while open_:
+        pivots = [leaves[-1 if last else 0] for leaves, _ in open_]
+        pairs = [(p, j) for p, (leaves, _) in zip(pivots, open_, strict=True) for j in leaves if j != p]
+        size = dict(zip(pairs, sizes(pairs), strict=True))
+        asked, open_, last = open_, [], not last  # in turn the first and the last: loops run either way
+        for p, (leaves, outer) in zip(pivots, asked, strict=True):
+            subtrees, beside = _around(p, {j: size[p, j] for j in leaves if j != p}, outer)
+            found += subtrees
+            open_ += [(rest, of) for rest, of in beside if len(rest) > 1]
+    return Tree.of(n, found)
+
+
+def _around(p: int, sizes: dict[int, int], outer: int) -> tuple[list[frozenset[int]], list[tuple[list[int], int]]]:
+    """The subtrees that hold p below one of size ``outer``, and the leaves beside each, with its size."""
+    inside, subtrees, beside = [p], [], []
+    for size in sorted(set(sizes.values())):
+        rest = [j for j in sizes if sizes[j] == size]
+        beside.append((rest, size))
+        if size == outer:
+            continue
+        inside += rest
+        if len(inside) != size:
+            raise NoTree("no order of adding loses what this sum loses")
+        subtrees.append(frozenset(inside))
+    return subtrees, beside

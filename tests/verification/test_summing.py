@@ -1,0 +1,257 @@
+"""Orders of sums are recovered from outputs, what is no order is refused, and so is every other order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from symattn.verification.summing.asking import Numbers, Sum
+from symattn.verification.summing.order import ordered
+from symattn.verification.summing.reading import Reading, kept, read
+from symattn.verification.summing.tree import NoTree, Tree, rebuilt
+from symattn.verification.summing.width import Width, widths
+from symattn.verification.summing.written import written
+from tests.verification.sums import ORDERS, Adding, back, lanes, loop, pairs, split, tiles, tree_of
+
+Array = np.ndarray
+TYPES: dict[str, type] = {
+    "bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32, "float64": np.float64
+}  # fmt: skip
+
+
+def asked(adding: Adding, n: int, format: str = "bfloat16", inside: type = np.float32) -> Sum:
+    """A mean of n terms in a format whose sums are taken in another one."""
+
+    def call(terms: Array) -> Array:
+        x = terms.astype(TYPES[format]).astype(inside) * np.asarray(1 / n).astype(TYPES[format]).astype(inside)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(adding(list(x)), dtype=inside).astype(TYPES[format]).astype(float)
+
+    return Sum(n, 64, Numbers.of(format, n, 1 / n), call)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_order_is_recovered(name: str) -> None:
+    for n in (128, 75):
+        assert asked(ORDERS[name], n).tree() == tree_of(ORDERS[name], n), n
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("format", TYPES)
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_order_is_recovered_in_every_format(name: str, format: str) -> None:
+    inside = np.float64 if format == "float64" else np.float32
+    for n in (64, 100, 128):
+        assert asked(ORDERS[name], n, format, inside).tree() == tree_of(ORDERS[name], n), n
+    if format != "float64":
+        assert asked(ORDERS[name], 64, format, TYPES[format]).tree() == tree_of(ORDERS[name], 64)
+
+
+@pytest.mark.parametrize("names", [("loop", "back", "tiles of 64"), pytest.param(tuple(ORDERS), marks=pytest.mark.deep)])
+def test_every_other_order_is_refused(names: tuple[str, ...]) -> None:
+    trees = {name: tree_of(ORDERS[name], 128) for name in names}
+    for name in names:
+        explained = {other: asked(ORDERS[name], 128).explains(tree) for other, tree in trees.items()}
+        assert explained == {other: tree == trees[name] for other, tree in trees.items()}, name
+
+
+WORDS = {
+    "loop": "128 keys are added in order, from the first to the last.",
+    "back": "128 keys are added in order, from the last to the first.",
+    "pairs": "128 keys are added in pairs of neighbours, again and again.",
+    "halves": "128 keys are added in pairs half the length apart, again and again.",
+    "2 lanes": "128 keys are added in 2 lanes, even and odd, which are added in order; within a lane: in order, from "
+    "the first to the last.",
+    "8 lanes in pairs": "128 keys are added in 8 lanes, every 8th, which are added in pairs of neighbours; within a "
+    "lane: in order, from the first to the last.",
+    "tiles of 64": "128 keys are added by tiles of 64, added in order; within a tile: in order, from the first to the "
+    "last. With 128 and 256 keys there are tiles of 64.",
+    "tiles of 32 back": "128 keys are added by tiles of 32, added from the last to the first; within a tile: in order, "
+    "from the first to the last. With 128 and 256 keys there are tiles of 32.",
+    "split in 2": "128 keys are added by tiles of 64, added in order; within a tile: tiles of 16, added in order; "
+    "within a tile: in order, from the first to the last. With 128 and 256 keys there are 2 parts (split-K), and tiles "
+    "of 16.",
+    "split in 4, in pairs": "128 keys are added by tiles of 32, added in pairs of neighbours; within a tile: in order, "
+    "from the first to the last. With 128 and 256 keys there are 4 parts (split-K).",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_an_order_in_words(name: str) -> None:
+    found = ordered("keys", 128, lambda n: asked(ORDERS[name], n), 600)
+    assert (
+        " ".join(found.words) == f"{WORDS[name]} The accumulators have 24 digits, as float32 has, rounded to nearest."
+    )
+
+
+def test_the_tail() -> None:
+    found = read(asked(tiles(32), 75).tree())
+    assert (found.way, found.size, found.tail) == ("tiles", 32, 11)
+    assert found.words.startswith("tiles of 32, the last of 11, added in order")
+
+
+def test_tiles_and_parts_are_told_apart_by_two_lengths() -> None:
+    for adding, meant in ((tiles(64), (64, 0)), (split(2), (0, 2)), (split(4), (0, 4)), (split(2, tiles(16)), (16, 2))):
+        assert kept(tree_of(adding, 128), tree_of(adding, 256)) == meant
+
+
+def test_an_order_without_a_name() -> None:
+    def odd(terms: Any) -> Any:
+        return loop([terms[i] for i in (3, 0, 2, 1, 7, 5, 4, 6)])
+
+    tree = asked(odd, 8).tree()
+    assert tree == tree_of(odd, 8)
+    assert read(tree) == Reading("other", 8)
+    assert written(tree) == ["0+3+2+1+7+5+4+6"]
+
+
+@pytest.mark.parametrize(
+    ("adding", "lines"),
+    [
+        (loop, ["0+1+…+127"]),
+        (back, ["127+126+…+0"]),
+        (pairs, ["pairs(0, 1, …, 127)"]),
+        (lanes(2), ["  (0+2+…+126)", "+ (1+3+…+127)"]),
+        (tiles(64), ["  (0+1+…+63)", "+ (64+65+…+127)"]),
+        (tiles(32, lanes(2), back), [
+            "  ((96+98+…+126)+(97+99+…+127))", "+ ((64+66+…+94)+(65+67+…+95))", "+ ((32+34+…+62)+(33+35+…+63))",
+            "+ ((0+2+…+30)+(1+3+…+31))",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_tree_as_text(adding: Adding, lines: list[str]) -> None:
+    assert written(tree_of(adding, 128)) == lines
+
+
+# -- what is no order --------------------------------------------------------------------------------------------------
+def compensated(terms: Any) -> Any:
+    """W. Kahan's and A. Neumaier's: what is lost is kept beside the sum."""
+    total, lost = terms[0], terms[0] * 0
+    for x in terms[1:]:
+        new = total + x
+        lost = lost + np.where(np.abs(total) >= np.abs(x), (total - new) + x, (x - new) + total)
+        total = new
+    return total + lost
+
+
+def exact(terms: Any) -> Any:
+    return np.array([math.fsum(column) for column in np.stack(terms, axis=1)])
+
+
+def shuffled() -> Adding:
+    """Another order in every call."""
+    rng = np.random.default_rng(0)
+    return lambda terms: loop([terms[i] for i in rng.permutation(len(terms))])
+
+
+def no_number(terms: Any) -> Any:
+    return loop(terms) * np.nan
+
+
+def largest(terms: Any) -> Any:
+    return np.max(terms, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("adding", "why"),
+    [
+        (compensated, "no order of adding loses what this sum loses"),
+        (exact, "no order of adding loses what this sum loses"),
+        (shuffled(), ""),
+        (no_number, "large terms that cancel come back as NaN or infinite"),
+        (largest, "no order of adding loses what this sum loses"),
+    ],
+    ids=["compensated", "exact", "shuffled", "NaN", "maximum"],
+)
+def test_what_is_no_order_is_not_told(adding: Adding, why: str) -> None:
+    found = ordered("keys", 64, lambda n: asked(adding, n), 600)
+    assert found.tree is None
+    assert why in found.words[0]
+    assert found.words[0].startswith("The order in which keys are added cannot be told: ")
+    assert found.record()["grade"] == "undecided"
+
+
+def test_calls_are_bounded() -> None:
+    few = replace(asked(tiles(16), 128), columns=2)
+    with pytest.raises(NoTree, match="96 calls do not tell"):
+        few.tree()
+    assert few.calls == 96
+
+
+def test_sizes_of_no_tree_are_refused() -> None:
+    with pytest.raises(NoTree):
+        rebuilt(4, lambda pairs: [2] * len(pairs))
+
+
+# -- digits ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("inside", "digits"), [(np.float64, 53), (np.float32, 24), (np.float16, 11), (ml_dtypes.bfloat16, 8)]
+)
+def test_digits_of_an_accumulator(inside: type, digits: int) -> None:
+    one = asked(tiles(16), 64, "float32" if inside is not np.float16 else "float16", inside)
+    found = widths(one, one.tree())
+    assert found == (Width(digits, nearest=True),) * 2
+
+
+def _cut(x: Array) -> Array:
+    """Toward zero, in float32."""
+    short = x.astype(np.float32)
+    over = np.abs(short.astype(float)) > np.abs(x)
+    return np.where(over, np.nextafter(short, np.float32(0)), short).astype(float)
+
+
+def _each(after: Callable[[Array], Array]) -> Adding:
+    """A loop in float64 that makes something of every partial sum."""
+
+    def adding(terms: Any) -> Any:
+        total = terms[0]
+        for x in terms[1:]:
+            total = after(total + x)
+        return total
+
+    return adding
+
+
+def test_an_accumulator_that_cuts_off() -> None:
+    one = asked(_each(_cut), 64, "float32", np.float64)
+    assert widths(one, one.tree()) == (Width(24, nearest=False),) * 2
+
+
+def test_partial_sums_that_are_stored() -> None:
+    def stored(terms: Any) -> Any:
+        return loop(terms).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    one = asked(tiles(16, stored), 64)
+    assert widths(one, one.tree()) == (Width(24, nearest=True), Width(8, nearest=True))
+    found = ordered("keys", 64, lambda n: asked(tiles(16, stored), n), 64)
+    assert found.words[1] == (
+        "Terms are first added with 24 digits, as float32 has, rounded to nearest; on the way to the whole sum only "
+        "8 digits, as bfloat16 has, rounded to nearest."
+    )
+
+
+def test_terms_that_are_added_at_once() -> None:
+    """As matrix units do: aligned to the largest, what is below 26 digits of it cut off."""
+
+    def at_once(terms: list[Array]) -> Array:
+        x = np.stack(terms).astype(float)
+        unit = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(x).max(axis=0), 1e-300))) - 25)
+        return np.asarray((np.trunc(x / unit) * unit).sum(axis=0), dtype=np.float32)
+
+    def fours(terms: Any) -> Any:
+        total = terms[0] * 0
+        for i in range(0, len(terms), 4):
+            total = at_once([total, *terms[i : i + 4]])
+        return total
+
+    one = asked(fours, 64)
+    tree = one.tree()
+    assert read(tree) == Reading("order", 64, 4)
+    assert read(tree).words == "in order, from the first to the last, 4 at a time"
+    assert tree == Tree.of(64, [range(4 * k) for k in range(1, 17)])
