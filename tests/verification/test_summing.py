@@ -53,7 +53,9 @@ def test_an_order_is_recovered_in_every_format(name: str, format: str) -> None:
         assert asked(ORDERS[name], 64, format, TYPES[format]).tree() == tree_of(ORDERS[name], 64)
 
 
-@pytest.mark.parametrize("names", [("loop", "back", "tiles of 64"), pytest.param(tuple(ORDERS), marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "names", [("loop", "back", "tiles of 64"), pytest.param(tuple(ORDERS), marks=pytest.mark.deep)]
+)
 def test_every_other_order_is_refused(names: tuple[str, ...]) -> None:
     trees = {name: tree_of(ORDERS[name], 128) for name in names}
     for name in names:

@@ -16,7 +16,7 @@ from symattn.verification.summing.scores import Scores
 
 _SHOWN = 8  # arithmetics in the table
 _SAMPLED = "That is sampled: another arithmetic with the same bits would go by this name."
-_ORDERED = "That is sampled, too: the tree explains these calls, and further ones with terms at random."
+_ORDERED = "Sampled: the tree explains what came back, and further pairs of terms at random."
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,7 +88,7 @@ class Answer(Printable):
         yield Paragraph((" ".join(self.order.words),))
         if self.order.text:
             yield Listing(self.order.text)
-        yield Note((f"{self.order.calls + 1} calls with queries of zeros, or with two keys alone. {_ORDERED}",))
+        yield Note((f"{self.order.calls} calls with queries of zeros. {_ORDERED if self.order.tree else ''}".rstrip(),))
 
 
 def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:

@@ -104,6 +104,9 @@ class Sum:
 
     def tree(self) -> Tree:
         """The order of the sum, which has explained further pairs, drawn at random. Raises ``NoTree``."""
+        alone = self.counts([np.where(alive, self.numbers.one, 0.0) for alive in self._ones])
+        if alone != [int(alive.sum()) for alive in self._ones]:
+            raise NoTree("terms that are alike do not add up to their number")
         found = rebuilt(self.n, self.sizes)
         if not self.explains(found):
             raise NoTree("further pairs of terms contradict every order")

@@ -1,0 +1,133 @@
+"""The sum of attention over its keys, through the function alone: kernels of known order, stored scores, refusals."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symattn
+from cli.main import main
+from symattn import Alibi, Attention, Domain
+from symattn.arrays.precision import Precision
+from symattn.errors import InputError
+from symattn.sources.verify import called, requested
+from symattn.verification.probing.inputs import Maker
+from symattn.verification.summing.scores import Scores, scores
+from tests.verification.kernels import HALF, kernel
+from tests.verification.sums import ORDERS, Adding, loop, tiles, tree_of
+from tests.verification.test_summing import compensated
+
+Array = np.ndarray
+told = partial(symattn.arithmetic, dtype="float32")
+
+
+def attention(adding: Adding, causal: bool = False, sink: float = 0.0) -> Any:
+    """Attention in float32 that adds over keys in an order of its own."""
+
+    def function(q: Array, k: Array, v: Array) -> Array:
+        s = q @ k.mT / np.sqrt(q.shape[-1]).astype(q.dtype)
+        if causal:
+            s = np.where(np.tri(*s.shape, s.shape[1] - s.shape[0], dtype=bool), s, -np.inf)
+        e = np.exp(s - s.max(axis=-1, keepdims=True)).astype(q.dtype)
+        total = e.sum(axis=-1, keepdims=True) + sink
+        return np.asarray(adding([e[:, i : i + 1] * v[i] for i in range(len(v))]) / total, dtype=q.dtype)
+
+    return function
+
+
+@pytest.mark.parametrize("name", ["tiles of 32 in 2 lanes", *(pytest.param(n, marks=pytest.mark.deep) for n in ORDERS)])
+def test_an_order_is_recovered_through_attention(name: str) -> None:
+    for n in (64, 75):
+        assert told(attention(ORDERS[name]), keys=n).order.tree == tree_of(ORDERS[name], n)
+
+
+def test_causal_and_windows() -> None:
+    """The last query sees all keys, or those of its window."""
+    assert told(attention(tiles(16), causal=True), Attention(causal=True), keys=64).order.tree == tree_of(tiles(16), 64)
+
+    def window(q: Array, k: Array, v: Array) -> Array:
+        seen = np.tri(len(q), len(k), dtype=bool) & ~np.tri(len(q), len(k), -40, dtype=bool)
+        e = np.where(seen, np.exp(q @ k.T / np.sqrt(q.shape[-1])), 0).astype(q.dtype)
+        return np.asarray(loop([e[:, i : i + 1] * v[i] for i in range(len(v))]) / e.sum(1, keepdims=True), q.dtype)
+
+    found = told(window, Attention(causal=True, window=40), keys=64).order
+    assert (found.n, found.tree) == (40, tree_of(loop, 40))
+
+
+def broken(q: Array, k: Array, v: Array) -> Array:
+    if not q.any():
+        raise ValueError("queries are zero")
+    return attention(loop)(q, k, v)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "why"),
+    [
+        (broken, Attention(), "the function refuses what is asked (ValueError: queries are zero"),
+        (attention(compensated), Attention(), "no order of adding loses what this sum loses"),
+        (attention(loop), Attention(causal=True, position=Alibi()), "with queries of zeros the weights of keys differ"),
+        (lambda q, k, v: attention(loop)(q, k, v) * np.nan, Attention(), "come back as NaN or infinite"),
+        (lambda q, k, v: attention(loop)(q, k, v) * 0, Attention(), "do not add up to their number"),
+    ],
+    ids=["refuses", "compensated", "slopes", "NaN", "zeros"],
+)
+def test_what_cannot_be_told(function: Any, spec: Attention, why: str) -> None:
+    found = told(function, spec)
+    assert found.order.tree is None
+    assert why in found.order.words[0]
+    assert json.loads(found.json())["verdict"] == "undecided"
+
+
+def stored(dtype: str, **kinds: Any) -> Scores:
+    def function(q: Array, k: Array, v: Array) -> Array:
+        return kernel(q, k, v, dtype, causal=False, **kinds)
+
+    runner = called(function, requested(Attention(), dtype=dtype))
+    return scores(runner, Maker(Attention(), runner.convention, Precision.of(dtype), Domain()), 16)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("stores", ["", "s", "w", "q", "p", "sw"])
+def test_stored_scores(stores: str, dtype: str) -> None:
+    found = stored(dtype, stores=stores)
+    assert found.stored == ("s" in stores)
+    assert found.words.startswith("Scores are stored" if found.stored else "No scores are stored")
+
+
+def test_scores_of_which_nothing_is_told() -> None:
+    wrong = stored("bfloat16", scale=1.2)
+    assert (wrong.stored, "neither those of scores that differ" in wrong.words) == (None, True)
+
+
+def test_floats_hold_both_scores() -> None:
+    found = told(attention(loop), keys=16)
+    assert found.scores.words == "Whether scores are stored cannot be told from two keys: float32 holds both."
+
+
+def test_sizes_that_are_not_promised() -> None:
+    for domain in (Domain(max_tokens=100), Domain(max_width=4)):
+        assert told(attention(loop), domain=domain, keys=64).order.tree == tree_of(loop, 64)
+    assert "within what the function takes" in told(attention(loop), domain=Domain(max_tokens=100)).order.why
+    with pytest.raises(InputError, match="keys is 3; mend: a whole number from 4 to 512"):
+        told(attention(loop), keys=3)
+
+
+def test_the_command_tells_the_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.joinpath("k.py").write_text(
+        "from tests.verification.sums import lanes\nfrom tests.verification.test_summing_attention import attention\n"
+        "two = attention(lanes(2))\n"
+    )
+    command = ["arithmetic", f"{tmp_path / 'k.py'}:two", "--dtype", "float32", "--keys", "32"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "32 keys are added in 2 lanes, even and odd, which are added in order" in " ".join(shown.split())
+    assert "      (0+2+…+30)\n    + (1+3+…+31)\n" in shown
+    assert "--dtype float32" in shown.splitlines()[-1]
+    assert main([*command, "-f", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["order"]
+    assert (found["reading"]["way"], found["digits"][0]["digits"], len(found["nodes"])) == ("lanes", 24, 31)
