@@ -19,7 +19,7 @@ from symattn.sources.verify import called, requested
 from symattn.verification.probing.inputs import Maker
 from symattn.verification.summing.scores import Scores, scores
 from tests.verification.kernels import HALF, kernel
-from tests.verification.sums import ORDERS, Adding, loop, tiles, tree_of
+from tests.verification.sums import ORDERS, Adding, lanes, loop, tiles, tree_of
 from tests.verification.test_summing import compensated
 
 Array = np.ndarray
@@ -128,6 +128,8 @@ def test_the_command_tells_the_order(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "32 keys are added in 2 lanes, even and odd, which are added in order" in " ".join(shown.split())
     assert "      (0+2+…+30)\n    + (1+3+…+31)\n" in shown
     assert "--dtype float32" in shown.splitlines()[-1]
-    assert main([*command, "-f", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)["order"]
+
+
+def test_the_order_as_json() -> None:
+    found = json.loads(told(attention(lanes(2)), keys=32).json())["order"]
     assert (found["reading"]["way"], found["digits"][0]["digits"], len(found["nodes"])) == ("lanes", 24, 31)
