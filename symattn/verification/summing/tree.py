@@ -66,7 +66,7 @@ class Tree:
 
     def common(self, i: int, j: int) -> frozenset[int]:
         """The leaves of the smallest subtree that holds both."""
-        return self.subtrees[self._meeting[i, j]]
+        return self.subtrees[int(self._meeting[i, j])]
 
     @cached_property
     def _meeting(self) -> np.ndarray:
