@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,24 +99,32 @@ class Asked:
         before = self._at(way, self.sequences, self.pad, at), self._at(None, self.sequences, self.pad, at)
         lost, beyond = [], []
         for token in range(len(self.sequences[at.item])):
-            changed = self._changed(at.item, token)
+            changed = _changed(self.sequences, at.item, token)
             after = self._at(way, changed, self.pad, at), self._at(None, changed, self.pad, at)
             sees, should = (_moved(x, y, at.room) for x, y in zip(after, before, strict=True))
             lost += [token] if should and not sees else []
             beyond += [token] if sees and (not should or token > at.token) else []
-        padding = way.padding and _moved(self._at(way, self.sequences, self._other_pad, at), before[0], at.room)
-        return _in_words(lost, beyond, bool(padding))
+        return _in_words(
+            lost, beyond, [words for words, found in self._besides(way, at) if _moved(found, before[0], at.room)]
+        )
+
+    def _besides(self, way: Way, at: Difference) -> Iterator[tuple[str, Array]]:
+        """What must change nothing, and the state at a place when it is other."""
+        if way.padding:
+            yield "padding", self._at(way, self.sequences, self._other_pad, at)
+        if way.items > 1:
+            changed = self.sequences
+            for k in range(len(self.sequences)):
+                for token in range(len(self.sequences[k])):
+                    changed = changed if k == at.item else _changed(changed, k, token)
+            yield "another sequence", self._at(way, changed, self.pad, at)
+        if way.drafts:
+            yield "drafts that were taken back", self._at(replace(way, draft=3), self.sequences, self.pad, at)
 
     @property
     def _other_pad(self) -> int:
         """A word besides the one that fills up, whichever that is."""
         return self.pad - 1 if self.pad else 1
-
-    def _changed(self, item: int, token: int) -> tuple[Array, ...]:
-        """The sequences with another word at one place."""
-        other = self.sequences[item].copy()
-        other[token] = 1 if other[token] != 1 else 2
-        return tuple(other if k == item else s for k, s in enumerate(self.sequences))
 
     def _at(self, way: Way | None, sequences: tuple[Array, ...], pad: int, at: Difference) -> Array:
         """The float64 state of a way, or of the reference, at a place."""
@@ -126,6 +134,13 @@ class Asked:
             read = alone(self.wide, sequences[at.item], self.reference.chosen.implementation)
         state: Array = read.states[at.state][at.token]
         return state
+
+
+def _changed(sequences: tuple[Array, ...], item: int, token: int) -> tuple[Array, ...]:
+    """The sequences with another word at one place."""
+    other = sequences[item].copy()
+    other[token] = 1 if other[token] != 1 else 2
+    return tuple(other if k == item else s for k, s in enumerate(sequences))
 
 
 def _looked_at(way: Way, stored: Recorded) -> Cache | None:
@@ -151,10 +166,10 @@ def _most(found: object) -> float:
     return max(float(np.max(a)) for a in found)  # type: ignore[attr-defined]
 
 
-def _in_words(lost: Sequence[int], beyond: Sequence[int], padding: bool) -> str:
+def _in_words(lost: Sequence[int], beyond: Sequence[int], besides: Sequence[str]) -> str:
     told = [f"does not see {_tokens(lost)}"] if lost else []
     told += [f"sees {_tokens(beyond)}, which it must not"] if beyond else []
-    told += ["sees padding"] if padding else []
+    told += [f"sees {words}" for words in besides]
     return " and ".join(told)
 
 

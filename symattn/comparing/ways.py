@@ -23,6 +23,7 @@ class Way:
     items           how many sequences there are in the batch
     padding         at which side shorter sequences are filled up
     drafts          wrong tokens that are computed before each chunk but the first, and taken back
+    draft           what is added to right tokens to make these
     implementation  of attention (None: the model's own)
     other           whether the words of the second half are others; what it gives is the first half, which must not
                     change
@@ -34,6 +35,7 @@ class Way:
     items: int = 1
     padding: Literal["", "left", "right"] = ""
     drafts: int = 0
+    draft: int = 1
     implementation: str | None = None
     other: bool = False
 
@@ -78,7 +80,7 @@ def _ran(way: Way, model: Model, ids: Array, mask: Array, positions: Positions) 
     for count in way.chunks(ids.shape[1]):
         end = start + count
         if way.drafts and start:
-            wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + 1) % 7
+            wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
             model.step(wrong, past_key_values=cache, use_cache=True)
             cache.crop(-way.drafts)
         told: dict[str, Any] = {"use_cache": cache is not None}
