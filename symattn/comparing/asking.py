@@ -10,7 +10,7 @@ import numpy as np
 from symattn.comparing import defined
 from symattn.comparing.generated import Row
 from symattn.comparing.held import Difference, Held
-from symattn.comparing.models import Array, Model, Positions, Read
+from symattn.comparing.models import Array, Model, Positions, Read, Text
 from symattn.comparing.reference import Candidate, Reference, alone
 from symattn.comparing.stored import Recorded
 from symattn.comparing.ways import Cache, Way
@@ -25,7 +25,7 @@ class Asked:
     own: Model
     wide: Model
     reference: Reference
-    sequences: tuple[Array, ...]
+    sequences: tuple[Text, ...]
     positions: Positions
     pad: int
     dtype: str
@@ -110,13 +110,12 @@ class Asked:
 
     def _besides(self, way: Way, at: Difference) -> Iterator[tuple[str, Array]]:
         """What must change nothing, and the state at a place when it is other."""
-        if way.padding:
+        if way.padding or (self.own.encodes and way.items > 1):
             yield "padding", self._at(way, self.sequences, self._other_pad, at)
         if way.items > 1:
             changed = self.sequences
-            for k in range(len(self.sequences)):
-                for token in range(len(self.sequences[k])):
-                    changed = changed if k == at.item else _changed(changed, k, token)
+            for k in range(len(changed)):
+                changed = changed if k == at.item else _changed(changed, k, slice(None))
             yield "another sequence", self._at(way, changed, self.pad, at)
         if way.drafts:
             yield "drafts that were taken back", self._at(replace(way, draft=3), self.sequences, self.pad, at)
@@ -126,7 +125,7 @@ class Asked:
         """A word besides the one that fills up, whichever that is."""
         return self.pad - 1 if self.pad else 1
 
-    def _at(self, way: Way | None, sequences: tuple[Array, ...], pad: int, at: Difference) -> Array:
+    def _at(self, way: Way | None, sequences: tuple[Text, ...], pad: int, at: Difference) -> Array:
         """The float64 state of a way, or of the reference, at a place."""
         if way is not None:
             read = way.run(self.wide, sequences, self.positions, pad)[at.item]
@@ -136,11 +135,9 @@ class Asked:
         return state
 
 
-def _changed(sequences: tuple[Array, ...], item: int, token: int) -> tuple[Array, ...]:
-    """The sequences with another word at one place."""
-    other = sequences[item].copy()
-    other[token] = 1 if other[token] != 1 else 2
-    return tuple(other if k == item else s for k, s in enumerate(sequences))
+def _changed(sequences: tuple[Text, ...], item: int, at: int | slice) -> tuple[Text, ...]:
+    """The sequences, one of them with another word at a place."""
+    return tuple(text.changed(at) if k == item else text for k, text in enumerate(sequences))
 
 
 def _looked_at(way: Way, stored: Recorded) -> Cache | None:

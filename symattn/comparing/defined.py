@@ -118,6 +118,8 @@ def _configured(module: Any, bare: bool, n_q: int) -> Attention | None:
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int) or not hasattr(module, "config"):
         raise Undefined("its attention does not say of which layer it is")
+    if getattr(module.config, "is_encoder_decoder", False):
+        raise Undefined("whether attention of a model with an encoder is of that, or of the decoder, is not told")
     try:
         return promised(module.config, layer)
     except (CannotTell, InputError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from symattn.comparing import models
 from symattn.comparing.asking import Asked
 from symattn.comparing.generated import Generation
-from symattn.comparing.models import Array, Model, Positions
+from symattn.comparing.models import Array, Model, Positions, Text
 from symattn.comparing.reference import Reference
 from symattn.comparing.ways import PREFILL, WAYS, Cache, Way, of_caches
 from symattn.errors import InputError
@@ -30,12 +31,13 @@ def generation(
 ) -> Generation:
     """Prefill, decoding from caches, padding, batches, several tokens at once: the same logits, or which are wrong?
 
-    ``model`` is a decoder of transformers, which is copied and not changed. ``tokens`` are the token ids of one
-    sequence, or how many are drawn; by default some more than a window has. Each way (``symattn.comparing.ways``, or
-    those that ``ways`` names) runs in the model's own type and again in float64. ``caches`` are caches of your own by
-    name: functions of the configuration and the largest length; one that quantises is judged by what it gives back
-    (``symattn.comparing.stored``). ``positions`` makes the position ids of padded batches of the mask (b, columns) and
-    the number of columns in the cache; by default they are those that ``generate`` passes.
+    ``model`` is one of transformers that generates, with an encoder or without; it is copied and not changed.
+    ``tokens`` are the token ids of one sequence, or how many are drawn; by default some more than a window has. Each
+    way (``symattn.comparing.ways``, or those that ``ways`` names) runs in the model's own type and again in float64.
+    ``caches`` are caches of your own by name: functions of the configuration and the largest length; one that quantises
+    is judged by what it gives back (``symattn.comparing.stored``). ``positions`` makes the position ids of padded
+    batches of the mask (b, columns) and the number of columns in the cache; by default they are those that ``generate``
+    passes.
 
     The reference is one prefill of the sequence alone in float64, without cache and padding, in which attention is
     symattn's definition where the model lets it be exchanged. A way is wrong at a layer and a token if its states there
@@ -51,7 +53,8 @@ def generation(
     ()
     """
     models.checked(model)
-    plan, sequences = _chosen(ways, caches or {}), _sequences(model, tokens, seed)
+    plan = _chosen(ways, caches or {}, model.config.is_encoder_decoder)
+    sequences = _sequences(model, tokens, seed)
     dtype, pad = str(model.dtype).removeprefix("torch."), getattr(model.config, "pad_token_id", None)
     own, wide = Model(model, wide=False), Model(model, wide=True)
     reference = Reference.of(own, wide, sequences, dtype)
@@ -60,21 +63,23 @@ def generation(
     )
     notes = tuple(_notes(model, reference, len(sequences[0])))
     rows = tuple(map(each.row, plan))
-    own_caches = (way for way in of_caches(caches or {}) if not way.drafts)  # not every cache takes tokens back
+    own_caches = (
+        way for way in plan if way.cache in (caches or {}).values() and not way.drafts
+    )  # not every cache takes tokens back
     asked = (way.name for way in (plan if ways is not None else own_caches))
     return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, frozenset(asked))
 
 
-def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache]) -> tuple[Way, ...]:
-    """The prefill, the ways by name, and those with caches of one's own."""
-    known = {way.name: way for way in (*WAYS, *of_caches(caches))}
+def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[Way, ...]:
+    """The prefill, the ways by name, and those with caches of one's own; an encoder's sources alone are padded."""
+    known = {way.name: way for way in (*WAYS, *of_caches(caches)) if not (encodes and way.padding)}
     for name in names or ():
         if name not in known:
             raise InputError(f"there is no way {name!r}; known: {'; '.join(known)}")
     return tuple(way for name, way in known.items() if names is None or name in (PREFILL, *names))
 
 
-def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tuple[Array, Array]:
+def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tuple[Text, Text]:
     """The sequence, and a shorter one, which is padded."""
     config = model.config.get_text_config(decoder=True)
     rng, words = np.random.default_rng(seed), int(config.vocab_size)
@@ -89,7 +94,25 @@ def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tup
             raise InputError(f"tokens must be the token ids of one sequence, each from 0 to {words - 1}")
     if not _LEAST <= len(first) <= most:
         raise InputError(f"{len(first)} tokens; mend: from {_LEAST} to {most}")
-    return first, rng.integers(1, words, len(first) * 5 // 8)
+    texts = Text(first), Text(rng.integers(1, words, len(first) * 5 // 8))
+    if not model.config.is_encoder_decoder:
+        return texts
+    first_source, second_source = (_source(model, len(text), rng) for text in texts)
+    return replace(texts[0], source=first_source), replace(texts[1], source=second_source)
+
+
+def _source(model: Any, tokens: int, rng: np.random.Generator) -> Array:
+    """What the encoder is given: some more tokens than the decoder, or as many features as it takes.
+
+    Raises ``InputError`` for what takes neither.
+    """
+    config, name = model.config, model.main_input_name
+    if name == "input_ids":
+        return rng.integers(1, int(config.vocab_size), tokens + 2)
+    if name == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):
+        return rng.standard_normal((int(config.num_mel_bins), 2 * int(config.max_source_positions)))
+    told = f"the encoder of {type(model).__name__} takes {name}, which is not drawn here"
+    raise InputError(f"{told}; mend: a model of tokens, or of features as Whisper's")
 
 
 def _window(config: Any) -> int:

@@ -19,6 +19,23 @@ Positions = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True)
+class Text:
+    """One sequence: its tokens, and what an encoder is given, tokens or features (rows, frames)."""
+
+    words: Array
+    source: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def changed(self, at: int | slice) -> Text:
+        """With other words at a place."""
+        other = self.words.copy()
+        other[at] = np.where(other[at] != 1, 1, 2)
+        return Text(other, self.source)
+
+
+@dataclass(frozen=True)
 class Read:
     """What a way of running gives for one sequence: hidden states (n, d) of the embeddings and after each layer, the
     last after the final norm, and the logits (n, words), as float64."""
@@ -57,8 +74,8 @@ def checked(model: Any) -> None:
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(f"{type(model).__name__} is no model of transformers; mend: give a PreTrainedModel")
-    if model.config.is_encoder_decoder or not model.can_generate():
-        raise InputError(f"{type(model).__name__} does not generate; mend: give a decoder such as LlamaForCausalLM")
+    if not model.can_generate():
+        raise InputError(f"{type(model).__name__} does not generate; mend: a class such as LlamaForCausalLM")
     size = sum(p.numel() for p in model.parameters())
     if size > MOST:
         raise InputError(
@@ -82,22 +99,62 @@ class Model:
             if hasattr(self._model, "set_experts_implementation"):
                 self._model.set_experts_implementation("eager")  # others refuse float64
         self.config = self._model.config
+        self.encodes = bool(self.config.is_encoder_decoder)
         self.own = str(self.config._attn_implementation or "eager")
 
     def implemented(self, name: str) -> None:
         """Compute attention by this implementation from now on."""
         self._model.set_attn_implementation(name)
 
+    def encoded(self, texts: Sequence[Text], pad: int) -> dict[str, Any]:
+        """What each step is passed besides, of a model with an encoder: its states, and where tokens are."""
+        import torch
+
+        sources = [text.source for text in texts if text.source is not None]
+        if not self.encodes or not sources:
+            return {}
+        if sources[0].ndim == 1:
+            ids, mask = filled(sources, "right" if len(sources) > 1 else "", pad)
+            given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
+        else:
+            given = {self._model.main_input_name: torch.from_numpy(np.stack(sources)).to(self._model.dtype)}
+        with torch.no_grad(), _widened() if self._wide else _as_it_is():
+            states = self._model.get_encoder()(**given)
+        return {"encoder_outputs": states} | {n: x for n, x in given.items() if n == "attention_mask"}
+
+    def cached(self, cache: Any) -> Any:
+        """A cache as the model takes it: beside one for the states of the encoder, if it has one."""
+        if cache is None or not self.encodes:
+            return cache
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        return EncoderDecoderCache(cache, DynamicCache())
+
     def step(self, ids: Any, **told: Any) -> list[Array]:
         """One forward pass: hidden states and logits (b, n, …) of the tokens that are passed."""
         import torch
 
+        told |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
         with torch.no_grad(), _widened() if self._wide else _as_it_is():
-            found = self._model(input_ids=ids, output_hidden_states=True, **told)
-        states = found.hidden_states
+            found = self._model(**told)
+        states = found.decoder_hidden_states if self.encodes else found.hidden_states
         if states is None:
             raise InputError(f"{type(self._model).__name__} gives no hidden states")
         return [a.detach().double().cpu().numpy() for a in (*states, found.logits)]
+
+
+def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, Array]:
+    """Sequences as rows, and where they hold tokens; without padding all are cut to the shortest."""
+    lengths = [len(s) for s in sequences]
+    if not padding:
+        rows = np.stack([s[: min(lengths)] for s in sequences])
+        return rows, np.ones(rows.shape, dtype=bool)
+    ids = np.full((len(sequences), max(lengths)), pad)
+    mask = np.zeros(ids.shape, dtype=bool)
+    for row, s in enumerate(sequences):
+        at = slice(ids.shape[1] - len(s), None) if padding == "left" else slice(0, len(s))
+        ids[row, at], mask[row, at] = s, True
+    return ids, mask
 
 
 def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> Read:

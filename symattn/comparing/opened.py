@@ -99,9 +99,12 @@ def _at_random(path: Path, changed: dict[str, Any], seed: int) -> Any:
 
 def _auto(config: Any) -> Any:
     """The class of transformers that makes a model to generate with."""
-    from transformers import AutoModelForCausalLM
+    import transformers
 
-    return AutoModelForCausalLM
+    if not config.is_encoder_decoder:
+        return transformers.AutoModelForCausalLM
+    hears = hasattr(config, "num_mel_bins")
+    return transformers.AutoModelForSpeechSeq2Seq if hears else transformers.AutoModelForSeq2SeqLM
 
 
 def _read(path: Path, reading: Any) -> Any:

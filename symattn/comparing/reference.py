@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from symattn.comparing import defined, models
 from symattn.comparing.held import Held
-from symattn.comparing.models import Array, Model, Read
+from symattn.comparing.models import Model, Read, Text
 from symattn.comparing.ways import CONTINUATION, PREFILL, Way
 from symattn.errors import InputError
 
@@ -40,7 +40,7 @@ class Reference:
     others: Mapping[str, Candidate] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, own: Model, wide: Model, sequences: Sequence[Array], dtype: str) -> Reference:
+    def of(cls, own: Model, wide: Model, sequences: Sequence[Text], dtype: str) -> Reference:
         """Choose it and run it. Raises ``InputError`` where the model does not run in float64."""
         defined.register()
         asking = _Asking(own, wide, tuple(sequences), dtype)
@@ -51,7 +51,7 @@ class Reference:
         return replace(found, chosen=replace(found.chosen, own=mine.own), mine=mine)
 
 
-def alone(model: Model, sequence: Array, implementation: str | None) -> Read:
+def alone(model: Model, sequence: Text, implementation: str | None) -> Read:
     """One prefill without cache and padding."""
     return Way(PREFILL, implementation=implementation).run(model, (sequence,), models.generates, 0)[0]
 
@@ -62,7 +62,7 @@ class _Asking:
 
     own: Model
     wide: Model
-    sequences: tuple[Array, ...]
+    sequences: tuple[Text, ...]
     dtype: str
     why: str = ""
 

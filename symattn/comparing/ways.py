@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symattn.comparing.models import Array, Model, Positions, Read, joined
+from symattn.comparing.models import Array, Model, Positions, Read, Text, filled, joined
 
 Cache = Callable[[Any, int], Any]  # of the configuration, and the most columns that it has to hold
 _SEVERAL, _DRAFTS = 3, 2  # tokens that come at once, and drafts that are taken back
@@ -39,41 +39,23 @@ class Way:
     implementation: str | None = None
     other: bool = False
 
-    def run(self, model: Model, sequences: Sequence[Array], positions: Positions, pad: int) -> list[Read]:
+    def run(self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int) -> list[Read]:
         """What it gives for the first of the sequences. Raises what the model and the cache raise."""
         model.implemented(self.implementation or model.own)
         given = sequences[: self.items]
-        ids, mask = filled([other_continuation(s) for s in given] if self.other else given, self.padding, pad)
-        found = _ran(self, model, ids, mask, positions)
+        if self.other:
+            given = [text.changed(slice(len(text) // 2, None)) for text in given]
+        ids, mask = filled([text.words for text in given], self.padding, pad)
+        found = _ran(self, model, ids, mask, positions, model.encoded(given, pad))
         return [read.upto(len(s) // 2) for read, s in zip(found, given, strict=True)] if self.other else found
 
 
-def other_continuation(sequence: Array) -> Array:
-    """The sequence with other words in its second half."""
-    other, half = sequence.copy(), len(sequence) // 2
-    other[half:] = np.where(other[half:] != 1, 1, 2)
-    return other
-
-
-def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, Array]:
-    """Sequences as rows, and where they hold tokens; without padding all are cut to the shortest."""
-    lengths = [len(s) for s in sequences]
-    if not padding:
-        rows = np.stack([s[: min(lengths)] for s in sequences])
-        return rows, np.ones(rows.shape, dtype=bool)
-    ids = np.full((len(sequences), max(lengths)), pad)
-    mask = np.zeros(ids.shape, dtype=bool)
-    for row, s in enumerate(sequences):
-        at = slice(ids.shape[1] - len(s), None) if padding == "left" else slice(0, len(s))
-        ids[row, at], mask[row, at] = s, True
-    return ids, mask
-
-
-def _ran(way: Way, model: Model, ids: Array, mask: Array, positions: Positions) -> list[Read]:
+def _ran(way: Way, model: Model, ids: Array, mask: Array, positions: Positions, besides: dict[str, Any]) -> list[Read]:
+    """``besides`` is what every step is passed."""
     import torch
 
     rows, seen = torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
-    cache: Any = way.cache(model.config, ids.shape[1] + way.drafts) if way.cache else None
+    cache = model.cached(way.cache(model.config, ids.shape[1] + way.drafts) if way.cache else None)
     if way.drafts and hasattr(cache, "activate_past_recording"):
         cache.activate_past_recording()
     parts, start = [], 0
@@ -81,9 +63,9 @@ def _ran(way: Way, model: Model, ids: Array, mask: Array, positions: Positions) 
         end = start + count
         if way.drafts and start:
             wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
-            model.step(wrong, past_key_values=cache, use_cache=True)
+            model.step(wrong, past_key_values=cache, use_cache=True, **besides)
             cache.crop(-way.drafts)
-        told: dict[str, Any] = {"use_cache": cache is not None}
+        told: dict[str, Any] = {"use_cache": cache is not None, **besides}
         told |= {} if cache is None else {"past_key_values": cache}
         if way.padding:
             told |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}
@@ -145,6 +127,7 @@ WAYS: tuple[Way, ...] = (
     *(Way(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
     Way(f"dynamic cache, {TAKEN_BACK}", own_cache, _decoding, drafts=_DRAFTS),
     Way("batch", items=2),
+    Way("batch, decoding", own_cache, _decoding, items=2),
     Way("right padding", items=2, padding="right"),
     Way("left padding", items=2, padding="left"),
     *(Way(f"left padding, {name}", cache, _decoding, 2, "left") for name, cache in CACHES.items()),

@@ -22,6 +22,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-oss": ("GptOss", {**_COMMON, "head_dim": 8, "sliding_window": 5, "num_local_experts": 2,
                            "num_experts_per_tok": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
 }  # fmt: skip
+_T5 = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0,
+       "decoder_start_token_id": 0, "initializer_factor": 3.0, "relative_attention_num_buckets": 8,
+       "relative_attention_max_distance": 16}  # fmt: skip
+_BART = {"vocab_size": 64, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+         "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64,
+         "init_std": 0.3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+         "decoder_start_token_id": 2}  # fmt: skip
+ENCODED: dict[str, tuple[str, dict[str, Any]]] = {
+    "t5": ("T5", _T5),
+    "bart": ("Bart", _BART),
+    "whisper": ("Whisper", {**_BART, "num_mel_bins": 8, "max_source_positions": 12, "max_target_positions": 64}),
+}
 WINDOWED = ("mistral", "gemma2")
 ROTATED = ("llama", "mistral", "gemma2", "qwen3")
 
@@ -30,7 +42,9 @@ def cls(family: str) -> Any:
     """The class with a head for language."""
     import transformers
 
-    name = FAMILIES[family][0]
+    name = {**FAMILIES, **ENCODED}[family][0]
+    if family in ENCODED:
+        return getattr(transformers, f"{name}ForConditionalGeneration")
     return getattr(transformers, f"{name}LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM")
 
 
@@ -39,7 +53,7 @@ def made(family: str, of: Any = None, dtype: str = "float32") -> Any:
     import torch
     import transformers
 
-    name, fields = FAMILIES[family]
+    name, fields = {**FAMILIES, **ENCODED}[family]
     torch.manual_seed(0)
     model = (of or cls(family))(getattr(transformers, f"{name}Config")(**fields))
     return model.to(getattr(torch, dtype)).eval()
