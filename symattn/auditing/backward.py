@@ -17,8 +17,9 @@ from symattn.auditing.patches import in_backward, reading
 from symattn.auditing.received import Received
 from symattn.auditing.setting import Floats
 from symattn.auditing.tensors import heads_apart
+from symattn.verification.sharp.backward import NAMES
 
-_NAMES = dict(zip(SYMBOLS, ("query", "key", "value"), strict=True))
+_NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = "no gradient of its output came while the audit ran; mend: let backward() run inside of it"
 _BESIDE = "a gradient came through something else that the call returned, such as its weights"
 _CHANGED = "{} was changed in place between the call and its backward pass"
@@ -41,7 +42,7 @@ class Watched:
         self._factors: Floats | None = None
 
     def given(self, args: Any, kwargs: Any, first: int) -> tuple[Any, Any]:
-        """The arguments of the call, of which queries, keys and values, from place ``first`` on, are views."""
+        """The arguments of the call, with views of queries, keys and values, from place ``first`` on, and of biases."""
         args, kwargs = list(args), dict(kwargs)
         for place, (short, name) in enumerate(_NAMES.items(), first):
             held: Any = args if place < len(args) else kwargs
@@ -50,6 +51,12 @@ class Watched:
                 held[at] = held[at].view_as(held[at])
                 self._wanted.add(short)
                 self._hook(held[at], partial(self._came, short))
+        for number, bias in enumerate(self._received.learned):
+            for held, at in [*((args, i) for i in range(len(args))), *((kwargs, name) for name in kwargs)]:
+                if held[at] is bias:
+                    held[at] = bias.view_as(bias)
+                    self._wanted.add(f"db{number}")
+                    self._hook(held[at], partial(self._came, f"db{number}"))
         return tuple(args), kwargs
 
     def returned(self, out: Any, draws: Draws | None = None) -> Any:
@@ -78,7 +85,7 @@ class Watched:
         """The audit ends: what has not come yet comes too late."""
         if self._done:
             return
-        missing = ", ".join(SYMBOLS[n] for n in SYMBOLS if n in self._wanted - set(self._got))
+        missing = ", ".join(dict.fromkeys(SYMBOLS[n[:2]] for n in sorted(self._wanted - set(self._got))))
         if self._do is not None:
             self._end(Backward(reason=f"{missing}: no such gradient came, and one of the output did"))
         elif self._again:  # run once more for a backward pass, which reads what it saved and no gradient of it
@@ -119,7 +126,9 @@ class Watched:
             return Backward(reason=_CHANGED.format(changed))
         if self._beside or self._do is None:
             return Backward(reason=_BESIDE if self._beside else _WAITING)
-        passed = Passed(self._received, self._do, self._got, self._rows, self._contract, self._factors)
+        got = {name: grad for name, grad in self._got.items() if name in _NAMES}
+        biases = [grad for name, grad in self._got.items() if name not in _NAMES]
+        passed = Passed(self._received, self._do, got, self._rows, self._contract, self._factors, biases)
         return judge_gradients(passed)
 
     def _end(self, found: Backward | None) -> None:

@@ -64,7 +64,7 @@ def begun(
             promise = _promised(made)
             specs = [] if isinstance(promise, Unknown) else [promise.spec]
             given = received()
-            trained = trained and any(t.requires_grad for t in (given.q, given.k, given.v))
+            trained = trained and any(t.requires_grad for t in (given.q, given.k, given.v, *given.learned))
             given = cast(given)
             given.name, given.module = made.layer, made.module
             return Begun(made, read(given, rows, contract, specs, dropping), promise, given, trained)

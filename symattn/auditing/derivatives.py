@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,27 +10,22 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
+from symattn.auditing.biases import Group, ratio
 from symattn.auditing.judging import Arithmetic
+from symattn.auditing.naming import Judged, cause
 from symattn.auditing.received import Received, Unread, read
 from symattn.auditing.setting import Floats, Setting
 from symattn.auditing.tensors import heads_apart, numbers
 from symattn.errors import SymattnError
 from symattn.sources.gradients import nearest
-from symattn.verification.case_result import UNFIT
-from symattn.verification.definitions.gradient_mistakes import dropping, mistakes, of_wrong_attention
-from symattn.verification.definitions.subject import Mistake
-from symattn.verification.sharp.backward import Gradient, beyond, sampled
-from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.added import bounded as within
+from symattn.verification.sharp.backward import sampled
 from symattn.verification.sharp.limits import Stores
 from symattn.verification.sharp.sample import chosen
 
-SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV"}
+SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV", "db": "dB"}
 _SCORES = 1 << 22  # scores of one call up to which further heads are looked at
-_TRIED = 1 << 18  # scores of one head up to which mistakes in formulas are tried
-_OTHERS = 1 << 12  # up to which the gradients of other attention are, too
-_ROOM = 4  # how much wider than the bound a result of a mistake is taken for this mistake
-_TOLD = 3
-Grads = dict[str, Floats]
+_TOO_MANY = f"the gradient of what is added to scores is judged where there are no more than {_SCORES} of them"
 
 
 @dataclass(frozen=True)
@@ -67,27 +62,11 @@ class Backward:
 
 
 @dataclass(frozen=True, eq=False)
-class _Head:
-    """One head of keys with its heads of queries: what was judged, and what came (1, heads, n, d)."""
-
-    spec: Attention
-    inputs: dict[str, Any]
-    do: Floats
-    got: Grads
-    found: dict[str, Gradient]
-    factors: Floats | None = None
-
-    def ratios(self) -> dict[str, float]:
-        """The largest of each."""
-        return {n: float(beyond(self.found[n], a[..., self.found[n].rows, :]).max()) for n, a in self.got.items()}
-
-
-@dataclass(frozen=True, eq=False)
 class Passed:
     """What went through a call: the gradient ``do`` of its output, and ``got``, those of q, k, v that came.
 
     All have the axes (b, h, n, d); ``factors`` (b, h, n_q, n_k) are those of dropout. ``rows`` and ``contract`` are
-    those of the audit.
+    those of the audit. ``biases`` are the gradients of what is added to scores, each of the shape of its array.
     """
 
     received: Received
@@ -96,6 +75,7 @@ class Passed:
     rows: int | None
     contract: str | None
     factors: Floats | None = None
+    biases: Sequence[Any] = ()
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
@@ -109,9 +89,11 @@ class Passed:
         count = b * g if self.rows is None else max(1, min(b * g, _SCORES // max(1, h // g * n_q * n_k)))
         return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
 
-    def judged(self, item: int, head: int) -> _Head:
+    def judged(self, item: int, head: int) -> Judged:
         """One head of keys. Raises ``Unread`` and what the bound raises."""
         call = read(_alone(self.received, item, head), None, self.contract, [], dropping=self.factors is not None)
+        if call.given.biases > 1:
+            raise Unread("several biases are added to the scores: the bound speaks of one")
         spec, inputs = bounded(call.given)
         _, h, g, n_q, n_k = self.sizes
         do = _of(self.do, item, head, g)
@@ -119,16 +101,17 @@ class Passed:
         got = {name: _of(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
-        own = None if self.factors is None else self.factors[item : item + 1, head * h // g : (head + 1) * h // g]
-        found = nearest(spec, inputs, do, stores(call.arithmetic), got, queries, keys, own)
-        return _Head(spec, inputs, do, got, found, own)
+        many, how = slice(head * h // g, (head + 1) * h // g), stores(call.arithmetic)
+        own = None if self.factors is None else self.factors[item : item + 1, many]
+        found = nearest(spec, inputs, do, how, got, queries, keys, own)
+        return Judged(spec, inputs, do, got, found, Group(item, many, spec, inputs, do, how, own))
 
 
 def judge_gradients(passed: Passed) -> Backward:
     """The gradients of one call, by the bound of ``verification.sharp.backward``, which assumes no law of rounding."""
     places, most, reason = passed.places(), dict.fromkeys(passed.got, 0.0), ""
-    first: _Head | None = None
-    looked = 0
+    first: Judged | None = None
+    groups: list[Group] = []
     for item, head in places:
         try:
             judged = passed.judged(item, head)
@@ -136,22 +119,23 @@ def judge_gradients(passed: Passed) -> Backward:
             reason = reason or str(error)
             continue
         ratios = judged.ratios()
-        looked += 1
-        first = judged if first is None and not max(ratios.values()) <= 1 else first
+        groups.append(judged.group)
+        first = judged if first is None and not max(ratios.values(), default=0.0) <= 1 else first
         most = {name: max(most[name], ratio) for name, ratio in ratios.items()}
     b, _, g, *_ = passed.sizes
-    return Backward(most if looked else {}, _cause(first) if first is not None else "", reason, looked, b * g)
+    if passed.biases and len(groups) == b * g:
+        most["db"] = max(ratio(groups, came) for came in passed.biases)
+    elif passed.biases:
+        reason = reason or _TOO_MANY
+    return Backward(most if groups else {}, cause(first) if first is not None else "", reason, len(groups), b * g)
 
 
 def bounded(given: Setting) -> tuple[Attention, dict[str, Any]]:
     """The specification and inputs of a call that the bound speaks of. Raises ``Unread`` for others."""
     spec, inputs = replace(given.spec(), fully_masked="zeros"), given.inputs()
-    kinds = {"a softcap": spec.softcap is not None, "a sink": spec.sink is not None, "a bias": spec.bias}
-    for words in (words for words, there in kinds.items() if there):
-        raise Unread(f"there is no bound for {words} here")
     if not all(np.isfinite(a).all() for a in (given.q, given.k, given.v)):
         raise Unread("q, k or v holds NaN or infinity: what made it is before the call")
-    if not applies(spec, inputs):
+    if not within(spec, inputs):
         raise Unread("there is no bound for this kind of attention here")
     return spec, inputs
 
@@ -197,49 +181,3 @@ def _of(array: Any, item: int, head: int, groups: int) -> Floats:
     whole = heads_apart(array)
     times = int(whole.shape[1]) // groups
     return numbers(whole[item : item + 1, head * times : (head + 1) * times])
-
-
-def _cause(head: _Head) -> str:
-    """The one known mistake that gives what came, in words; those that fit where several do, empty where none does.
-
-    Wrong formulas come first; where none of these fits, the gradients of other attention.
-    """
-    scores = int(np.prod(head.inputs["q"].shape[:-1])) * int(head.inputs["k"].shape[-2])
-    formulas = mistakes(head.spec) if head.factors is None else dropping(head.spec, head.factors)
-    fitting = _fitting(formulas, head) if scores <= _TRIED else {}
-    if not fitting and scores <= _OTHERS and head.factors is None:
-        fitting = _fitting(of_wrong_attention(head.spec), head)
-    if len(fitting) <= 1:
-        return next(iter(fitting), "")
-    more = f", or {len(fitting) - _TOLD} others" if len(fitting) > _TOLD else ""
-    return f"open, since several mistakes fit: {'; or '.join(list(fitting)[:_TOLD])}{more}"
-
-
-def _fitting(tried: Iterator[Mistake], head: _Head) -> dict[str, Grads]:
-    """By their words, mistakes that give what came; of those that give the same, the first."""
-    found: dict[str, Grads] = {}
-    for mistake in tried:
-        try:
-            with np.errstate(all="ignore"):
-                made = mistake.run(do=head.do, **head.inputs)
-        except UNFIT:  # it needs other shapes, as where dS is not transposed
-            continue
-        values = dict(zip(SYMBOLS, map(np.asarray, made), strict=True))
-        if _alike(values, head.got, head) and not any(_alike(values, other, head) for other in found.values()):
-            found[mistake.cause] = values
-    return found
-
-
-def _alike(values: Grads, other: Grads, head: _Head) -> bool:
-    """In all gradients that came."""
-    return all(_near(values[n], other[n], head.found[n]) for n in head.got)
-
-
-def _near(values: Floats, got: Floats, found: Gradient) -> bool:
-    """Whether both are as near to each other as the bound is wide, for numbers of this size."""
-    if values.shape != got.shape:
-        return False
-    mine, theirs = (a[..., found.rows, :] for a in (values, got))
-    with np.errstate(all="ignore"):
-        size = max(1.0, float(np.abs(mine).max() / np.abs(found.exact).max(initial=1e-300)))
-        return bool((np.abs(mine - theirs) <= _ROOM * size * found.allowed).all())

@@ -45,6 +45,11 @@ class Received:
     name: str = ""
     grouped: bool = True
 
+    @property
+    def learned(self) -> list[Any]:
+        """The arrays among the masks that a gradient may come for."""
+        return [m for m in self.masks if getattr(m, "requires_grad", False)]
+
 
 @dataclass
 class Call:
@@ -102,6 +107,7 @@ def read(
         sink=None if received.sink is None else numbers(received.sink).reshape(-1),
         allowed=joined(places, *(allowed for allowed, _ in pairs)),
         bias=summed(*(bias for _, bias in pairs)),
+        biases=sum(bias is not None for _, bias in pairs),
     )
     chosen = contract or ("eager" if received.eager else "fused")
     arithmetic = Arithmetic(dtype, "eager" if chosen == "eager" else "fused")

@@ -19,7 +19,8 @@ class Setting:
     """Queries q (b, h, r, d_k), keys k (b, g, n, d_k), values v (b, g, n, d_v), and how they meet.
 
     ``allowed`` (b or 1, h or 1, r, n) says which keys a query may see (None: all), ``bias`` of a shape like it is added
-    to the scores, ``sink`` (h,) are logits that take weight and give nothing. The scale is a number.
+    to the scores, the sum of so many ``biases``, ``sink`` (h,) are logits that take weight and give nothing. The scale
+    is a number.
     """
 
     q: Floats
@@ -30,6 +31,7 @@ class Setting:
     sink: Floats | None = None
     allowed: Mask | None = None
     bias: Floats | None = None
+    biases: int = 1
 
     @property
     def heads(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import vjp
+from symattn.attention.gradients.scores import softcap_gradient
 from symattn.attention.groups import repeat_heads
 from symattn.attention.inputs import NEEDED
 from symattn.attention.softmax import softmax
@@ -24,9 +25,10 @@ Shared = Callable[[Any, int], Any]
 
 @dataclass(frozen=True)
 class Formulas:
-    """The backward pass of plain attention, each formula of it open to change.
+    """The backward pass of attention by dot products, each formula of it open to change.
 
-    dV = Pᵀ dO, dP = dO Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), dQ = c dS K, dK = c dSᵀ Q; summed over heads that share.
+    dV = Pᵀ dO, dP = dO Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), times the derivative of a cap, dQ = c dS K, dK = c dSᵀ Q;
+    summed over heads that share.
     """
 
     weights: Callable[[Any, dict[str, Any]], Any] = lambda spec, values: values["weights"]
@@ -45,6 +47,7 @@ class Formulas:
         k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
         p = self.weights(spec, values)
         ds = self.scores(p, do @ v.mT)
+        ds = softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
         c = partial(_scaled, spec, q)
         dq, dk, dv = self.dq(ds, q, k, c), self.dk(ds, q, k, c), self.dv(p, do, v)
         return (dq, self.shared(dk, times), self.shared_values(dv, times)) if times > 1 else (dq, dk, dv)
@@ -71,10 +74,11 @@ def _grouped(g: Any, times: int, how: str) -> Any:
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """In the formulas, where attention is plain."""
-    if plain(spec) and spec.scale not in ("given", "1/d_k"):
-        for cause, formulas in _formulas(spec):
-            yield Mistake("backward", cause, partial(formulas, spec))
+    """In the formulas, where attention is plain but for a cap, a bias and a sink."""
+    if plain(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
+        for cause, formulas in (*_formulas(spec), *(_of_sinks() if spec.sink else ())):
+            if plain(spec) or formulas.weights in (Formulas.weights, _without_sink):
+                yield Mistake("backward", cause, partial(formulas, spec))
     steps = {step.name for step in spec.pipeline(_names(spec))}
     for cause, names in _PASSED.items():
         if steps.issuperset(names):
@@ -204,6 +208,19 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
             "the mask is left out of the weights that are computed again from the sums",
             replace(right, weights=_by_sums_without_mask),
         )
+
+
+def _of_sinks() -> Iterator[tuple[str, Formulas]]:
+    right = Formulas()
+    yield "the sink is left out of the weights of the backward pass", replace(right, weights=_without_sink)
+    yield (
+        "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1",
+        replace(right, scores=lambda p, dp: p * (dp - _rows(p * dp) / _rows(p))),
+    )
+
+
+def _without_sink(spec: Attention, values: dict[str, Any]) -> Any:
+    return values["weights"] / _rows(values["weights"])
 
 
 def _twofold(words: str, made: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:

@@ -185,6 +185,22 @@ def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Ar
     return Gradient(np.arange(shape[-2]), exact, allowed)
 
 
+def of_sums(
+    spec: Attention, inputs: Mapping[str, Any], do: Array, how: Stores, factors: Array | None = None
+) -> tuple[Floats, Floats]:
+    """The gradient by scores with all that is added to them, and δ of it, each (…, n_q, n_k).
+
+    Raises what ``gradients`` does.
+    """
+    every, shape = own_heads(spec, inputs)
+    exact, off = (np.zeros((*shape[:-1], inputs["k"].shape[-2])) for _ in range(2))
+    for one in every:
+        for part in _parts(one, do[one.head.index], how, factors):
+            index, at = one.head.index, (part.b.rows, part.keys)
+            exact[index][at], off[index][at] = part.of_sums()
+    return exact, off
+
+
 def _parts(one: Own, do: Array, how: Stores, factors: Array | None) -> Iterator[Part]:
     head = one.head
     for start in range(0, len(head.q), QUERIES):
