@@ -9,7 +9,7 @@ from typing import Any
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.closeness import close_to_exact, ready
+from symattn.sources.closeness import close_to_exact, on_cpu, ready
 from symattn.sources.descale import arithmetic, scaled
 from symattn.sources.pieces import Layout, close_by_pieces
 from symattn.verification.report import Sought
@@ -97,6 +97,7 @@ def _of_power(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     assert asked.power is not None
     half = _half(asked)
     of = ready(asked.given, asked.spec, asked.precision, asked.contract, half)
+    of = of._replace(inputs=on_cpu(of.inputs))  # what would be seen is NumPy's to tell
     words, found = sought(of, asked.out, asked.power, half or 1.0, asked.rows)
     missed = [f"No fault was found, but {one.words} would not be seen\n{one.how}" for one in found if not one.seen]
     return words or "\n".join(missed), found

@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.special import Forbidden
+from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
 from symattn.sources.descale import dequantised, split
+from symattn.sources.devices import copied, on_device, shared_device, tensor_on
 from symattn.sources.frameworks import read
 from symattn.verification.attention import OfAttention
 from symattn.verification.bounding import plain
@@ -25,13 +28,13 @@ from symattn.verification.bounding.log_sums import log_sums
 from symattn.verification.case_result import ratio
 from symattn.verification.judge import expected
 from symattn.verification.sharp import means
-from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.blocks import applies, wide
 from symattn.verification.sharp.elements import exact, judged
 from symattn.verification.sharp.limits import FORMATS as HALF
 from symattn.verification.sharp.limits import Stores
 from symattn.verification.sharp.sample import chosen, only
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Any]  # of NumPy, or tensors on a device that are judged there
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
 _LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
@@ -70,7 +73,8 @@ def ready(
     """The inputs, read and checked. Raises ``InputError`` where they do not fit the specification or the precision."""
     spec = spec or Attention()
     arrays, factors = split(given)
-    read_as = {name: read_array(name, array, narrow=name in _LARGE) for name, array in arrays.items()}
+    device = None if factors else shared_device(arrays)
+    read_as = {name: read_array(name, array, name in _LARGE, device) for name, array in arrays.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
     arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
     if alpha is not None and not 0 < alpha < 1:
@@ -186,15 +190,17 @@ def _output(
     shape = tuple(getattr(out, "shape", ()))
     rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
     some = asked.rows is not None and shape == wanted
-    got, dtype = read_array("out", out[..., np.asarray(rows), :] if some else out)
+    device = inputs["q"].device if is_tensor(inputs["q"]) else None
+    got, dtype = read_array("out", out[..., np.asarray(rows), :] if some else out, device=device)
     words = form_words(asked.called, shape, wanted, dtype, precision)
     if words:
         return words
     if asked.rows is not None:
         spec, inputs = only(spec, inputs, rows)
     sharply = asked.how is not None and applies(spec, inputs)
-    if asked.how is not None and sharply and got.size * inputs["k"].shape[-2] > _FEW:
+    if asked.how is not None and sharply and prod(got.shape) * inputs["k"].shape[-2] > _FEW:
         return _sharp(spec, inputs, precision, got, asked, rows)
+    inputs, got = on_cpu(inputs), copied(got)
     measured = _measured(spec, inputs, precision, got)
     words = _told(asked.called, got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
     if words or asked.how is None or not sharply:
@@ -211,28 +217,30 @@ def _sharp(
     spec: Attention,
     inputs: Arrays,
     precision: Precision,
-    got: np.ndarray,
+    got: Any,
     asked: _Asked,
     rows: Sequence[int],
 ) -> str:
     """The filter first, which is fast; what it accuses is looked at by the worst case, too, which is beyond doubt.
 
-    Where the filter's hypothesis is not supported by the guard, the worst case alone decides.
+    Where the filter's hypothesis is not supported by the guard, the worst case alone decides. That is NumPy's: of
+    tensors on a device it copies the accused rows, and keys and values.
     """
     how, alpha = asked.how, asked.alpha
     assert how is not None
     try:
         accused = judged(spec, inputs, how, got, alpha / 2)
     except Refused:
+        inputs, got = on_cpu(inputs), copied(got)
         measured = _measured(spec, inputs, precision, got)
         return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
     if accused is None:
         return _in_means(spec, inputs, got, asked, rows)
     some = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
     less, mine = only(spec, inputs, some)
-    part = got[..., some, :]
-    measured = _within(less, mine, precision, part)
-    certified = _told("out", part, measured, precision, lambda at: "", [rows[i] for i in some], got.size)
+    part, size = copied(got[..., some, :]), prod(got.shape)
+    measured = _within(less, on_cpu(mine), precision, part)
+    certified = _told("out", part, measured, precision, lambda at: "", [rows[i] for i in some], size)
     if certified or not accused.counts:
         return certified
     *front, row, column = accused.worst
@@ -240,7 +248,7 @@ def _sharp(
     y, o = part[at], measured.exact[at]
     return "\n".join(
         (
-            f"{accused.count} of {got.size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)}"
+            f"{accused.count} of {size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)}"
             f" in {how.format.name}",
             f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
             f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(measured.allowed[at]))}",
@@ -269,7 +277,7 @@ def _least_ratios(found: Enclosed, got: np.ndarray, allowed: np.ndarray) -> np.n
         return np.where(least == 0, 0.0, np.where(np.isinf(allowed), 0.0, least / allowed))
 
 
-def _in_means(spec: Attention, inputs: Arrays, got: np.ndarray, asked: _Asked, rows: Sequence[int]) -> str:
+def _in_means(spec: Attention, inputs: Arrays, got: Any, asked: _Asked, rows: Sequence[int]) -> str:
     """What is wrong with the elements together, where each alone is within its tolerance."""
     how, alpha, most = asked.how, asked.alpha, asked.averaged
     assert how is not None
@@ -317,7 +325,7 @@ def _logarithms(
     rows = range(wanted[-1]) if seen is None else list(seen)
     if seen is not None:
         (spec, inputs), got = only(spec, inputs, rows), got[..., rows]
-    measured = _of_logarithms(spec, inputs, precision, got)
+    measured = _of_logarithms(spec, on_cpu(inputs), precision, got)
     return _told("lse", got, measured, precision, lambda at: "", rows)
 
 
@@ -342,17 +350,21 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
     return ""
 
 
-def read_array(name: str, array: Any, narrow: bool = False) -> tuple[np.ndarray, str]:
+def read_array(name: str, array: Any, narrow: bool = False, device: Any = None) -> tuple[Any, str]:
     """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
-    their type. Raises ``InputError`` for what is none."""
+    their type. They are NumPy's, or a tensor on the ``device``. Raises ``InputError`` for what is none."""
     half = narrow and str(getattr(array, "dtype", "")).removeprefix("torch.") in HALF
+    if device is not None and is_tensor(array) and not array.is_complex():
+        return on_device(array.to(device), half), str(array.dtype).removeprefix("torch.")
     try:
         values, dtype, _ = read(array, np.float32 if half else np.float64)
     except TypeError as error:
         raise InputError(f"{name} is no array of NumPy or torch: it {error}".replace("it returned", "it is")) from None
     if dtype == "bool":
-        return values.astype(bool), dtype
-    return (values.astype(np.int64) if dtype.startswith(("int", "uint")) else values), dtype
+        values = values.astype(bool)
+    elif dtype.startswith(("int", "uint")):
+        values = values.astype(np.int64)
+    return (values if device is None else tensor_on(device, values)), dtype
 
 
 def _precision(dtype: str) -> str:
@@ -361,35 +373,42 @@ def _precision(dtype: str) -> str:
     return dtype
 
 
-def check_held(name: str, values: np.ndarray, held: Format) -> None:
+def check_held(name: str, values: Any, held: Format) -> None:
     """Raises ``InputError`` for finite numbers that the format does not hold."""
-    numbers = np.where(np.isfinite(values), values, 0.0)
-    if not np.array_equal(held.rounded(numbers), numbers):
+    xp: Any = namespace_of(values)
+    numbers = xp.astype(xp.where(xp.isfinite(values), values, 0.0), xp.float64)
+    if not xp.all(held.rounded(numbers) == numbers):
         raise InputError(f"{name} holds numbers that {held.name} does not; mend: round them first")
 
 
 def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
     """NaN and infinities in keys and values that no query attends to are of no account; elsewhere they are refused."""
-    strange = {name: ~np.isfinite(inputs[name]) for name in "qkv"}
+    xp: Any = namespace_of(inputs["q"])
+    strange = {name: ~xp.isfinite(inputs[name]) for name in "qkv"}
     if not any(where.any() for where in strange.values()):
         return inputs
-    tame = inputs | {name: np.where(where, 0, inputs[name]) for name, where in strange.items()}
+    tame = inputs | {name: xp.where(where, 0, inputs[name]) for name, where in strange.items()}
     with np.errstate(all="ignore"):
-        seen = np.isfinite(np.asarray(spec.trace(**_widened(tame)).get("masked", np.zeros(1))))
+        masked = spec.trace(**_widened(tame)).get("masked")
     for name in "kv":
-        rows = strange[name].any(axis=-1)
-        met = seen.reshape(-1, *seen.shape[-2:]).any(axis=(0, 1)) if seen.ndim > 1 else np.ones(rows.shape[-1], bool)
-        strange[name] = rows & met
+        strange[name] = strange[name].any(axis=-1)
+        if masked is not None:
+            strange[name] &= xp.isfinite(masked).reshape(-1, *masked.shape[-2:]).any(axis=(0, 1))
     for name, where in strange.items():
         if where.any():
-            at = tuple(int(i) for i in np.argwhere(where)[0])
+            at = tuple(int(i) for i in xp.argwhere(where)[0])
             raise InputError(f"{name}{list(at)} is not finite where it counts: there is no exact output")
     return tame
 
 
 def _widened(inputs: Arrays) -> Arrays:
     """With float64 in place of float32."""
-    return {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in inputs.items()}
+    return {name: wide(a) if a.dtype == namespace_of(a).float32 else a for name, a in inputs.items()}
+
+
+def on_cpu(inputs: Arrays) -> Arrays:
+    """The inputs as arrays of NumPy."""
+    return {name: copied(a) for name, a in inputs.items()}
 
 
 def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import log, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.spec import Attention
 from symattn.verification.reference import RIGHT, Change, Variant, canonical, changed, trace
 from symattn.verification.rules.at import At
@@ -123,7 +125,7 @@ def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
 
 def replay(
     contract: Contract, spec: Attention, inputs: Inputs, variant: Variant = RIGHT, inside: str = "float64"
-) -> np.ndarray:
+) -> Any:
     """The output of the definition, or of a variant, with the arrays of a contract stored, as float64.
 
     All else is computed in the type ``inside``: with float32 this is a kernel that has the contract, and with float64
@@ -131,11 +133,11 @@ def replay(
     go with the specification.
     """
     spec, inputs = changed(canonical(spec), inputs, variant)
-    given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=inside) for n, a in inputs.items()}
+    given = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
     steps = {s.name: _stored(contract, s.name, variant, inside) for s in spec.pipeline(frozenset(given))}
     with np.errstate(all="ignore"):
         values = trace(spec, given, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
-        output = np.asarray(values["output"], dtype=np.float64)
+        output = _of_type("float64", values["output"])
         last = contract.output or contract.format
         return rounded(last, output) if contract.nearest else _cut(last, output)
 
@@ -144,14 +146,15 @@ def _stored(contract: Contract, name: str, variant: Variant, inside: str) -> Cha
     """The step of a variant, and what of it is stored."""
     wrong = variant.steps.get(name)
 
-    def change(spec: Attention, values: dict[str, np.ndarray]) -> np.ndarray:
-        x = np.asarray(wrong(spec, values) if wrong else own(spec, values, name))
+    def change(spec: Attention, values: dict[str, Any]) -> Any:
+        x = wrong(spec, values) if wrong else own(spec, values, name)
+        x = x if is_tensor(x) else np.asarray(x)
         if name == "scaled" and (contract.queries or contract.scale):
             x = _scaled(contract, spec, values, x)
         if name == "weights":
-            return _weights(contract, At(spec, values, name), x).astype(inside)
+            return _of_type(inside, _weights(contract, At(spec, values, name), x))
         kept = name in contract.scores or name in _AROUND
-        return rounded(contract.format, x).astype(inside) if kept else x
+        return _of_type(inside, rounded(contract.format, x)) if kept else x
 
     return change
 
@@ -195,30 +198,38 @@ def _stored_scale(f: Format, way: Scale, c: float) -> float:
     return 1 / stored if way == "divisor" else stored / unit
 
 
-def _weights(contract: Contract, at: At, w: np.ndarray) -> np.ndarray:
-    f = contract.format
+def _of_type(name: str, a: Any) -> Any:
+    """An array or a tensor, of another type."""
+    xp: Any = namespace_of(a)
+    return xp.astype(a, getattr(xp, name), copy=False)
+
+
+def _weights(contract: Contract, at: At, w: Any) -> Any:
+    f, xp = contract.format, at.xp
     if contract.powers in ("", "normalised"):
         return rounded(f, w) if contract.powers else w
-    total = np.asarray(at.total)
-    more = at.power(np.where(np.isfinite(at.first), np.asarray(at.m) - _running(at, contract.tiles), 0.0))
+    total = at.total
+    more = at.power(xp.where(xp.isfinite(at.first), at.m - _running(at, contract.tiles), 0.0))
     more = more * contract.times
-    e = rounded(f, np.where(w == 0, 0.0, w * total * more)) / more
-    below = total if contract.powers == "alone" else e.sum(axis=-1, keepdims=True) + np.asarray(at.sink)
-    return np.asarray(e / np.where(below == 0, 1.0, below))
+    e = rounded(f, xp.where(w == 0, 0.0, w * total * more)) / more
+    below = total if contract.powers == "alone" else at.sum(e) + at.sink
+    return e / xp.where(below == 0, 1.0, below)
 
 
-def _running(at: At, tile: int | None) -> np.ndarray:
+def _running(at: At, tile: int | None) -> Any:
     """For every key the largest score of its row up to the end of the key's tile; with a sink, its logit if larger."""
-    s = np.asarray(at.first)
-    if tile is None or tile >= s.shape[-1]:
-        return np.broadcast_to(np.asarray(at.m), s.shape)
-    pad = -s.shape[-1] % tile
-    wide = np.pad(s, [(0, 0)] * (s.ndim - 1) + [(0, pad)], constant_values=-np.inf)
-    tops = wide.reshape(*s.shape[:-1], -1, tile).max(axis=-1)
-    running = np.repeat(np.maximum.accumulate(tops, axis=-1), tile, axis=-1)[..., : s.shape[-1]]
+    xp, s, n = at.xp, at.first, at.n
+    if tile is None or tile >= n:
+        return xp.broadcast_to(at.m, s.shape)
+    tops: list[Any] = []
+    for start in range(0, n, tile):
+        part = s[..., start : start + tile]
+        top = xp.max(part, axis=-1, keepdims=True)
+        tops.append(xp.broadcast_to(xp.maximum(tops[-1][..., :1], top) if tops else top, part.shape))
+    running = xp.concat(tops, axis=-1)
     if at.spec.sink is not None:
-        running = np.maximum(running, np.asarray(at.z))
-    return np.asarray(np.where(np.isfinite(running), running, np.asarray(at.m)))
+        running = xp.maximum(running, at.z)
+    return xp.where(xp.isfinite(running), running, at.m)
 
 
 def _cut(f: Format, x: np.ndarray) -> np.ndarray:

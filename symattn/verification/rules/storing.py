@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
+from symattn.arrays.tensors import is_tensor
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Change, Variant
 from symattn.verification.rules.at import At, change, read, told
@@ -31,12 +33,12 @@ _MOVED = 2.0**-20  # more than float32 is off by, where nothing cancels
 Round = Callable[[float, Format, At], Any]
 
 
-def rounded(f: Format, x: Any) -> np.ndarray:
+def rounded(f: Format, x: Any) -> Any:
     """Rounded, where the format reaches; larger numbers, and infinities, stay."""
-    a = np.asarray(x, dtype=np.float64)
-    within = np.abs(a) <= float(f.largest)
-    found: np.ndarray = np.where(within, f.rounded(np.where(within, a, 0.0)), a)
-    return found
+    xp: Any = namespace_of(x) if is_tensor(x) else np
+    a = xp.asarray(x, dtype=xp.float64)
+    within = xp.abs(a) <= float(f.largest)
+    return xp.where(within, f.rounded(xp.where(within, a, 0.0)), a)
 
 
 def _step(by: float, f: Format, at: At) -> Any:

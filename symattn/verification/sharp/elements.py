@@ -156,4 +156,4 @@ class _Tried:
     def _needed(self, block: Block) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)
         for out in replays(block, self.how):
-            yield float(share(out, block, tolerance)[np.isfinite(block.o)].max(initial=0.0))
+            yield float(block.xp.where(block.xp.isfinite(block.o), share(out, block, tolerance), 0.0).max())

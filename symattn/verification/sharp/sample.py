@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import check_pattern, heads
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
@@ -39,7 +40,8 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
     every = list(heads(spec, given))
     if {"mask", "keep"} & set(given):
         axes = tuple(1 + i for i in every[-1].index)
-        whole = np.stack([allowed(head, at, keys) for head in every])
+        xp: Any = namespace_of(given["q"])
+        whole = xp.stack([allowed(head, at, keys) for head in every])
         return by_mask(spec), few | {"mask": whole.reshape(*axes, *whole.shape[-2:])}
     return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
 
@@ -91,8 +93,8 @@ def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
     offset = 0 if spec.alignment == "top-left" else inputs["k"].shape[-2] - n
     ends = [0, *(side + 1 for side in spec.sides if side is not None), *([spec.prefix] if spec.prefix else [])]
     yield from (end - offset + by for end in ends for by in (-1, 0, 1))
-    labels = next((np.asarray(inputs[name]) for name in ("doc", "doc_q") if name in inputs), None)
+    labels = next((inputs[name] for name in ("doc", "doc_q") if name in inputs), None)
     if labels is not None:
-        changes = labels[..., 1:] != labels[..., :-1]
-        where = np.flatnonzero(changes.any(axis=tuple(range(changes.ndim - 1))))
-        yield from (int(i) + by for i in where for by in (0, 1))
+        changes = (labels[..., 1:] != labels[..., :-1]).reshape(-1, labels.shape[-1] - 1)
+        where = [i for i, changed in enumerate(changes.any(axis=0).tolist()) if changed]
+        yield from (i + by for i in where for by in (0, 1))

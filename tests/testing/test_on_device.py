@@ -1,0 +1,152 @@
+"""Tensors on a device are judged there: what is copied is a verdict. A CPU plays the device here; see ``test_cuda``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.sources import devices
+from symattn.sources.closeness import close_to_exact, read_array
+from symattn.testing import AttentionFault, assert_close_to_exact
+
+pytestmark = pytest.mark.torch
+N, D = 160, 40
+FEW = 2000  # numbers that a verdict takes; q alone has 2 · N · D = 12,800
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU as a device whose tensors are judged where they are."""
+    monkeypatch.setattr(devices, "COPIED", ("mps",))
+
+
+def drawn(spec: Attention, dtype: str, seed: int = 0) -> dict[str, Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    heads = {"q": (spec.heads,), "k": (spec.key_heads,), "v": (spec.key_heads,)}
+    shapes = {n: (*(h if spec.heads > 1 else ()), N, D) for n, h in heads.items()}
+    found = {n: torch.randn(s, generator=generator).to(getattr(torch, dtype)) for n, s in shapes.items()}
+    if spec.mask:
+        found["mask"] = torch.rand(N, N, generator=generator) < 0.7
+    if spec.padding:
+        found["keep"] = torch.arange(N) < N - 30
+    if spec.documents:
+        found["doc"] = torch.arange(N) // 50
+    if spec.sink == "given":
+        found["sink"] = torch.linspace(-1, 1, spec.heads)
+    return found
+
+
+def kernel(spec: Attention, given: dict[str, Any]) -> Any:
+    """The definition in float32 but for weights and output, which are stored."""
+    half = given["q"].dtype
+    wide = {n: a.float() if a.dtype == half else a for n, a in given.items()}
+    made = spec.trace(**wide)
+    v = wide["v"].repeat_interleave(spec.heads // spec.key_heads, 0)
+    return (made["weights"].to(half).float() @ v).to(half)
+
+
+SPECS = {
+    "causal": Attention(causal=True, heads=2),
+    "one head": Attention(),
+    "grouped, window": Attention(heads=4, kv_heads=2, window=(30, 0)),
+    "cap, padding": Attention(heads=2, softcap=20.0, padding=True),
+    "sink, mask": Attention(heads=2, sink="given", mask="boolean"),
+    "documents": Attention(heads=2, causal=True, documents=True),
+}
+CASES = [(name, dtype) for name in SPECS for dtype in ("bfloat16", "float16")]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize("rows", [None, 40])
+def test_of_right_outputs_nothing_but_a_verdict_is_copied(device: None, name: str, dtype: str, rows: Any) -> None:
+    from tests.testing.leaving import leaving
+
+    spec, given = SPECS[name], drawn(SPECS[name], dtype)
+    out = kernel(spec, given)
+    with leaving() as guard:
+        assert_close_to_exact(out, **given, spec=spec, contract="fused", rows=rows)
+    assert guard.elements <= FEW
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize("scale", [1.0, 1.004, 1.02])
+def test_verdicts_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, scale: float) -> None:
+    spec, given = SPECS[name], drawn(SPECS[name], dtype, seed=1)
+    out = kernel(replace(spec, scale=scale * D**-0.5), given)
+    told = {"contract": "fused", "alpha": 1e-9}
+    wanted = close_to_exact(out, given, spec, None, **told)
+    monkeypatch.setattr(devices, "COPIED", ("mps",))
+    assert close_to_exact(out, given, spec, None, **told) == wanted
+    assert bool(wanted) or scale < 1.02
+
+
+def test_of_a_wrong_mean_nothing_is_copied_either(device: None) -> None:
+    from tests.testing.leaving import leaving
+
+    spec = SPECS["causal"]
+    given = drawn(spec, "bfloat16")
+    out = kernel(replace(spec, scale=1.005 * D**-0.5), given)
+    with leaving() as guard, pytest.raises(AttentionFault, match=r"as if scores were scaled by 1\.00"):
+        assert_close_to_exact(out, **given, spec=spec, contract="fused")
+    assert guard.elements <= FEW
+
+
+def test_the_guard_sees_a_copy() -> None:
+    """On the CPU, where tensors are copied as before, and by each of the ways out."""
+    import torch
+
+    from tests.testing.leaving import leaving
+
+    given = drawn(SPECS["causal"], "bfloat16")
+    out = kernel(SPECS["causal"], given)
+    with leaving() as guard:
+        assert_close_to_exact(out, **given, spec=SPECS["causal"], contract="fused")
+    assert guard.elements >= 4 * out.numel()
+    for way in (np.asarray, lambda t: t.tolist(), lambda t: t.numpy(), lambda t: t.cpu(), np.from_dlpack):
+        with leaving() as guard:
+            way(torch.ones(7))
+        assert guard.elements >= 7
+    with leaving() as guard:
+        [float(x) for x in torch.ones(7)]
+    assert guard.elements == 7
+
+
+def test_what_is_not_finite_is_refused_and_told(device: None) -> None:
+    spec = SPECS["causal"]
+    given = drawn(spec, "bfloat16")
+    given["k"][0, N - 1, 3] = float("nan")
+    with pytest.raises(InputError, match=rf"^k\[0, {N - 1}\] is not finite where it counts"):
+        assert_close_to_exact(given["q"], **given, spec=spec)
+
+
+def test_masks_of_numpy_go_to_the_device(device: None) -> None:
+    spec = SPECS["sink, mask"]
+    given = drawn(spec, "bfloat16")
+    out = kernel(spec, given)
+    given["mask"], given["sink"] = given["mask"].numpy(), given["sink"].numpy()
+    assert_close_to_exact(out, **given, spec=spec, contract="fused")
+    assert devices.is_tensor(read_array("mask", given["mask"], device=given["q"].device)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_wide_formats_are_copied(device: None, dtype: str) -> None:
+    spec = Attention(causal=True, heads=2)
+    given = drawn(spec, dtype)
+    assert devices.shared_device(given) is None
+    short = {n: a[..., :8, :] for n, a in given.items()}
+    assert_close_to_exact(spec(**short), **short, spec=spec)
+
+
+def test_devices_without_float64_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = drawn(SPECS["causal"], "bfloat16")
+    assert devices.shared_device(given) is None
+    monkeypatch.setattr(devices, "COPIED", ("mps",))
+    assert devices.shared_device(given) == given["q"].device
+    assert devices.shared_device(given | {"k": np.zeros((2, N, D))}) is None
