@@ -156,6 +156,7 @@ def odd(wide: Any) -> Any:
     xp = namespace(wide) if is_tensor(wide) else np
     with np.errstate(over="ignore"):
         narrow = xp.astype(wide, xp.float32)
-    even = (narrow.view(xp.int32) & 1) == 0
-    towards = xp.nextafter(narrow, xp.astype(xp.where(narrow < wide, np.inf, -np.inf), xp.float32))
-    return xp.where(even & (narrow != wide), towards, narrow)
+        bits = narrow.view(xp.int32)  # beside the sign these count the numbers by their size
+        away = xp.abs(narrow) < xp.abs(wide)
+        moved = xp.where((narrow != wide) & ((bits & 1) == 0), xp.where(away, bits + 1, bits - 1), bits)
+    return moved.view(xp.float32)

@@ -63,11 +63,30 @@ class Run:
     spec: Attention
     inputs: Inputs
     values: Values
-    absolute: Values
-    terms: np.ndarray
-    value_terms: int
     variant: Variant = RIGHT
     kind: type[Any] = Ball
+
+    @cached_property
+    def absolute(self) -> Values:
+        """See above; of balls this is made at once, at their precision."""
+        spec, variant, kind = self.spec, self.variant, self.kind
+        held = variant.values if variant.values != "v" else values_name(self.steps)
+        wanted = ({held} if held not in variant.steps else {values_name(self.steps)}) if spec.latent is None else set()
+        if of_products(spec) or (spec.latent is None and not variant.steps):
+            wanted |= {"q", "k"}
+        if of_products(spec):
+            wanted |= {*self.chain[: self.chain.index(self.raw) + 1]}
+        return trace(spec, {n: _absolute(n, a, kind) for n, a in self.inputs.items()}, variant, wanted)
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """See above."""
+        return _terms(self.spec, self.inputs, self.values, self.variant)
+
+    @cached_property
+    def value_terms(self) -> int:
+        """See above."""
+        return _value_terms(self.values)
 
     @property
     def output(self) -> Any:
@@ -140,17 +159,10 @@ def canonical(spec: Attention) -> Attention:
 def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[Any] = Ball) -> Run:
     """Run the definition, or a variant of it, in balls at their present precision, or in enclosures."""
     spec, inputs = changed(canonical(spec), inputs, variant)
-    steps = spec.pipeline(frozenset(inputs))
-    values = trace(spec, {name: lifted(array, kind) for name, array in inputs.items()}, variant)
-    held = variant.values if variant.values != "v" else values_name(steps)
-    wanted = ({held} if held not in variant.steps else {values_name(steps)}) if spec.latent is None else set()
-    if of_products(spec) or (spec.latent is None and not variant.steps):
-        wanted |= {"q", "k"}
-    if of_products(spec):
-        wanted |= {*chain(steps)[: chain(steps).index(raw(spec, steps)) + 1]}
-    absolute = trace(spec, {n: _absolute(n, a, kind) for n, a in inputs.items()}, variant, wanted)
-    terms, value_terms = _terms(spec, inputs, values, variant), _value_terms(values)
-    return Run(spec, inputs, values, absolute, terms, value_terms, variant, kind)
+    found = Run(spec, inputs, trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant), variant, kind)
+    if kind is Ball:
+        found.absolute  # noqa: B018 - made at the present precision, and kept
+    return found
 
 
 def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attention, Inputs]:

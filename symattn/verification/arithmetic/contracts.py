@@ -7,7 +7,7 @@ of the format; so the contract that a kernel has gives nearly all of its bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import log, sqrt
 from typing import Any, Literal
@@ -123,18 +123,30 @@ def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
         yield from (replace(contract, scale=way) for way in _SCALE)
 
 
+#: Arrays that several contracts have, by what of a contract they depend on: of one specification, inputs and variant.
+Made = dict[tuple[object, ...], Any]
+
+
 def replay(
-    contract: Contract, spec: Attention, inputs: Inputs, variant: Variant = RIGHT, inside: str = "float64"
+    contract: Contract,
+    spec: Attention,
+    inputs: Inputs,
+    variant: Variant = RIGHT,
+    inside: str = "float64",
+    made: Made | None = None,
 ) -> Any:
     """The output of the definition, or of a variant, with the arrays of a contract stored, as float64.
 
     All else is computed in the type ``inside``: with float32 this is a kernel that has the contract, and with float64
-    what such kernels have in common. Raises ``ValueError`` or ``KeyError`` where the contract or the variant does not
-    go with the specification.
+    what such kernels have in common. ``made`` keeps what other contracts need, too. Raises ``ValueError`` or
+    ``KeyError`` where the contract or the variant does not go with the specification.
     """
+    made = {} if made is None else made
     spec, inputs = changed(canonical(spec), inputs, variant)
     given = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
-    steps = {s.name: _stored(contract, s.name, variant, inside) for s in spec.pipeline(frozenset(given))}
+    names = [s.name for s in spec.pipeline(frozenset(given))]
+    shared = names[: names.index("weights")]
+    steps = {n: _stored(contract, n, variant, inside, made, n in shared) for n in names}
     with np.errstate(all="ignore"):
         values = trace(spec, given, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
         output = _of_type("float64", values["output"])
@@ -142,21 +154,33 @@ def replay(
         return rounded(last, output) if contract.nearest else _cut(last, output)
 
 
-def _stored(contract: Contract, name: str, variant: Variant, inside: str) -> Change:
-    """The step of a variant, and what of it is stored."""
+def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: Made, shared: bool) -> Change:
+    """The step of a variant, and what of it is stored; ``shared`` says that this is known of scores alone."""
     wrong = variant.steps.get(name)
+    key = contract.format, contract.scores, contract.queries, contract.scale
+
+    def right(spec: Attention, values: dict[str, Any]) -> Any:
+        x = wrong(spec, values) if wrong else own(spec, values, name)
+        return x if is_tensor(x) else np.asarray(x)
 
     def change(spec: Attention, values: dict[str, Any]) -> Any:
-        x = wrong(spec, values) if wrong else own(spec, values, name)
-        x = x if is_tensor(x) else np.asarray(x)
+        if name == "weights":
+            at, x = _once(made, key, lambda: (At(spec, values, name), right(spec, values)))
+            return _of_type(inside, _weights(contract, at, x, made, key))
+        x = right(spec, values)
         if name == "scaled" and (contract.queries or contract.scale):
             x = _scaled(contract, spec, values, x)
-        if name == "weights":
-            return _of_type(inside, _weights(contract, At(spec, values, name), x))
         kept = name in contract.scores or name in _AROUND
         return _of_type(inside, rounded(contract.format, x)) if kept else x
 
-    return change
+    return (lambda spec, values: _once(made, (*key, name), lambda: change(spec, values))) if shared else change
+
+
+def _once(made: Made, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
+    """What is kept, or made and kept."""
+    if key not in made:
+        made[key] = make()
+    return made[key]
 
 
 def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -204,16 +228,20 @@ def _of_type(name: str, a: Any) -> Any:
     return xp.astype(a, getattr(xp, name), copy=False)
 
 
-def _weights(contract: Contract, at: At, w: Any) -> Any:
-    f, xp = contract.format, at.xp
+def _weights(contract: Contract, at: At, w: Any, made: Made, key: tuple[object, ...]) -> Any:
     if contract.powers in ("", "normalised"):
-        return rounded(f, w) if contract.powers else w
-    total = at.total
-    more = at.power(xp.where(xp.isfinite(at.first), at.m - _running(at, contract.tiles), 0.0))
-    more = more * contract.times
-    e = rounded(f, xp.where(w == 0, 0.0, w * total * more)) / more
+        return rounded(contract.format, w) if contract.powers else w
+    xp, total = at.xp, at.total
+    e = _once(made, (*key, contract.tiles, contract.times), lambda: _exponentials(contract, at, w * total))
     below = total if contract.powers == "alone" else at.sum(e) + at.sink
     return e / xp.where(below == 0, 1.0, below)
+
+
+def _exponentials(contract: Contract, at: At, e: Any) -> Any:
+    """As they are stored, relative to the largest score of the row again."""
+    xp = at.xp
+    more = at.power(xp.where(xp.isfinite(at.first), at.m - _running(at, contract.tiles), 0.0)) * contract.times
+    return rounded(contract.format, xp.where(e == 0, 0.0, e * more)) / more
 
 
 def _running(at: At, tile: int | None) -> Any:

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from symattn.verification.arithmetic.contracts import Contract, family, near, replay
+from symattn.verification.arithmetic.contracts import Contract, Made, family, near, replay
 from symattn.verification.arithmetic.suspects import Sample, Suspect, suspects
 from symattn.verification.reference import RIGHT
 from symattn.verification.rules.mistake import Mistake
@@ -120,9 +120,12 @@ def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:
     return 1 - pair(right, contract, mistake).share
 
 
-def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None) -> Pair:
-    """What a contract and a mistake give of the bits of the rows that are finite; nothing where there is no replay."""
-    made = sample.replayed(contract, mistake.variant if mistake else RIGHT)
+def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None) -> Pair:
+    """What a contract and a mistake give of the bits of the rows that are finite; nothing where there is no replay.
+
+    ``kept`` is what replays of the same inputs with the same mistake share.
+    """
+    made = sample.replayed(contract, mistake.variant if mistake else RIGHT, kept)
     told = np.isfinite(sample.got).all(axis=-1)
     if made is None or not told.any():
         return Pair(contract, mistake, 0.0, 0.0)
@@ -134,8 +137,9 @@ def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None) -> 
 
 def _ranked(sample: Sample, mistake: Mistake | None = None) -> list[Pair]:
     """The contracts, the best first; of as many bits, the order stays."""
-    found = sorted((pair(sample, c, mistake) for c in _contracts(sample)), key=_by_score)
-    more = [pair(sample, c, mistake) for p in found[:_FIRST] for c in near(p.contract, sample.spec)]
+    kept: Made = {}
+    found = sorted((pair(sample, c, mistake, kept) for c in _contracts(sample)), key=_by_score)
+    more = [pair(sample, c, mistake, kept) for p in found[:_FIRST] for c in near(p.contract, sample.spec)]
     return sorted((*found, *more), key=_by_score)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.verification.arithmetic.contracts import Contract, replay
+from symattn.verification.arithmetic.contracts import Contract, Made, replay
 from symattn.verification.case_result import UNFIT
 from symattn.verification.reference import RIGHT, Variant
 from symattn.verification.rules import known, of_entries, storing
@@ -40,11 +40,12 @@ class Sample(NamedTuple):
     got: np.ndarray
     format: Format
 
-    def replayed(self, contract: Contract, variant: Variant = RIGHT) -> np.ndarray | None:
-        """What a contract gives with the definition or a variant; None where there is no such thing."""
+    def replayed(self, contract: Contract, variant: Variant = RIGHT, made: Made | None = None) -> np.ndarray | None:
+        """What a contract gives with the definition or a variant; None where there is no such thing. ``made`` keeps
+        what other contracts need of the same variant."""
         try:
             with np.errstate(all="ignore"):
-                found = replay(contract, self.spec, self.inputs, variant)
+                found = replay(contract, self.spec, self.inputs, variant, made=made)
         except UNFIT:
             return None
         return found if found.shape == self.got.shape else None
