@@ -21,7 +21,7 @@ from symattn.verification.sharp.backward import NAMES
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = "no gradient of its output came while the audit ran; mend: let backward() run inside of it"
-_BESIDE = "a gradient came through something else that the call returned, such as its weights"
+BESIDE = "a gradient came through something else that the call returned, such as its weights"
 _CHANGED = "{} was changed in place between the call and its backward pass"
 
 
@@ -125,7 +125,7 @@ class Watched:
         if changed:
             return Backward(reason=_CHANGED.format(changed))
         if self._beside or self._do is None:
-            return Backward(reason=_BESIDE if self._beside else _WAITING)
+            return Backward(reason=BESIDE if self._beside else _WAITING)
         got = {name: grad for name, grad in self._got.items() if name in _NAMES}
         biases = [grad for name, grad in self._got.items() if name not in _NAMES]
         passed = Passed(self._received, self._do, got, self._rows, self._contract, self._factors, biases)

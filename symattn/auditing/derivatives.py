@@ -166,9 +166,16 @@ def _alone(received: Received, item: int, head: int) -> Received:
         q=q[item : item + 1, many],
         k=k[item : item + 1, one],
         v=v[item : item + 1, one],
-        masks=[_part(heads_apart(m), item, many) for m in received.masks if m is not None],
+        masks=[_mask(m, item, many) for m in received.masks if m is not None],
         sink=None if received.sink is None else received.sink.reshape(-1)[many],
     )
+
+
+def _mask(mask: Any, item: int, heads: slice) -> Any:
+    """One that is an array, or a function that gives its rows."""
+    if callable(mask):
+        return lambda rows: _part(heads_apart(mask(rows)), item, heads)
+    return _part(heads_apart(mask), item, heads)
 
 
 def _part(mask: Any, item: int, heads: slice) -> Any:

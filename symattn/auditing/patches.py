@@ -42,7 +42,7 @@ class Doing(threading.local):
     def __init__(self) -> None:
         self.modules: list[Any] = []
         self.models: list[Context] = []
-        self.trained = False  # whether gradients were on when the outermost module began
+        self.functions = 0  # functions of torch's own kind whose forward pass runs, with a backward pass to come
         self.reading = 0
         self.followed: list[Any] = []
 
@@ -70,11 +70,9 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def trained() -> bool:
-    """Whether a backward pass may follow what runs: inside of a function of torch's own kind gradients are off."""
-    import torch
-
-    return doing.trained if doing.modules else bool(torch.is_grad_enabled())
+def hidden() -> bool:
+    """Whether what runs is inside of a function of torch's own kind, whose backward pass is its own."""
+    return doing.functions > 0
 
 
 @contextmanager
@@ -114,14 +112,11 @@ def _install() -> None:
         hooks.register_module_forward_hook(lambda module, inputs, output: _left(module), always_call=True),
     )
     _undo.extend(handle.remove for handle in handles)
+    _functions()
     _transformers()
 
 
 def _entered(module: Any) -> None:
-    import torch
-
-    if not doing.modules:
-        doing.trained = torch.is_grad_enabled()
     doing.modules.append(module)
     for watcher in tuple(_watchers):
         watcher.entered(module)
@@ -145,6 +140,25 @@ def _functional(torch: Any) -> None:
         return _each(right, lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k))(*args, **kwargs)
 
     _replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
+
+
+def _functions() -> None:
+    """A checkpoint is a function, too, and runs what is in it once more when gradients come."""
+    import torch
+    from torch.autograd.function import Function
+
+    own = vars(Function)["apply"].__func__
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        trained = torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in args)
+        inside = trained and cls.__name__ != "CheckpointFunction"
+        doing.functions += inside
+        try:
+            return own(cls, *args, **kwargs)
+        finally:
+            doing.functions -= inside
+
+    _replace(Function, "apply", classmethod(apply))
 
 
 def _transformers() -> None:

@@ -7,7 +7,7 @@ counted. exp(S) / Σ exp(S) is a softmax, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,8 +22,8 @@ from symattn.auditing.received import Received, Unread
 class Listener(Protocol):
     """Who is told."""
 
-    def spelled(self, received: Received, out: Any) -> None:
-        """Attention that was read."""
+    def spelled(self, received: Received, out: Any) -> Callable[[Any], None] | None:
+        """Attention that was read; gives who wants to know the node of the last operator, where there is one."""
 
     def unread(self, via: str, module: Any, reason: str) -> None:
         """Attention that was not."""
@@ -66,9 +66,11 @@ class Tracer:
     def __init__(self, listener: Listener) -> None:
         self.listener, self.known = listener, Known()
         self.softmaxes: list[Softmax] = []
+        self._pending: list[tuple[Callable[[Any], None], Any]] = []
 
     def called(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
+        self.tie()
         node = self._node(name, args, kwargs)
         out = func(*args, **kwargs)
         for changed in _changed(func, args, kwargs):
@@ -80,6 +82,18 @@ class Tracer:
             words = f"symattn failed to follow {name}, a defect of its own: {type(error).__name__}"
             self.listener.unread("operators", _module(), words)
         return out
+
+    def tie(self) -> None:
+        """Tell the nodes of results: each has one from the next operator on."""
+        pending, self._pending = self._pending, []
+        for tie, out in pending:
+            tie(out.grad_fn)
+
+    def _tell(self, received: Received, shaped: Any, out: Any) -> None:
+        """Attention was read, whose output is ``shaped`` of the result of an operator."""
+        tie = self.listener.spelled(received, shaped)
+        if tie is not None:
+            self._pending.append((tie, out))
 
     def _node(self, name: str, args: Any, kwargs: Any) -> Node | None:
         """By the rule for an operator; None where there is none, or where it fails on this kind of array."""
@@ -116,14 +130,19 @@ class Tracer:
         node = self.known.get(x)
         keys = axis in (-1, x.ndim - 1) and isinstance(node, Scores) and x.shape[-1] == node.keys
         scores = node if isinstance(node, Scores) and keys else None
-        made = Softmax(module, scores is not None, self.listener.heads(_layer()) is not None)
-        self.softmaxes.append(made)
+        made = self._made(module, scores is not None)
         self.known.put(out, Weights(scores, made, "" if scores else "what goes into its softmax is not known"))
+
+    def _made(self, module: Any, read: bool) -> Softmax:
+        """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
+        made = Softmax(module, read, self.listener.heads(_layer()) is not None)
+        if not in_backward():
+            self.softmaxes.append(made)
+        return made
 
     def _exponentials(self, scores: Node | None, out: Any) -> None:
         if isinstance(scores, Scores) and scores.fits(out.shape) and self.listener.wants(_module()):
-            made = Softmax(_module(), True, self.listener.heads(_layer()) is not None)
-            self.softmaxes.append(made)
+            made = self._made(_module(), True)
             self.known.put(out, Exponentials(scores, made))
 
     def _product(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
@@ -146,13 +165,13 @@ class Tracer:
             reason = weights.reason or "its weights meet the values in a form that is not known"
             self.listener.unread("operators", module, reason)
             return
-        q, k, v, out = (t[None] if t.ndim == 2 else t for t in (scores.q, scores.k, values, out))
+        q, k, v, shaped = (t[None] if t.ndim == 2 else t for t in (scores.q, scores.k, values, out))
         h = self.listener.heads(module) or 1
         h = h if not len(q) % h else 1
-        q, k, v, out = (t.reshape(-1, h, *t.shape[1:]) for t in (q, k, v, out))
+        q, k, v, shaped = (t.reshape(-1, h, *t.shape[1:]) for t in (q, k, v, shaped))
         masks = [partial(_by_heads, added, h) for added in scores.added]
         received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
-        self.listener.spelled(received, out)
+        self._tell(received, shaped, out)
 
     def _layer(self, name: str, args: Any, kwargs: Any) -> None:
         """A layer in one operator."""
@@ -178,11 +197,12 @@ class Tracer:
         dropout, causal = (args[3] if len(args) > 3 else 0.0), (args[4] if len(args) > 4 else False)
         mask = kwargs.get("attn_mask")
         places = Attention(causal=bool(kwargs.get("is_causal", causal)), alignment="top-left")
-        self.listener.spelled(
+        self._tell(
             Received(
                 "fused operator", q, k, v, [] if mask is None else [mask], scale=kwargs.get("scale"),
                 places=places, dropout=float(dropout), module=module,
             ),
+            out[0],
             out[0],
         )  # fmt: skip
 

@@ -14,10 +14,11 @@ from symattn.auditing.begun import Begun, Made, begun, ended
 from symattn.auditing.derivatives import Backward
 from symattn.auditing.dropping import Draws, draws_of, watching
 from symattn.auditing.finding import Finding
+from symattn.auditing.followed import Followed
 from symattn.auditing.interfaces import of_torch, of_transformers
 from symattn.auditing.layers.finding import LayerFinding
 from symattn.auditing.layers.watching import Layers
-from symattn.auditing.patches import aside, doing, in_backward, leave, reading, trained, watch
+from symattn.auditing.patches import aside, doing, hidden, leave, reading, watch
 from symattn.auditing.received import Received
 from symattn.auditing.report import AuditReport
 from symattn.auditing.tracing import mode
@@ -28,7 +29,7 @@ _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; mend: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
 )
-_SPELLED = Backward(reason="it is spelled out in operators, and what comes back through these is not seen")
+_INSIDE = Backward(reason="it runs inside of a torch.autograd.Function, whose backward pass is its own and is not seen")
 
 
 class Audit:
@@ -115,20 +116,29 @@ class Audit:
 
     def left(self, module: Any) -> None:
         """A module ends."""
+        if threading.get_ident() in self._modes:
+            self._modes[threading.get_ident()].tracer.tie()
         if len(doing.modules) == 1 and self in doing.followed:
             doing.followed.remove(self)
             self._unfollow()
 
     # -- what the tracer of a thread tells -----------------------------------------------------------------------------
-    def spelled(self, received: Received, out: Any) -> None:
-        """Attention in operators that was read, with its output."""
+    def spelled(self, received: Received, out: Any) -> Callable[[Any], None] | None:
+        """Attention in operators that was read, with its output; gives who wants to know its node in the graph."""
+        import torch
+
         made = self._made(received.module, received.via)
         with reading():
             if self._layers is not None:
                 self._layers.attended(received, out, False)
-            found = self._judged(begun(made, lambda: received, self._rows, self._contract), out)
-            unseen = self._gradients and trained() and not in_backward()
-            self._add(replace(found, backward=_SPELLED) if unseen else found)
+            call = begun(made, lambda: received, self._rows, self._contract)
+            found = self._judged(call, out)
+            if not self._gradients or isinstance(call, Finding) or not torch.is_grad_enabled():
+                self._add(self._unseen(found))
+                return None
+            followed = Followed(received, self._rows, self._contract)
+            self._add(found, followed)
+            return followed.tie
 
     def unread(self, via: str, module: Any, reason: str) -> None:
         """Attention that was not read."""
@@ -172,10 +182,15 @@ class Audit:
                 draws.returned(out)
             if self._layers is not None and isinstance(call, Begun):
                 self._layers.attended(call.received, out[0] if isinstance(out, tuple) else out, made.heads_last)
-            self._add(self._judged(call, out[0] if isinstance(out, tuple) else out, draws), watched)
+            found = self._judged(call, out[0] if isinstance(out, tuple) else out, draws)
+            self._add(found if watched is not None else self._unseen(found), watched)
             if watched is not None:
                 out = watched.returned(out, draws)
         return out
+
+    def _unseen(self, found: Finding) -> Finding:
+        """Of a call whose gradients are not awaited: told where there are some all the same."""
+        return replace(found, backward=_INSIDE) if self._gradients and hidden() and not found.reason else found
 
     def _awaited(self, call: Begun | Finding) -> Watched | None:
         """The backward pass of a call that was read, if gradients are audited and there may be one."""

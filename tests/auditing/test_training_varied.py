@@ -66,7 +66,14 @@ def test_a_large_bias_is_told_not_to_be_judged(monkeypatch: pytest.MonkeyPatch) 
     assert set(found.backward.ratios) == {"dq", "dk", "dv"}
 
 
-MODELS = [("gemma2", "eager"), ("gpt_oss", "eager"), ("t5", "eager"), ("t5", "sdpa")]
+MODELS = [
+    ("gemma2", "eager"),
+    ("gpt_oss", "eager"),
+    ("t5", "eager"),
+    ("t5", "sdpa"),
+    ("bloom", "eager"),
+    ("gpt_neo", "eager"),
+]
 
 
 @pytest.mark.transformers
