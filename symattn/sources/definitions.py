@@ -17,6 +17,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
+from symattn.sources.held_layers import HeldLayer, is_layer
 from symattn.sources.layouts import documented, in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
 from symattn.sources.modules import HeldNorm, holds_weights
@@ -83,7 +84,7 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     made, note = preferred(function, request, lambda told: _laid(function, told, name))
     layout = made.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
-    notes += (function.note,) if isinstance(function, HeldNorm) else ()
+    notes += (function.note,) if isinstance(function, _HELD) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are taken to be {in_words(layout)}, found by trial; --layout tells another order.",)
     notes += (*made.other_readings, *note)
@@ -99,21 +100,28 @@ def restored(function: Callable[..., Any], request: Request, agreed: Formed, nam
 
 def subject_of(spec: Any, agreed: Formed) -> Definition:
     """The definition in the form in which the function is called."""
-    return _of_width(tuple(subjects_of(spec, agreed.order))[agreed.form], agreed.width)
+    return _of_sizes(tuple(subjects_of(spec, agreed.order))[agreed.form], dict(agreed.sizes))
 
 
-def _of_width(subject: Definition, width: int) -> Definition:
-    """The definition for rows of one width alone, where there is one."""
-    if not width:
-        return subject
-    return replace(subject, shapes=tuple({**s, "d": width} for s in subject.shapes), kept=subject.kept | {"d"})
+def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
+    """The definition for some sizes alone, where there are such."""
+    shapes = tuple({**s, **sizes} for s in subject.shapes)
+    return replace(subject, shapes=shapes, kept=subject.kept | set(sizes)) if sizes else subject
 
 
 def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Callable[..., Any], Request]:
-    """A module of a norm that holds its gain as a function of it."""
-    if type(request.spec).__name__ not in ("LayerNorm", "RMSNorm") or not holds_weights(function):
+    """A module of a norm, or torch's layer of an encoder, that holds its weights as a function of them."""
+    kind = type(request.spec).__name__
+    if kind not in ("LayerNorm", "RMSNorm", "Block") or not holds_weights(function):
         return function, request
-    return HeldNorm(function, request, name), replace(request, framework="torch")
+    if kind != "Block":
+        return HeldNorm(function, request, name), replace(request, framework="torch")
+    if not is_layer(function):
+        return function, request
+    return HeldLayer(function, request, name), replace(request, framework="torch")
+
+
+_HELD = (HeldNorm, HeldLayer)
 
 
 def prepared(function: Callable[..., Any], request: Request) -> Request:
@@ -137,7 +145,7 @@ class Formed(Convention):
 
     order: Layout = "nd"
     form: int = 0
-    width: int = 0  # of all rows; 0 where it is free
+    sizes: tuple[tuple[str, int], ...] = ()  # that are those of a module alone
     fills: bool = False
 
 
@@ -164,8 +172,8 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
     failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
-            width = function.width if isinstance(function, HeldNorm) else 0
-            forms = tuple(_of_width(s, width) for s in subjects_of(request.spec, layout))
+            sizes = function.sizes if isinstance(function, _HELD) else {}
+            forms = tuple(_of_sizes(s, sizes) for s in subjects_of(request.spec, layout))
         except InputError as error:
             refused.append(error)
             continue
@@ -307,11 +315,11 @@ class Adapted:
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """The convention, with the place of the subject among those of its specification."""
         how = self.convention
-        width = self._function.width if isinstance(self._function, HeldNorm) else 0
+        sizes = tuple(self._function.sizes.items()) if isinstance(self._function, _HELD) else ()
         order, form = self.place
-        fills = bool(self._derived) or self._mapped or isinstance(self._function, (HeldNorm, Backpropagated))
+        fills = bool(self._derived) or self._mapped or isinstance(self._function, (*_HELD, Backpropagated))
         return Formed(
-            how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, width=width, fills=fills
+            how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
         )
 
     def try_out(self, request: Request) -> None:

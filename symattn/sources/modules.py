@@ -239,13 +239,13 @@ class HeldNorm:
     def __init__(self, module: Any, request: Request, label: str) -> None:
         self._torch = import_torch()
         self._names = {_of_norm(key, tuple(tensor.shape), label): key for key, tensor in module.named_parameters()}
-        self.width = next(iter(module.parameters())).shape[0]
+        self.sizes = {"d": next(iter(module.parameters())).shape[0]}
         self._module = copy.deepcopy(module).eval().to(getattr(self._torch, request.dtype))
         self.__name__, self.__wrapped__ = label, type(module).forward
         self.__signature__ = Signature([_keyword("x"), *map(_keyword, self._names)])
         self.note = (
             f"The module is called with other weights in the place of its own, {', '.join(self._names.values())}, "
-            f"and with rows of {self.width} numbers."
+            f"and with rows of {self.sizes['d']} numbers."
         )
 
     def __call__(self, x: Any, **given: Any) -> Any:
