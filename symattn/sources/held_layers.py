@@ -34,8 +34,9 @@ class HeldLayer:
 
     def __init__(self, module: Any, request: Request, label: str) -> None:
         self._torch = import_torch()
-        self._causal = bool(request.spec.attention.causal)
-        _check(module, request.spec, label, self._torch)
+        spec: Any = request.spec  # of type Block: the request of a definition has its specification there
+        _check(module, spec, label, self._torch)
+        self._causal = bool(spec.attention.causal)
         self._module = copy.deepcopy(module).eval().to(getattr(self._torch, request.dtype))
         self._swapped = not module.self_attn.batch_first  # (n, b, d), as in torch.nn
         self._state = {name: self._torch.zeros_like(p) for name, p in self._module.named_parameters()}
