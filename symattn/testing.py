@@ -184,7 +184,10 @@ def assert_close_to_exact(
     In bfloat16, float16 and FP8 with factors plain attention has to be as near as roundings to nearest take it: a right
     output fails with a probability of at most ``alpha``, if they are independent with mean 0 and sums are in float32
     (``sharp.limits`` has the proof; None: the worst case alone). ``contract="fused"`` says that scores are not stored;
-    ``"eager"``, that sums may be. ``rows`` are the queries of each head to look at, or how many. ``power={"scale":
+    ``"eager"``, that sums may be. Where q, k and v in bfloat16 or float16 are tensors on one device, this is computed
+    there; copied to the CPU are verdicts, what is accused of single elements, and all else: other formats, ``lse``,
+    ``gradients``, ``power``, 20,000 products of weights and values or fewer, and devices without float64, such as
+    ``mps``. ``rows`` are the queries of each head to look at, or how many. ``power={"scale":
     0.001}`` names what is to be seen: more rows are read until it would be, and it fails where it would not
     (``symattn.sources.sensitivity``).
 

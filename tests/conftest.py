@@ -17,7 +17,7 @@ skipped: list[str] = []
 #: Of a longer table of cases so many run by default, spread evenly; ``-m deep`` runs the others.
 BY_DEFAULT = 2
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
-BY_HAND = ("deep", "exhaustive", "guests")
+BY_HAND = ("deep", "exhaustive", "guests", "cuda")
 
 
 @pytest.fixture(scope="session", autouse=True)

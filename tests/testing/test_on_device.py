@@ -75,6 +75,20 @@ def test_of_right_outputs_nothing_but_a_verdict_is_copied(device: None, name: st
     assert guard.elements <= FEW
 
 
+def test_of_many_tokens_a_verdict_is_no_longer(device: None) -> None:
+    """As docs/half.md says; PyTorch's own attention, whose shapes have an axis of batches."""
+    import torch
+
+    from tests.testing.leaving import leaving
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 2048, 128).bfloat16() for _ in range(3))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    with leaving() as guard:
+        assert_close_to_exact(out, q, k, v, Attention(causal=True, heads=2))
+    assert 0 < guard.elements < 500
+
+
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 @pytest.mark.parametrize("scale", [1.0, 1.004, 1.02])
 def test_verdicts_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, scale: float) -> None:

@@ -110,7 +110,8 @@ class Block:
     @cached_property
     def alike(self) -> Floats | float:
         """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers)."""
-        t = self.t if self.spec.base != 2 else self.t % 1.0
+        with np.errstate(all="ignore"):  # what is masked becomes NaN, which equals nothing
+            t = self.t if self.spec.base != 2 else self.t % 1.0
         ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
         if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
             return 1.0

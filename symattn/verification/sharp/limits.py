@@ -184,5 +184,6 @@ def half_ulp(f: Format, x: Floats) -> Floats:
     xp: Any = namespace_of(x)
     size = xp.astype(x, xp.float64, copy=False)
     mantissa, _ = xp.frexp(size)
-    power = xp.where(xp.isfinite(size) & (size != 0), size / xp.where(size == 0, 1.0, mantissa), 1.0)
+    fine = xp.isfinite(size) & (size != 0)
+    power = xp.where(fine, size, 1.0) / xp.where(fine, mantissa, 1.0)
     return xp.where(size == 0, float(f.eta), xp.maximum(power * (float(f.u) / 2), float(f.eta)))
