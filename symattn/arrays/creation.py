@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.planes import Planes, typed_numbers
 from symattn.errors import Refused
@@ -45,7 +46,7 @@ class Creation:
     def astype(self, a: Any, dtype: Any, **_: Any) -> Any:
         return a.astype(dtype)
 
-    def zeros_like(self, a: Any, dtype: Any = None, **_: Any) -> Any:
+    def zeros_like(self, a: Array, dtype: Any = None, **_: Any) -> Any:
         return self.full(a.shape, 0, dtype)
 
     empty_like = zeros_like
@@ -53,7 +54,7 @@ class Creation:
     def ones_like(self, a: Any, dtype: Any = None, **_: Any) -> Any:
         return self.full(a.shape, 1, dtype)
 
-    def full_like(self, a: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+    def full_like(self, a: Array, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
         return self.full(a.shape, fill_value, dtype)
 
     def full(self, shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
@@ -64,10 +65,10 @@ class Creation:
             return self.kind.offer("broadcast_to")(self.kind.of(fill_value), shape).copy()
         return self.kind.literal_array(np.full(shape, numbers))
 
-    def tril(self, a: Any, k: int = 0) -> Any:
+    def tril(self, a: Array, k: int = 0) -> Any:
         return self._triangle(np.tril, a, np.tri(a.shape[-2], a.shape[-1], k) > 0, k)
 
-    def triu(self, a: Any, k: int = 0) -> Any:
+    def triu(self, a: Array, k: int = 0) -> Any:
         return self._triangle(np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k)
 
     def _triangle(self, function: Callable[..., Any], a: Any, keep: Any, k: int) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.calls import offer_all
 from symattn.arrays.planes import Planes
 from symattn.errors import InputError
@@ -112,7 +113,7 @@ class Reductions:
         """A copy with ``axis`` first; None flattens."""
         return a.reshape(-1).copy() if axis is None else self.kind.offer("moveaxis")(a, axis, 0).copy()
 
-    def _count(self, a: Any, axis: Any) -> int:
+    def _count(self, a: Array, axis: Any) -> int:
         return math.prod(int(a.shape[k]) for k in _axes(a, axis))
 
 

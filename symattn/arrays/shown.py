@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.measure import width
@@ -29,7 +30,7 @@ def document(array: Any) -> Document:
     return Document("listing", _name(array), (), blocks(array))
 
 
-def blocks(array: Any) -> tuple[Block, ...]:
+def blocks(array: Array) -> tuple[Block, ...]:
     """The sentence and the table of an array of any kind, or of NumPy's."""
     shape: Place = tuple(map(int, array.shape)) if isinstance(array, ArrayBase) else np.shape(array)
     told = teller(array)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.functions import FUNCTIONS, Slope
 from symattn.errors import Undecided
 
@@ -48,7 +49,7 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def to_shape(xp: Any, g: Any, shape: tuple[int, ...]) -> Any:
+def to_shape(xp: Any, g: Array, shape: tuple[int, ...]) -> Any:
     """The sum over the axes along which an array of the given shape was broadcast."""
     extra = len(g.shape) - len(shape)
     wide = [extra + k for k, n in enumerate(shape) if n == 1 and g.shape[extra + k] != 1]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import Places
 
 
-def labels(bounds: Any, n: Any) -> Any:
+def labels(bounds: Any, n: Any) -> Array:
     """The document of each of n tokens, from the bounds 0 = c₀ ≤ c₁ ≤ … where documents begin (``cu_seqlens``).
 
     Token t has the label that counts the bounds c₁, c₂, … up to t; after the last bound that is a document of its own.
@@ -50,6 +51,6 @@ def _places(of_tokens: Any) -> Any:
     return _count(same_document(of_tokens, of_tokens) & (t[None, :] < t[:, None]))
 
 
-def _count(found: Any) -> Any:
+def _count(found: Array) -> Array:
     xp = namespace_of(found)
     return xp.sum(xp.astype(found, xp.int64), axis=-1)

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import combinations
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.errors import InputError, Undecided
 
@@ -39,7 +40,7 @@ class Sizes:
     words: Mapping[str, str] = field(default_factory=dict)
     found: dict[str, tuple[Any, tuple[str, Any]]] = field(default_factory=dict)
 
-    def bind(self, name: str, array: Any, shape: str, batch: tuple[Any, ...] | None = None) -> None:
+    def bind(self, name: str, array: Array, shape: str, batch: tuple[Any, ...] | None = None) -> None:
         """Compare an array with its shape in letters; with ``batch``, its axes in front must be those."""
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
@@ -63,7 +64,7 @@ class Sizes:
             spelt = " + ".join(f"{part} = {length}" for part, length in zip(parts, lengths, strict=True))
             raise InputError(f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}")
 
-    def _present(self, axes: Sequence[str], array: Any, batch: tuple[Any, ...] | None) -> Sequence[str]:
+    def _present(self, axes: Sequence[str], array: Array, batch: tuple[Any, ...] | None) -> Sequence[str]:
         """The axes without those that are missing."""
         if not any(a[0] == "(" for a in axes):
             return axes
@@ -104,7 +105,7 @@ def _axes(shape: str) -> tuple[tuple[str, ...], bool]:
     return (tuple(rest), True) if first == "…" else ((first, *rest), False)
 
 
-def _check_axes(name: str, array: Any, axes: Sequence[str], loose: bool) -> None:
+def _check_axes(name: str, array: Array, axes: Sequence[str], loose: bool) -> None:
     number = len(array.shape)
     if number < len(axes) or (number > len(axes) and not loose):
         wanted = _WORDS[len(axes)] + (" or more" if loose else "")
@@ -113,7 +114,7 @@ def _check_axes(name: str, array: Any, axes: Sequence[str], loose: bool) -> None
         raise InputError(f"{name} has shape {written(array)}: an empty array has no attention")
 
 
-def check_holds(name: str, array: Any, holds: str) -> None:
+def check_holds(name: str, array: Array, holds: str) -> None:
     """Raise InputError unless the elements are what is asked for; letters have no type.
 
     Numbers are of a type that computes in itself: integers would cut a factor 1/2 to 0, and NumPy's own arrays of

@@ -53,7 +53,7 @@ def nonempty(z: Array, fully_masked: str = "nan") -> Array:
     return xp.where(empty, 1, z)
 
 
-def normalise(e: Array, fully_masked: str = "nan") -> Any:
+def normalise(e: Array, fully_masked: str = "nan") -> Array:
     """a_ij = e_ij / Σ_l e_il; what a row of zeros (every key forbidden) gives, ``nonempty`` says."""
     return e / nonempty(namespace_of(e).sum(e, axis=-1, keepdims=True), fully_masked)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.groups import grouped_attention, tile_heads
 from symattn.attention.notation import D_K, D_V, H
 from symattn.attention.spec import Attention
@@ -43,7 +44,7 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     )
 
 
-def _implemented(reader: Reader) -> Any:
+def _implemented(reader: Reader) -> Array:
     """The outputs of all query heads, as they are implemented."""
     return grouped_attention(_ATTENTION, *(reader.arrays[letter] for letter in "QKV"))
 

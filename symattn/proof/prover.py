@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from itertools import product
 from typing import Any, TypeVar
 
+from symattn.arrays.array import Array
 from symattn.arrays.index.array import once
 from symattn.arrays.index.building import add, as_written, negate
 from symattn.arrays.index.canonical import canonical
@@ -154,7 +155,7 @@ def sides_at(left: Indexed, right: Indexed, places: Places) -> tuple[Expression,
     return as_number(left.at(places)), as_number(right.at(places))
 
 
-def _spread(x: Any, other: Any) -> Indexed:
+def _spread(x: Array, other: Any) -> Indexed:
     """``x``; if it has no axes, everywhere in the shape of ``other``."""
     x = Indexed.lift(x)
     return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))

@@ -21,7 +21,7 @@ from symattn.arrays.met import meeting
 from symattn.errors import InputError
 from symattn.proof import drawing
 
-Pair = tuple[Any, Any]
+Pair = tuple[Any, Any]  # two sides: arrays of one kind, or numbers
 Sides = Callable[..., Any]
 
 

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import add, mul
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from symattn.arrays.array import Array
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
@@ -220,7 +221,7 @@ class Named:
         spread = self.xp.broadcast_to(every, (*before, array.shape[axis], times, *after))
         return self.xp.reshape(spread, (*before, lengths[0], *after)), letters
 
-    def _fits(self, length: Any, array: Any, axis: int, index: str, times: Any = 1) -> None:
+    def _fits(self, length: Any, array: Array, axis: int, index: str, times: Any = 1) -> None:
         if length != array.shape[axis] * times:
             raise Unread(f"the index {index} and its axis are of different lengths")
 

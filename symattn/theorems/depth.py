@@ -10,7 +10,7 @@ from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Big, Fence, Node, Over, call, commas, equals, name, node, relation, total
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, also, bound, identity
 from symattn.statement.glossary import Definition, Glossary
@@ -69,12 +69,12 @@ def _differences(e: Array) -> Any:
     return p[:, None, :] - p[None, :, :]
 
 
-def _distances(e: Array) -> Any:
+def _distances(e: Array) -> Array:
     """½ ‖P_i − P_k‖₁."""
     return add_up(abs(_differences(e)))[..., 0] * HALF
 
 
-def _delta(e: Array) -> Any:
+def _delta(e: Array) -> Array:
     """δ(P)."""
     return greatest(_distances(e))
 
@@ -85,7 +85,7 @@ def _apart(e: Array, x: Array) -> Any:
     return y - y.mT
 
 
-def _osc(x: Array) -> Any:
+def _osc(x: Array) -> Array:
     """The largest entry of each column less the smallest."""
     return greatest(x, -2) + greatest(-x, -2)
 
@@ -312,7 +312,7 @@ def _farthest(layer: Node | int) -> Node:
     return Big("max", name("i"), None, None, magnitude(_token("i", layer) - _token(1, 0)))
 
 
-def _farthest_from(x0: Array, x: Array) -> Any:
+def _farthest_from(x0: Array, x: Array) -> Array:
     """max_i |x_i − x_1|, for each column."""
     xp = x.__array_namespace__()
     return greatest(xp.concat([x - x0, x0 - x], axis=-2), -2)
@@ -391,7 +391,7 @@ causal_collapse = Theorem(
 ROLLOUT = {"e": "n m", "f": "m l", "s": "n n"}
 
 
-def _average(s: Array) -> Any:
+def _average(s: Array) -> Array:
     """½ (I + P)."""
     xp = s.__array_namespace__()
     n = s.shape[-1]
@@ -455,7 +455,7 @@ rollout_stochastic = Theorem(
 LAYERS = {"x": "n d", "u": "a n d", "w": "b n d", "y": "n d", "w1": "d d", "w2": "d d"}
 
 
-def _unrolled(x: Array, u: Array) -> Any:
+def _unrolled(x: Array, u: Array) -> Array:
     """x + Σ_l u_l."""
     return x + x.__array_namespace__().sum(u, axis=0)
 
@@ -508,7 +508,7 @@ UPDATES_ADDED = Fold(
         ),
     ),
 )
-def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Any, w2: Any) -> Any:
+def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Array, w2: Array) -> list[Pair]:
     first = x + x @ w1
     return [
         (_unrolled(x, u) + y, _unrolled(x, _layers(u, y[None]))),

@@ -12,6 +12,7 @@ from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Node, Over, Partial, Root, call, equals, name, node, relation, total
 from symattn.proof.gradients import gradient, jacobian
 from symattn.proof.rules import OfTheLargest
+from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import bound
 from symattn.statement.glossary import Definition, Glossary
@@ -89,12 +90,12 @@ def _loss(q: Array, k: Array, v: Array, g: Array) -> Any:
     false=lambda s: (jacobian(soft, "s", s=s), _diagonal(soft(s)) + soft(s)[:, None] * soft(s)[None, :]),
     false_says=same(Partial(_p("i"), name("s", "j", role="score")), _p("i") * (_DELTA + _p("j"))),
 )
-def softmax_jacobian(s: Array) -> Any:
+def softmax_jacobian(s: Array) -> list[Pair]:
     right = _diagonal(soft(s)) - soft(s)[:, None] * soft(s)[None, :]
     return [(jacobian(soft, "s", s=s), right), (jacobian(lambda s: soft(s, stabilised=False), "s", s=s), right)]
 
 
-def _diagonal(p: Array) -> Any:
+def _diagonal(p: Array) -> Array:
     xp = p.__array_namespace__()
     places = xp.arange(p.shape[0])
     return xp.where(places[:, None] == places[None, :], p[:, None], 0)
@@ -113,7 +114,7 @@ def _diagonal(p: Array) -> Any:
     false=lambda s, g: (_pulled_back(s, g), soft(s) * g - (soft(s) * g).sum()),
     false_says="without the factor before the bracket in its second term",
 )
-def softmax_vjp_is(s: Array, g: Array) -> Any:
+def softmax_vjp_is(s: Array, g: Array) -> Pair:
     return _pulled_back(s, g), softmax_vjp(soft(s), g)
 
 
@@ -132,7 +133,7 @@ def _pulled_back(s: Array, g: Array) -> Any:
     false=lambda s: (_cross_entropy_gradient(s), _label(s) - soft(s)),
     false_says=same(Partial(-call("log", _p("y")), name("s", "j", role="score")), name("δ", "j", "y") - _p("j")),
 )
-def cross_entropy_gradient(s: Array) -> Any:
+def cross_entropy_gradient(s: Array) -> Pair:
     return _cross_entropy_gradient(s), soft(s) - _label(s)
 
 
@@ -140,7 +141,7 @@ def _cross_entropy_gradient(s: Array) -> Any:
     return gradient(lambda s: -s.__array_namespace__().log(soft(s)[0]), "s", s=s)
 
 
-def _label(s: Array) -> Any:
+def _label(s: Array) -> Array:
     xp = s.__array_namespace__()
     return xp.concat([0 * s[:1] + 1, 0 * s[1:]])
 
@@ -160,7 +161,7 @@ def _label(s: Array) -> Any:
     false=lambda q, g, a, b: (gradient(_loss, "v", q=q, k=a, v=b, g=g), weights(q, a) @ g),
     false_says=(*same(_of("V"), P * G), ", for ", equals(N_Q, N_K)),
 )
-def backward_dv(q: Array, k: Array, v: Array, g: Array) -> Any:
+def backward_dv(q: Array, k: Array, v: Array, g: Array) -> Pair:
     return gradient(_loss, "v", q=q, k=k, v=v, g=g), _backward(q, k, v, g).v
 
 
@@ -189,7 +190,7 @@ def backward_dv(q: Array, k: Array, v: Array, g: Array) -> Any:
     ),
     false_says="without the factor of the scores; or with the row sum outside the product with the weights",
 )
-def backward_dq(q: Array, k: Array, v: Array, g: Array, q_h: Any, k_h: Any, v_h: Any, g_h: Any) -> Any:
+def backward_dq(q: Array, k: Array, v: Array, g: Array, q_h: Array, k_h: Array, v_h: Array, g_h: Array) -> list[Pair]:
     every = ((q, k, v, g), (q_h, k_h, v_h, g_h))
     return [(gradient(_loss, "q", q=q, k=k, v=v, g=g), _backward(q, k, v, g).q) for q, k, v, g in every]
 
@@ -206,7 +207,7 @@ def backward_dq(q: Array, k: Array, v: Array, g: Array, q_h: Any, k_h: Any, v_h:
     false=lambda q, g, a, b: (gradient(_loss, "k", q=q, k=a, v=b, g=g), scale_by_root(_ds(q, a, b, g) @ q, q)),
     false_says=(*same(_of("K"), Over(node(1), Root(D_K)) * _of("S") * Q), ", for ", equals(N_Q, N_K)),
 )
-def backward_dk(q: Array, k: Array, v: Array, g: Array) -> Any:
+def backward_dk(q: Array, k: Array, v: Array, g: Array) -> Pair:
     return gradient(_loss, "k", q=q, k=k, v=v, g=g), _backward(q, k, v, g).k
 
 
@@ -226,7 +227,7 @@ def backward_dk(q: Array, k: Array, v: Array, g: Array) -> Any:
     false=lambda q, k, v, g: ((weights(q, k) * (g @ v.mT)).sum(axis=-1), (g @ v.mT).sum(axis=-1)),
     false_says=same(over_keys(_p("i", "j") * _of("P", "i", "j")), over_keys(_of("P", "i", "j"))),
 )
-def flash_rowsum(q: Array, k: Array, v: Array, g: Array) -> Any:
+def flash_rowsum(q: Array, k: Array, v: Array, g: Array) -> Pair:
     return (weights(q, k) * (g @ v.mT)).sum(axis=-1), (g * ATTENTION(q, k, v)).sum(axis=-1)
 
 
@@ -241,7 +242,7 @@ def flash_rowsum(q: Array, k: Array, v: Array, g: Array) -> Any:
     false=lambda q, k, v, g: (gradient(_loss, "q", q=q, k=k, v=v, g=g).sum(axis=0), 0 * q.sum(axis=0)),
     false_says=same(total(name("i"), 1, N_Q, _of("Q", "i")), 0),
 )
-def score_gradient_rows_sum_zero(q: Any, k: Any, v: Any, g: Any) -> Any:
+def score_gradient_rows_sum_zero(q: Any, k: Any, v: Any, g: Any) -> list[Pair]:
     ds = _ds(q, k, v, g)
     dk = gradient(_loss, "k", q=q, k=k, v=v, g=g)
     return [(ds.sum(axis=-1), 0 * ds.sum(axis=-1)), (dk.sum(axis=0), 0 * k.sum(axis=0))]
@@ -258,7 +259,7 @@ def score_gradient_rows_sum_zero(q: Any, k: Any, v: Any, g: Any) -> Any:
     false=lambda q, g, a, b: (gradient(_loss, "v", q=q, k=a, v=b, g=g), g),
     false_says=(*same(_of("V", "j"), name("G", "j")), ", for ", equals(N_Q, N_K)),
 )
-def value_gradient_conserved(q: Any, k: Any, v: Any, g: Any) -> Any:
+def value_gradient_conserved(q: Any, k: Any, v: Any, g: Any) -> Pair:
     return gradient(_loss, "v", q=q, k=k, v=v, g=g).sum(axis=0), g.sum(axis=0)
 
 
@@ -266,17 +267,17 @@ _LARGEST = largest("j", _p("i", "j"))
 _SPREAD = largest("j", _of("P", "i", "j")) - smallest("j", _of("P", "i", "j"))
 
 
-def _ds_of(s: Array, g: Array) -> Any:
+def _ds_of(s: Array, g: Array) -> Array:
     """dS, from the scores and dP."""
     return softmax_vjp(weights_of(s), g)
 
 
-def _total_change(s: Array, g: Array) -> Any:
+def _total_change(s: Array, g: Array) -> Array:
     """Σ_j |dS_j|."""
     return add_up(abs(_ds_of(s, g)))
 
 
-def _spread_of(g: Array) -> Any:
+def _spread_of(g: Array) -> Array:
     return greatest(g, -1) + greatest(-g, -1)
 
 

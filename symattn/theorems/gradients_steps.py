@@ -25,6 +25,7 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.notation import Node, Over, Partial, Power, Product, Root, call, equals, name, node, total
 from symattn.proof.gradients import gradient
+from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.statement.glossary import Definition, Glossary
 from symattn.statement.reader import Reader
@@ -137,7 +138,7 @@ def _sunk(s: Any, b: Any, g: Any) -> Any:
     ),
     false_says=same(_of("b", "i"), name("w", "i") * _D),
 )
-def backward_sink(s: Array, b: Array, g: Array) -> Any:
+def backward_sink(s: Array, b: Array, g: Array) -> list[Pair]:
     ds, db = rows.sink_gradients(sink_weights(s, b), g)
     return [(gradient(_sunk, "s", s=s, b=b, g=g), ds), (gradient(_sunk, "b", s=s, b=b, g=g), db)]
 
@@ -153,7 +154,7 @@ def backward_sink(s: Array, b: Array, g: Array) -> Any:
     false=lambda s, g: (gradient(_of_sigmoid, "s", s=s, g=g), sigmoid_weights(s, 0) * g),
     false_says=same(_of("S", "i", "j"), name("a", "i", "j") * name("da", "i", "j")),
 )
-def backward_sigmoid(s: Array, g: Array) -> Any:
+def backward_sigmoid(s: Array, g: Array) -> Pair:
     return gradient(_of_sigmoid, "s", s=s, g=g), rows.sigmoid_gradient(sigmoid(s), g)
 
 
@@ -177,7 +178,7 @@ def _of_sigmoid(s: Any, g: Any) -> Any:
     false=lambda s, g: (gradient(_summed, "s", s=s, g=g), soft(s) * (g - soft(s) * g)),
     false_says=same(Partial(name("L", "i"), name("s", "i", "j", role="score")), _p("i", "j") * (1 - _p("i", "j"))),
 )
-def log_sum_exp_gradient(s: Array, g: Array) -> Any:
+def log_sum_exp_gradient(s: Array, g: Array) -> list[Pair]:
     lse = log_sum_exp(s, masked=False)
     return [
         (gradient(_summed, "s", s=s, g=g), g * soft(s)),
@@ -209,7 +210,7 @@ def _capped(s: Any, g: Any) -> Any:
     false=lambda s, g: (gradient(_capped, "s", s=s, g=g), g * (1 - softcap(s, CAP) * softcap(s, CAP))),
     false_says=same(_of("S", "i", "j"), _of("Y", "i", "j") * (1 - Power(_Y, node(2)))),
 )
-def backward_softcap(s: Array, g: Array) -> Any:
+def backward_softcap(s: Array, g: Array) -> Pair:
     return gradient(_capped, "s", s=s, g=g), scores.softcap_gradient(softcap(s, CAP), CAP, g)
 
 
@@ -313,7 +314,7 @@ def _across(x: Array, g: Array) -> Any:
     return unit_gradient(x, g)
 
 
-def _times_root(x: Array) -> Any:
+def _times_root(x: Array) -> Array:
     xp = x.__array_namespace__()
     return x * xp.sqrt(xp.asarray(x.shape[-1]))
 
@@ -352,7 +353,7 @@ _SIDE = Over(G - _U * (t(_U) * G), norm(X))
     ),
     false_says=("without the last Π; without the root",),
 )
-def backward_norms(x: Array, g: Array, q: Array, k: Array, s: Array) -> Any:
+def backward_norms(x: Array, g: Array, q: Array, k: Array, s: Array) -> list[Pair]:
     cosines = _pairs(cosine_scores, scores.cosine_gradients(q, k, s), s, q=q, k=k)
     return [
         (gradient(_loss_of(rms_norm), "x", x=x, g=g), _times_root(_across(x, g))),
@@ -385,7 +386,7 @@ TURNS = {"cos": "n f", "sin": "n f"}
         defined={"ℓ": Definition((), Product((name("R", "p") * name("x", "p"), name("g", "p")), "·"))},
     ),
 )
-def backward_rotary(x: Array, g: Array, y: Array, w: Array, cos: Array, sin: Array) -> Any:
+def backward_rotary(x: Array, g: Array, y: Array, w: Array, cos: Array, sin: Array) -> list[Pair]:
     return [
         (gradient(_loss_of(turn), "x", x=a, cos=cos, sin=sin, g=b), turn(b, cos, -sin))
         for turn, a, b in ((rotate_interleaved, x, g), (rotate_half, y, w))
@@ -475,7 +476,7 @@ GROUPED = {"q": "h*r n_q d_k", "k": "h n_k d_k", "v": "h n_k d_v", "g": "h*r n_q
         loss="ℓ",
     ),
 )
-def backward_shared_heads(q: Array, k: Array, v: Array, g: Array) -> Any:
+def backward_shared_heads(q: Array, k: Array, v: Array, g: Array) -> list[Pair]:
     times, found = q.shape[0] // k.shape[0], _back(q, *_shared(q, k, v), g)
     wanted = {"q": found.q, "k": shared_gradient(found.k, times), "v": shared_gradient(found.v, times)}
     return [(gradient(_grouped, n, q=q, k=k, v=v, g=g), wanted[n]) for n in wanted]
@@ -517,7 +518,7 @@ def _causal_loss(q: Array, k: Array, v: Array, g: Array) -> Any:
     false=lambda q, k, v, g: (gradient(_causal_loss, "k", q=q, k=k, v=v, g=g), _back(q, k, v, g).k),
     false_says=("the same with the weights that have no mask",),
 )
-def backward_causal(q: Array, k: Array, v: Array, g: Array) -> Any:
+def backward_causal(q: Array, k: Array, v: Array, g: Array) -> list[Pair]:
     found = _back(q, k, v, g, CAUSAL)
     return [(gradient(_causal_loss, n, q=q, k=k, v=v, g=g), getattr(found, n)) for n in "qkv"]
 
@@ -547,7 +548,7 @@ def _biased_loss(q: Array, k: Array, v: Array, bias: Array, g: Array) -> Any:
     ),
     false_says=("the gradient by the scores without the bias",),
 )
-def backward_bias(q: Array, k: Array, v: Array, g: Array, bias: Array, row: Any) -> Any:
+def backward_bias(q: Array, k: Array, v: Array, g: Array, bias: Array, row: Array) -> list[Pair]:
     return [
         (gradient(_biased_loss, "bias", q=q, k=k, v=v, bias=b, g=g), scores.summed_like(_ds(q, k, v, b, g), b))
         for b in (bias, row)

@@ -14,6 +14,7 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.notation import Fence, Matrix, Node, Over, Root, commas, equals, name, total
 from symattn.document.text import text
+from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.statement.glossary import Glossary
 from symattn.statement.values import Value
@@ -92,7 +93,9 @@ def _sum(x: Any) -> Any:
         ),
     ),
 )
-def heads_concat_is_sum(x: Array, w: Array, y: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Any) -> Any:
+def heads_concat_is_sum(
+    x: Array, w: Array, y: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Array
+) -> list[Pair]:
     two = x.__array_namespace__().reshape(w_o, (2, w_o.shape[0] // 2, w_o.shape[1]))
     q, k, v = _columns(y @ w_q + b_q), _columns(y @ w_k), _columns(y @ w_v)
     layer = {"x": y, "w_q": w_q, "w_k": w_k, "w_v": w_v, "b_q": b_q}
@@ -103,14 +106,14 @@ def heads_concat_is_sum(x: Array, w: Array, y: Array, w_q: Array, w_k: Array, w_
     ]
 
 
-def _columns(x: Array) -> Any:
+def _columns(x: Array) -> Array:
     """The columns of two heads, as a stack."""
     xp, n = x.__array_namespace__(), x.shape[0]
     each = xp.reshape(x, (n, 2, x.shape[1] // 2))
     return xp.stack([each[:, 0], each[:, 1]], axis=0)
 
 
-def _blocks(x: Array, w: Array) -> Any:
+def _blocks(x: Array, w: Array) -> Array:
     """W_O as one block of rows for each head."""
     return x.__array_namespace__().reshape(w, (x.shape[0], x.shape[-1], w.shape[-1]))
 
@@ -137,7 +140,7 @@ def _blocks(x: Array, w: Array) -> Any:
     ),
     false_says=("the same with ", W_O, " as it was"),
 )
-def head_permutation(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, pi: Any) -> Any:
+def head_permutation(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, pi: Any) -> Pair:
     return _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o[pi]), _multi_head(x, w_q, w_k, w_v, w_o)
 
 
@@ -174,7 +177,7 @@ GROUPED = Glossary(
     false=lambda q, k, v, r: (ATTENTION(q, tile_heads(k, r), tile_heads(v, r)), grouped_attention(ATTENTION, q, k, v)),
     false_says="query head t reads head t mod g (the heads of keys and values tiled)",
 )
-def gqa_is_mha(q: Array, k: Array, v: Array, r: Array) -> Any:
+def gqa_is_mha(q: Array, k: Array, v: Array, r: Array) -> Pair:
     return grouped_attention(ATTENTION, q, k, v), textbook(q, repeat_heads(k, r), repeat_heads(v, r))
 
 
@@ -197,13 +200,13 @@ def gqa_is_mha(q: Array, k: Array, v: Array, r: Array) -> Any:
     ),
     false_says="they agree without the permutation",
 )
-def gqa_tile_is_a_relabelling(q: Array, k: Array, v: Array, w: Array, g: Array, r: Array) -> Any:
+def gqa_tile_is_a_relabelling(q: Array, k: Array, v: Array, w: Array, g: Array, r: Array) -> list[Pair]:
     tiled = ATTENTION(_relabelled(q, g, r), tile_heads(k, r), tile_heads(v, r))
     repeated, stated = (f(q, repeat_heads(k, r), repeat_heads(v, r)) for f in (ATTENTION, textbook))
     return [(tiled, _relabelled(stated, g, r)), (_sum(tiled @ _relabelled(w, g, r)), _sum(repeated @ w))]
 
 
-def _relabelled(x: Array, g: Array, r: Array) -> Any:
+def _relabelled(x: Array, g: Array, r: Array) -> Array:
     """Head a r + b becomes head b g + a."""
     xp = x.__array_namespace__()
     apart = xp.reshape(x, (g, r, *x.shape[1:]))
@@ -235,7 +238,7 @@ def _relabelled(x: Array, g: Array, r: Array) -> Any:
     ),
     false_says=("multi-query attention is attention in one head of width ", D_K * H),
 )
-def mqa_is_gqa_one(q: Array, k: Array, v: Array, keys: Array, values: Array) -> Any:
+def mqa_is_gqa_one(q: Array, k: Array, v: Array, keys: Array, values: Array) -> list[Pair]:
     return [
         (grouped_attention(ATTENTION, q, k, v), textbook(q, k[0], v[0])),
         (grouped_attention(ATTENTION, q, keys, values), textbook(q, keys, values)),
@@ -266,7 +269,7 @@ def mqa_is_gqa_one(q: Array, k: Array, v: Array, keys: Array, values: Array) -> 
         ),
     ),
 )
-def equal_patterns_merge(p: Array, x: Array, w_v: Array, w_o: Array) -> Any:
+def equal_patterns_merge(p: Array, x: Array, w_v: Array, w_o: Array) -> Pair:
     return _sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v @ w_o)
 
 
@@ -298,7 +301,7 @@ _C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="val
         ", with the factor of the latent width; or with rotary positions applied to the keys in between",
     ),
 )
-def mla_absorb(q: Array, c: Array, u_k: Any, u_v: Any) -> Any:
+def mla_absorb(q: Array, c: Array, u_k: Array, u_v: Array) -> Pair:
     return ATTENTION(q, c @ u_k, c @ u_v), soft(scale_by_root(dot_scores(q @ u_k.mT, c), q)) @ c @ u_v
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from symattn import cache
+from symattn.arrays.array import Array
 from symattn.document.serialisation import read, written
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding
@@ -156,7 +157,7 @@ class _Walk:
         yield f"{code.co_code!r} {code.co_names} {code.co_varnames} {code.co_argcount} {code.co_kwonlyargcount}"
         yield from self.parts(code.co_consts)
 
-    def _other(self, x: Any) -> Iterator[str]:
+    def _other(self, x: Array) -> Iterator[str]:
         if isinstance(x, (np.ndarray, np.generic)) and not x.dtype.hasobject:
             yield f"{x.dtype} {x.shape} {x.tobytes()!r}"
             return

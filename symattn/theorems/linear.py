@@ -40,7 +40,7 @@ from symattn.document.text import text
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
 from symattn.proof.rules import Fold
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, also, bound, identity
 from symattn.statement.glossary import Glossary
@@ -82,7 +82,7 @@ def t(x: Node) -> Node:
     false=lambda q, k, v: (soft(dot_scores(q, k)) @ v, linear_attention(exp(q), exp(k), v)),
     false_says="softmax attention reassociates, with the features e^q and e^k",
 )
-def linear_reassociation(q: Array, k: Array, v: Array) -> Any:
+def linear_reassociation(q: Array, k: Array, v: Array) -> Pair:
     scores = dot_scores(q, k)
     return (scores @ v) / add_up(scores), linear_attention(q, k, v)
 
@@ -167,8 +167,8 @@ STATES_ADDED = Fold(
     false_says="z is not accumulated",
 )
 def linear_recurrence(
-    q: Array, k: Array, v: Array, q_b: Any, k_b: Any, v_b: Any, q_1: Any, k_1: Any, v_1: Any, p: Array
-) -> Any:
+    q: Array, k: Array, v: Array, q_b: Array, k_b: Array, v_b: Array, q_1: Array, k_1: Array, v_1: Array, p: Array
+) -> list[Pair]:
     (state, sums), output = _last(q, k, v, p)
     whole, other = linear_state(k, v), linear_state(k_b, v_b)
     more = [rows(x, y) for x, y in ((q, q_b), (k, k_b), (v, v_b))]
@@ -226,7 +226,7 @@ MEMORY = {"s": "f d_v", "k": "1 f", "v": "1 d_v", "beta": ""}
     false=lambda s, k, v: (k @ delta_step(s, k, v, 1), v),
     false_says=(equals(KEY * NEW_STATE, VALUE), " for keys of any length"),
 )
-def delta_rule(s: Array, k: Array, v: Array, beta: Any) -> Any:
+def delta_rule(s: Array, k: Array, v: Array, beta: Array) -> list[Pair]:
     return [
         (delta_step(s, k, v, beta), s - beta * (k.mT @ (k @ s)) + beta * (k.mT @ v)),
         (k @ delta_step(s, k, v, 1), k @ s + squares(k) * (v - k @ s)),
@@ -284,24 +284,24 @@ def feature(x: Node) -> Node:
         power_of_e(DOT),
     ),
 )
-def performer(q: Array, k: Array) -> Any:
+def performer(q: Array, k: Array) -> Pair:
     return _mean_exponential(q + k) * _norm_factor(q) * _norm_factor(k), exp(add_up(q * k))
 
 
 POWERS = {"q": "d", "k": "d", "a": "e", "b": "e"}
 
 
-def _tensor(x: Array, y: Array) -> Any:
+def _tensor(x: Array, y: Array) -> Array:
     """x ⊗ y as one row."""
     xp = x.__array_namespace__()
     return xp.reshape(x[:, None] * y[None, :], (x.shape[0] * y.shape[0],))
 
 
-def _dot(x: Array, y: Array) -> Any:
+def _dot(x: Array, y: Array) -> Array:
     return x.__array_namespace__().sum(x * y)
 
 
-def _truncated(x: Array, order: int) -> Any:
+def _truncated(x: Array, order: int) -> Array:
     """Σ_{r ≤ order} x^r / r!."""
     result, term = 0 * x + 1, 0 * x + 1
     for r in range(1, order + 1):
@@ -321,7 +321,7 @@ def _slopes(x: Array, s: Array, term: Any, next: Any) -> list[tuple[Any, Any]]:
     return [*orders, (-exp(s) * term + exp(s) * (term - next), -exp(s) * next)]
 
 
-def _term(x: Array, order: int) -> Any:
+def _term(x: Array, order: int) -> Array:
     """x^order / order!."""
     return _truncated(x, order) - (_truncated(x, order - 1) if order else 0 * x)
 

@@ -28,6 +28,7 @@ from symattn.document.notation import (
 )
 from symattn.proof.gradients import jacobian
 from symattn.proof.rules import OfTheLargest
+from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
 from symattn.statement.glossary import Definition, Glossary
@@ -67,7 +68,7 @@ VASWANI = "Vaswani et al., Attention Is All You Need (2017)"
 _BIAS, _ALLOWED = name("B"), name("A", "i")
 
 
-def _scores(q: Array, k: Array) -> Any:
+def _scores(q: Array, k: Array) -> Array:
     return scale_by_root(dot_scores(q, k), q)
 
 
@@ -111,8 +112,20 @@ def _scores(q: Array, k: Array) -> Any:
     false_says="setting the other scores to 0; or setting their weights to 0 afterwards",
 )
 def mask_is_restriction(
-    q: Any, k: Any, v: Any, k1: Any, v1: Any, bias: Any, x: Any, y: Any, y0: Any, y1: Any, w_q: Any, w_k: Any, w_v: Any
-) -> Any:
+    q: Array,
+    k: Array,
+    v: Array,
+    k1: Any,
+    v1: Any,
+    bias: Array,
+    x: Any,
+    y: Any,
+    y0: Any,
+    y1: Any,
+    w_q: Any,
+    w_k: Any,
+    w_v: Any,
+) -> list[Pair]:
     xp, weights = q.__array_namespace__(), {"w_q": w_q, "w_k": w_k, "w_v": w_v}
     keys, values = rows(k, k1), rows(v, v1)
     keep = xp.arange(keys.shape[0]) < k.shape[0]
@@ -149,7 +162,7 @@ def _surrounded(
     return BOTH(x=x, y=every, mask=allowed, keep=keep, **weights)
 
 
-def _zeroed(p: Array, k: Array) -> Any:
+def _zeroed(p: Array, k: Array) -> Array:
     n = k.shape[0]
     return p.__array_namespace__().concat([p[:, :n], 0 * p[:, n:]], axis=-1)
 
@@ -175,7 +188,7 @@ def _zeroed(p: Array, k: Array) -> Any:
     ),
     false_says="with one bias on every key the row is zero; or it is the mean of the values",
 )
-def fully_masked_row(q: Array, k: Array, v: Array, b: Array) -> Any:
+def fully_masked_row(q: Array, k: Array, v: Array, b: Array) -> list[Pair]:
     xp = q.__array_namespace__()
     none_allowed = forbid(_scores(q, k), xp.arange(1) < 0)
     e = xp.exp(none_allowed)
@@ -192,7 +205,7 @@ _IN_M, _OUT_OF_M = relation("j", "∈", M), relation("j", "∉", M)
 _S_J = name("s", "j", role="score")
 
 
-def _leak(s: Array, t: Array, b: Array) -> Any:
+def _leak(s: Array, t: Array, b: Array) -> Array:
     """The weight of the scores t, which are masked by −B, beside the scores s."""
     xp = s.__array_namespace__()
     return add_up(soft(xp.concat([s, t - b], axis=-1))[:, s.shape[-1] :])
@@ -223,7 +236,7 @@ _LEAK = OfTheLargest(
 )
 
 
-def _with_bias(s: Array, b: Array, m: Array) -> Any:
+def _with_bias(s: Array, b: Array, m: Array) -> Array:
     """The scores s, the first m of them less b."""
     return s.__array_namespace__().concat([s[:m] - b, s[m:]], axis=-1)
 
@@ -304,10 +317,10 @@ def causal_no_leak(
     w_k: Array,
     w_v: Array,
 ) -> Any:
-    def early(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
+    def early(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Array:
         return _prefix(CAUSAL(rows(q, q1), rows(k, k1), rows(v, v1)), q)
 
-    def early_rows(x: Array, x1: Array, w_q: Array, w_k: Array, w_v: Array) -> Any:
+    def early_rows(x: Array, x1: Array, w_q: Array, w_k: Array, w_v: Array) -> Array:
         return _prefix(CAUSAL(x=rows(x, x1), w_q=w_q, w_k=w_k, w_v=w_v), x)
 
     slopes = [jacobian(early, by, q=q, k=k, v=v, q1=q1, k1=k1, v1=v1) for by in ("q1", "k1", "v1")]
@@ -315,7 +328,7 @@ def causal_no_leak(
     return [(slope, 0 * slope) for slope in slopes]
 
 
-def _prefix(x: Array, of: Any) -> Any:
+def _prefix(x: Array, of: Any) -> Array:
     return x[: of.shape[0]]
 
 
@@ -358,7 +371,7 @@ def _one_too_far(x: Array) -> Any:
     false=lambda k0, v0, k, v, q0, q: (_first(q0, k0, v0, q, k, v), rows(v0, v).mean(axis=0, keepdims=True)),
     false_says=same(row("o", 1), Over(node(1), name("n")) * total(name("j"), 1, name("n"), row("v", "j"))),
 )
-def causal_first_row(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> Any:
+def causal_first_row(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> list[Pair]:
     p = CAUSAL.trace(rows(q0, q), rows(k0, k), rows(v0, v))["weights"][:1, :1]
     slope = jacobian(_every, "q0", q0=q0, k0=k0, v0=v0, q=q, k=k, v=v)
     return [(_first(q0, k0, v0, q, k, v), v0), (p, 0 * p + 1), (slope, 0 * slope)]
@@ -475,7 +488,7 @@ def _with_mask(x: Node, m: Node) -> Node:
 def mask_transport(x: Array, m: Array, w_q: Array, w_k: Array, w_v: Array, pi: Any) -> Any:
     moved = m[pi][:, pi]
 
-    def multiplied(x: Array, m: Array) -> Any:
+    def multiplied(x: Array, m: Array) -> Array:
         e = x.__array_namespace__().exp(_scores(x @ w_q, x @ w_k))
         return normalise(e * m) @ (x @ w_v)
 

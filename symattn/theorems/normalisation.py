@@ -11,6 +11,7 @@ from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.notation import D_MODEL
 from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name, relation, total
 from symattn.proof.gradients import gradient
+from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, identity
 from symattn.statement.glossary import Definition, Glossary
@@ -56,12 +57,12 @@ def rms(x: Node) -> Node:
     return call("RMS", x)
 
 
-def _count(like: Any) -> Any:
+def _count(like: Any) -> Array:
     """The number of columns, as a column."""
     return add_up(0 * like + 1)
 
 
-def _root(x: Array) -> Any:
+def _root(x: Array) -> Array:
     return x.__array_namespace__().sqrt(x)
 
 
@@ -86,7 +87,7 @@ def _root(x: Array) -> Any:
     false=lambda x: (squares(layer_norm(x)), _count(x) - 1),
     false_says=(equals(norm(ln(X_)), Root(D_MODEL - 1)), ", as of the unbiased variance"),
 )
-def layernorm_projection(x: Array) -> Any:
+def layernorm_projection(x: Array) -> list[Pair]:
     return [
         (layer_norm(x), _root(_count(x)) * centre(x) / _root(squares(centre(x)))),
         (add_up(layer_norm(x)), 0),
@@ -146,7 +147,7 @@ layernorm_invariance = Theorem(
     false=lambda x, b: (rms_norm(x + b), rms_norm(x)),
     false_says=same(rms(X_ + B_ * ONES), rms(X_)),
 )
-def rmsnorm_scale(x: Array, a: Array) -> Any:
+def rmsnorm_scale(x: Array, a: Array) -> Pair:
     return rms_norm(a * x), rms_norm(x)
 
 
@@ -162,7 +163,7 @@ def rmsnorm_scale(x: Array, a: Array) -> Any:
     false=lambda x, eps: (layer_norm(x, eps * eps), centre(rms_norm(x, eps * eps))),
     false_says=same(ln(X_), PI_ * rms(X_)),
 )
-def layernorm_is_centred_rmsnorm(x: Array, eps: Any) -> Any:
+def layernorm_is_centred_rmsnorm(x: Array, eps: Array) -> Pair:
     xp = x.__array_namespace__()
     mean = add_up(x) / _count(x)
     variance = add_up((x - mean) * (x - mean)) / _count(x)
@@ -173,7 +174,7 @@ def layernorm_is_centred_rmsnorm(x: Array, eps: Any) -> Any:
 VECTORS = {"x": "d", "g": "d", "eps": ""}
 
 
-def _rms_along(x: Array, g: Array, eps: Any) -> Any:
+def _rms_along(x: Array, g: Array, eps: Any) -> Array:
     """⟨g, RMS(x)⟩, whose gradient by x is J g, as J is symmetric."""
     return x.__array_namespace__().sum(g * rms_norm(x, eps))
 
@@ -207,7 +208,7 @@ def _rms_jacobian(x: Array, g: Array, eps: Any) -> Any:
     false=lambda x, eps: (_rms_jacobian(x, x, eps * eps), 0 * x),
     false_says=(equals(J_ * X_, 0), " also for ε > 0"),
 )
-def rmsnorm_jacobian(x: Array, g: Array, eps: Any) -> Any:
+def rmsnorm_jacobian(x: Array, g: Array, eps: Array) -> list[Pair]:
     rho2 = _mean_square(x, eps)
     return [
         (gradient(_rms_along, "x", x=x, g=g, eps=eps), _rms_jacobian(x, g, eps)),
@@ -215,21 +216,21 @@ def rmsnorm_jacobian(x: Array, g: Array, eps: Any) -> Any:
     ]
 
 
-def _ln_along(x: Array, g: Array) -> Any:
+def _ln_along(x: Array, g: Array) -> Array:
     return x.__array_namespace__().sum(g * layer_norm(x))
 
 
-def _projected(x: Array, g: Array) -> Any:
+def _projected(x: Array, g: Array) -> Array:
     """s J g = Πg − x̂ (x̂ · g) / d with x̂ = LN(x)."""
     y = layer_norm(x)
     return centre(g) - y * add_up(y * g) / _count(x)
 
 
-def _deviation(x: Array) -> Any:
+def _deviation(x: Array) -> Array:
     return _root(squares(centre(x)) / _count(x))
 
 
-def _trace(x: Array) -> Any:
+def _trace(x: Array) -> Array:
     """tr(s J) = Σ_i (1 − 1/d − x̂_i² / d)."""
     y = layer_norm(x)
     return add_up(1 - 1 / _count(x) - y * y / _count(x))
@@ -276,7 +277,7 @@ def _trace(x: Array) -> Any:
         D_MODEL - 1,
     ),
 )
-def layernorm_jacobian(x: Array, g: Array) -> Any:
+def layernorm_jacobian(x: Array, g: Array) -> list[Pair]:
     return [
         (gradient(_ln_along, "x", x=x, g=g), _projected(x, g) / _deviation(x)),
         (_projected(x, 0 * x + 1), 0 * x),
@@ -301,7 +302,7 @@ GAINED = Fence("round", Product((rms(X_), name("⊙"), G_)))
     false=lambda x, g, u, eps: ((rms_norm(x, eps) * g) @ u, rms_norm(x, eps) @ (u * g[None, :])),
     false_says=same(GAINED * W_, rms(X_) * Fence("round", W_ * said("diag", G_))),
 )
-def norm_gain_folds(x: Array, g: Array, w: Array, eps: Any) -> Any:
+def norm_gain_folds(x: Array, g: Array, w: Array, eps: Array) -> Pair:
     return (rms_norm(x, eps) * g) @ w, rms_norm(x, eps) @ (g[:, None] * w)
 
 
@@ -354,7 +355,7 @@ _LOSS = equals(call("ℓ", W_), Product((name("G"), rms(name("X") * W_)), "·"))
     false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
     false_says=same(slope(A_ * W_), slope(W_)),
 )
-def scale_before_norm(x: Array, w: Array, g: Array, a: Array) -> Any:
+def scale_before_norm(x: Array, w: Array, g: Array, a: Array) -> list[Pair]:
     xp, slope = x.__array_namespace__(), _weight_gradient(x, w, g)
     return [
         (rms_norm(x @ (a * w)), rms_norm(x @ w)),

@@ -21,7 +21,7 @@ from symattn.document.notation import (
     relation,
     total,
 )
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Fails, Together, bound, identity
 from symattn.statement.glossary import Glossary
@@ -57,11 +57,11 @@ def pe(p: Node) -> Node:
     return call("PE", p)
 
 
-def _embedding(reader: Reader, parts: tuple[Node, ...]) -> Any:
+def _embedding(reader: Reader, parts: tuple[Node, ...]) -> Array:
     return sinusoidal(*turn(reader, *parts))
 
 
-def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Any:
+def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Array:
     """M_k of the pairs (sin, cos), which the angle turns the other way round."""
     return rotation_matrix(reader, tuple(-part for part in parts))
 
@@ -79,12 +79,12 @@ ANGLES = {f"{kind}_{p}": "1 f" for p in ("p", "o", "u") for kind in ("cos", "sin
 CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("p", "o", "u"))
 
 
-def _rotated(x: Array, cos: Array, sin: Array) -> Any:
+def _rotated(x: Array, cos: Array, sin: Array) -> Array:
     """M x for the plane rotations M by the given angles: (sin, cos) ↦ (sin cos' + cos sin', cos cos' − sin sin')."""
     return rotate_interleaved(x, cos, -sin)
 
 
-def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
+def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Array:
     return sinusoidal(*add_angles(cos_p, sin_p, cos_o, sin_o))
 
 
@@ -119,7 +119,9 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
     ),
     false_says=(equals(pe(P_ + OFFSET), pe(P_) + pe(OFFSET)), "; one matrix M for all k"),
 )
-def sinusoidal_shift(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any, cos_u: Any, sin_u: Any, x: Array) -> Any:
+def sinusoidal_shift(
+    cos_p: Array, sin_p: Array, cos_o: Array, sin_o: Array, cos_u: Array, sin_u: Array, x: Array
+) -> list[Pair]:
     planes = x.__array_namespace__().reshape(sinusoidal(cos_p, sin_p), (*cos_p.shape, 2))
     return [
         (planes[..., 0], sin_p),
@@ -132,12 +134,12 @@ def sinusoidal_shift(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any, cos_u: Any,
     ]
 
 
-def _embedded(p: tuple[Any, Any], q: tuple[Any, Any]) -> Any:
+def _embedded(p: tuple[Any, Any], q: tuple[Any, Any]) -> Array:
     """PE(p) · PE(q)."""
     return dot_scores(sinusoidal(*p), sinusoidal(*q))[0, 0]
 
 
-def _cosines(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
+def _cosines(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Array:
     """Σ_f cos(ω_f (p − q))."""
     return add_up(add_angles(cos_p, sin_p, cos_o, -sin_o)[0])[0, 0]
 
@@ -182,7 +184,7 @@ sinusoidal_dot = Theorem(
 )
 
 
-def _ones(like: Any) -> Any:
+def _ones(like: Any) -> Array:
     return add_up(0 * like + 1)[0, 0]
 
 
@@ -207,7 +209,7 @@ def _masked_rows(_: Reader, s: Value) -> Value:
     false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
     false_says=("the same without a mask for ", -(A_ * magnitude(I_ - J_))),
 )
-def alibi_key_bias(s: Array, a: Array, longer: Any, p: Array) -> Any:
+def alibi_key_bias(s: Array, a: Array, longer: Array, p: Array) -> list[Pair]:
     allowed = causal_mask(s)
     return [
         (soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))),
@@ -216,20 +218,20 @@ def alibi_key_bias(s: Array, a: Array, longer: Any, p: Array) -> Any:
     ]
 
 
-def _biased_after(p: Array, s: Array, a: Array) -> Any:
+def _biased_after(p: Array, s: Array, a: Array) -> Array:
     """s_ij − a (p + i) + a j: row i is that of token p + i."""
     xp = s.__array_namespace__()
     i, j = (xp.astype(xp.arange(n), s.dtype) for n in s.shape[-2:])
     return s - a * (p + i)[:, None] + a * j[None, :]
 
 
-def _per_key(s: Array, a: Array) -> Any:
+def _per_key(s: Array, a: Array) -> Array:
     """s_ij + a j."""
     xp = s.__array_namespace__()
     return s + a * xp.astype(xp.arange(s.shape[-1])[None, :], s.dtype)
 
 
-def _two_sided(s: Array, a: Array) -> Any:
+def _two_sided(s: Array, a: Array) -> Array:
     """s_ij − a |i − j|."""
     xp = s.__array_namespace__()
     i, j = xp.arange(s.shape[-2])[:, None], xp.arange(s.shape[-1])[None, :]
@@ -244,7 +246,7 @@ def _far(near: Any, u: Array, distance: Any, w: Array, a: Array, L: Any) -> Any:
     return near + w - u - a * (L + distance)
 
 
-def _tail(near: Any, u: Array, distance: Any, rest: Any, w: Array, a: Array, L: Any) -> Any:
+def _tail(near: Any, u: Array, distance: Any, rest: Any, w: Array, a: Array, L: Any) -> Array:
     """The mass of the far keys."""
     far = add_up(exp(_far(near, u, distance, w, a, L)))
     return far / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
@@ -260,7 +262,7 @@ def _with_alibi(reader: Reader) -> Any:
     return soft(forbid(s, causal_mask(s)))
 
 
-def _distance(s: Array) -> Any:
+def _distance(s: Array) -> Array:
     """i − j."""
     xp = s.__array_namespace__()
     return xp.astype(xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :], s.dtype)
@@ -335,7 +337,7 @@ def _term(x: Node, y: Node) -> Node:
         equals(_term(X_I + U_I, X_J + U_J), _term(X_I, X_J) + _term(U_I, U_J)),
     ),
 )
-def four_terms(x: Array, u: Array, m: Array) -> Any:
+def four_terms(x: Array, u: Array, m: Array) -> Pair:
     return (x + u) @ m @ (x + u).mT, x @ m @ x.mT + x @ m @ u.mT + u @ m @ x.mT + u @ m @ u.mT
 
 

@@ -16,7 +16,7 @@ from symattn.document.notation import (
     equals,
     name,
 )
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Fails, Together, identity
 from symattn.statement.reader import Reader
@@ -56,7 +56,7 @@ TURN_CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("m", "n", "t"))
 R = rotate_interleaved
 
 
-def _dot(q: Array, k: Array) -> Any:
+def _dot(q: Array, k: Array) -> Array:
     return dot_scores(q, k)[0, 0]
 
 
@@ -89,7 +89,9 @@ def _dot(q: Array, k: Array) -> Any:
         equals(bracket(rotation(M_) * QUERY, rotation(N_) * KEY), bracket(QUERY, rotation(M_ - N_) * KEY)),
     ),
 )
-def rope_relative(q: Array, k: Array, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any, cos_t: Any, sin_t: Any) -> Any:
+def rope_relative(
+    q: Array, k: Array, cos_m: Array, sin_m: Array, cos_n: Array, sin_n: Array, cos_t: Array, sin_t: Array
+) -> list[Pair]:
     both = _dot(R(q, cos_m, sin_m), R(k, cos_n, sin_n))
     later = (add_angles(cos_m, sin_m, cos_t, sin_t), add_angles(cos_n, sin_n, cos_t, sin_t))
     return [
@@ -121,7 +123,7 @@ def rope_relative(q: Array, k: Array, cos_m: Any, sin_m: Any, cos_n: Any, sin_n:
     ),
     false_says=same(rotation(M_) * rotation(N_), rotation(M_ * N_)),
 )
-def rope_group(q: Array, k: Array, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -> Any:
+def rope_group(q: Array, k: Array, cos_m: Array, sin_m: Array, cos_n: Array, sin_n: Array) -> list[Pair]:
     rotated = R(q, cos_m, sin_m)
     return [
         (R(R(q, cos_n, sin_n), cos_m, sin_m), R(q, *add_angles(cos_m, sin_m, cos_n, sin_n))),
@@ -130,7 +132,7 @@ def rope_group(q: Array, k: Array, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: An
     ]
 
 
-def _evens_then_odds(x: Array) -> Any:
+def _evens_then_odds(x: Array) -> Array:
     xp = x.__array_namespace__()
     pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
     return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
@@ -144,12 +146,12 @@ def _halves(q: Node, k: Node) -> Node:
     return bracket(name("R′", M_) * Fence("round", q), name("R′", N_) * Fence("round", k))
 
 
-def _reordering(reader: Reader) -> Any:
+def _reordering(reader: Reader) -> Array:
     """Π, by what it makes of each unit vector."""
     return _evens_then_odds(unit_vectors(reader)).mT
 
 
-def _rotation_of_halves(reader: Reader, parts: tuple[Node, ...]) -> Any:
+def _rotation_of_halves(reader: Reader, parts: tuple[Node, ...]) -> Array:
     """R′_p, likewise."""
     cosine, sine = turn(reader, *parts)
     every = _evens_then_odds(_evens_then_odds(unit_vectors(reader)).mT).mT
@@ -195,7 +197,7 @@ MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k":
         equals(_halves(QUERY, KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
     ),
 )
-def rope_layouts(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+def rope_layouts(q: Array, k: Array, cos_q: Array, sin_q: Array, cos_k: Array, sin_k: Array) -> list[Pair]:
     halves = [rotate_half(_evens_then_odds(x), *turn) for x, turn in ((q, (cos_q, sin_q)), (k, (cos_k, sin_k)))]
     return [
         (halves[0], _evens_then_odds(R(q, cos_q, sin_q))),
@@ -204,7 +206,7 @@ def rope_layouts(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: 
     ]
 
 
-def _by_planes(q: Array, k: Array, of_q: tuple[Any, Any], of_k: tuple[Any, Any]) -> Any:
+def _by_planes(q: Array, k: Array, of_q: tuple[Any, Any], of_k: tuple[Any, Any]) -> Array:
     """Σ over planes of (q₁k₁ + q₂k₂) cos of the difference of the angles + (q₁k₂ − q₂k₁) sin of it."""
     xp, (c, s), (c_k, s_k) = q.__array_namespace__(), [x[:, None] for x in of_q], [x[None] for x in of_k]
     (q1, q2), (k1, k2) = (
@@ -218,7 +220,7 @@ def _by_planes(q: Array, k: Array, of_q: tuple[Any, Any], of_k: tuple[Any, Any])
 BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}
 
 
-def _rotated(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+def _rotated(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Array:
     return dot_scores(R(q, cos_q, sin_q), R(k, cos_k, sin_k))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.positions.angles import add_angles, rotate_interleaved
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, name
@@ -53,7 +54,7 @@ def _wave(which: int) -> Family:
     return read
 
 
-def rotation_matrix(reader: Reader, parts: tuple[Node, ...]) -> Any:
+def rotation_matrix(reader: Reader, parts: tuple[Node, ...]) -> Array:
     """R_p, by what the implementation makes of each unit vector."""
     cosine, sine = turn(reader, *parts)
     return rotate_interleaved(unit_vectors(reader), cosine[None, :], sine[None, :]).mT

@@ -210,22 +210,22 @@ def _saturation_gap(delta: Any, more: Any, room: Any) -> Any:
     return room + add_up(exp(-delta - more) * (exp(more) - 1)) + rest * rest / (1 + rest)
 
 
-def _gap_of_two(xp: Functions) -> Any:
+def _gap_of_two(xp: Functions) -> Array:
     """log(2/u) in float32."""
     return -xp.log(xp.asarray(Format("float32").u / 2))
 
 
-def _gap_is_more(xp: Functions) -> Any:
+def _gap_is_more(xp: Functions) -> Array:
     """The gap for two keys is larger than what is printed, less half a unit of its last digit."""
     return _gap_of_two(xp) - (Fraction(_LOG_OF_HALF_U.digits) - Fraction(1, 2 * 10**PLACES))
 
 
-def _gap_is_less(xp: Functions) -> Any:
+def _gap_is_less(xp: Functions) -> Array:
     """It is smaller than what is printed and half such a unit."""
     return Fraction(_LOG_OF_HALF_U.digits) + Fraction(1, 2 * 10**PLACES) - _gap_of_two(xp)
 
 
-def _eighteen_is_not_enough(xp: Functions) -> Any:
+def _eighteen_is_not_enough(xp: Functions) -> Array:
     """1 − u/2 less the weight of the larger of two scores with the gap 18, which is below 88."""
     return 1 - Format("float32").u / 2 - 1 / (1 + xp.exp(xp.asarray(-18)))
 

@@ -41,7 +41,7 @@ STEP = {"theta": "", "delta": "", "r": "", "u": ""}
 _AT_MOST_U = {"u_less": ("", lambda delta, u: u - delta), "u_more": ("", lambda delta, u: u + delta)}
 
 
-def _gamma(r: Array) -> Any:
+def _gamma(r: Array) -> Array:
     return (1 - r) / r
 
 
@@ -150,7 +150,7 @@ dot_product_error = Theorem(
 OUTPUTS = {**dict.fromkeys(("s", "e", "cos", "sin"), "m"), **dict.fromkeys(("low", "w", "r"), "")}
 
 
-def _output(s: Array, cos: Array, low: Any, w: Array) -> Any:
+def _output(s: Array, cos: Array, low: Any, w: Array) -> Array:
     return add_up(weights(s) * (low + w * cos * cos))
 
 
@@ -159,7 +159,7 @@ def tanh_of_half(eta: Any) -> Any:
     return (exp(eta) - 1) / (exp(eta) + 1)
 
 
-def _moved(s: Array, e: Array, cos: Array, low: Any, w: Array) -> Any:
+def _moved(s: Array, e: Array, cos: Array, low: Any, w: Array) -> Array:
     """How much the output grows when the scores change by e."""
     return _output(s + e, cos, low, w) - _output(s, cos, low, w)
 
@@ -181,7 +181,7 @@ def _output_gap(s: Array, e: Array, cos: Array, sin: Array, w: Array, r: Array, 
     return w * (first + second)
 
 
-def _pairs(x: Array, y: Array) -> Any:
+def _pairs(x: Array, y: Array) -> Array:
     """x_j + y_l."""
     return x[:, None] + y[None, :]
 

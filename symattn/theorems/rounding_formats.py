@@ -233,7 +233,7 @@ fp16_mask_constant = Theorem(
 )
 
 
-def _masked_row(f: Format) -> Any:
+def _masked_row(f: Format) -> Array:
     """A row of scores in which no key is allowed."""
     return forbid(kind(f.name).lift([[0, 1]]), np.zeros((1, 2), dtype=bool))
 

@@ -259,11 +259,11 @@ WEIGHTS = {"t": "m", "v": "m", "sigma": "", "mu": ""}
 DRAWN = {"v": law_with("sigma", "mu")}
 
 
-def _total(x: Array) -> Any:
+def _total(x: Array) -> Array:
     return x.__array_namespace__().sum(x, axis=-1)
 
 
-def _mixed(t: Array, v: Array) -> Any:
+def _mixed(t: Array, v: Array) -> Array:
     """Σ p v of the weights p of scores t."""
     return _total(soft(t, stabilised=False) * v)
 
@@ -327,13 +327,13 @@ output_variance_participation = Theorem(
 GAP = {"x": "", "h": ""}
 
 
-def _slope(x: Array) -> Any:
+def _slope(x: Array) -> Array:
     """p₁p₂ for the gap x of two scores."""
     e = x.__array_namespace__().exp(x)
     return e / ((1 + e) * (1 + e))
 
 
-def _logistic(x: Array) -> Any:
+def _logistic(x: Array) -> Array:
     e = x.__array_namespace__().exp(x)
     return e / (1 + e)
 
@@ -343,7 +343,7 @@ def _power(x: Array, h: Any) -> Any:
     return (h * x) * (h * x)
 
 
-def _bell(x: Array, h: Any) -> Any:
+def _bell(x: Array, h: Any) -> Array:
     return x.__array_namespace__().exp(-_power(x, h))
 
 
@@ -352,13 +352,13 @@ def _falling(x: Array) -> Any:
     return -(x * x + 2 * x + 2) * x.__array_namespace__().exp(-x)
 
 
-def _below(x: Array) -> Any:
+def _below(x: Array) -> Array:
     """e^{−x} − p₁p₂."""
     e = x.__array_namespace__().exp(x)
     return (1 + 2 * e) / (e * (1 + e) * (1 + e))
 
 
-def _median_misses_half(xp: Functions) -> Any:
+def _median_misses_half(xp: Functions) -> Array:
     """1/2 − P(|Δ| ≤ 0.95 τ) for Δ ∼ N(0, 2τ²)."""
     return Fraction(1, 2) - xp.erf(xp.asarray(Fraction(19, 40)))
 

@@ -28,7 +28,7 @@ from symattn.document.notation import (
 )
 from symattn.proof.gradients import gradient
 from symattn.proof.rules import Discharge, Substitution
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, also, bound, identity
 from symattn.statement.glossary import Definition, Glossary
@@ -95,7 +95,7 @@ ADDITIVE = {"x": "m l", "f": "l", "g": "l"}
 LAYER = {"q": "n a", "k": "m b", "w": "a l", "u": "b l", "v": "l"}
 
 
-def _each_score(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
+def _each_score(q: Array, k: Array, w: Any, u: Any, v: Array) -> Any:
     """Σ_l v_l tanh(Σ_a q_ia w_al + Σ_b k_jb u_bl)."""
     of_q, of_k = (q[:, :, None] * w).sum(axis=1), (k[:, :, None] * u).sum(axis=1)
     x = of_q[:, None, :] + of_k[None, :, :]
@@ -108,18 +108,18 @@ def _additive_gap(x: Array, f: Array, g: Array) -> list[Any]:
     return [add_up(f * less + g * more), add_up(f * more + g * less)]
 
 
-def _row_of_scores(x: Array, f: Array, g: Array) -> Any:
+def _row_of_scores(x: Array, f: Array, g: Array) -> Array:
     """Σ_l v_l tanh x_jl, as a row, with v = f − g."""
     return add_up((f - g) * x.__array_namespace__().tanh(x)).mT
 
 
-def _least_weight(x: Array, f: Array, g: Array, down: Any, up: Any) -> Any:
+def _least_weight(x: Array, f: Array, g: Array, down: Any, up: Any) -> Array:
     """n_k p_j − e^{−2 ‖v‖₁}."""
     high, low = (add_up(f * y + g * z).mT for y, z in ((down, up), (up, down)))
     return _floor_gap(_row_of_scores(x, f, g), high, low, add_up(f + g))
 
 
-def _ends(f: Array, g: Array) -> Any:
+def _ends(f: Array, g: Array) -> Array:
     """‖v‖₁, as a column."""
     return add_up(f + g)[None]
 
@@ -185,7 +185,7 @@ additive_score_floor = Theorem(
 )
 
 
-def _floor_gap(s: Array, high: Any, low: Any, N: Any) -> Any:
+def _floor_gap(s: Array, high: Any, low: Any, N: Any) -> Array:
     """n_k p_j − e^{−2N}, with N − s and N + s for the scores."""
     steps = exp(low[..., :, None] + high[..., None, :]) - 1
     pairs = exp(s[..., None, :] - 2 * N[..., :, None]) * steps
@@ -237,7 +237,7 @@ SAME_LENGTHS = Substitution(
     false=lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
     false_says="the same for any keys",
 )
-def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> Any:
+def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> list[Pair]:
     lengths = squares(k).mT * HALF
     return [
         (soft(c * dot_scores(q, k)), soft(c * (distance_scores(q, k) + lengths))),
@@ -271,7 +271,7 @@ def _cosine_gaps(u: Array, w: Array) -> list[Any]:
     return [squares(x - y)[..., 0] * HALF, squares(x + y)[..., 0] * HALF]
 
 
-def _cosines(q: Array, k: Array) -> Any:
+def _cosines(q: Array, k: Array) -> Array:
     return dot_scores(unit(q), unit(k))
 
 
@@ -367,11 +367,11 @@ qk_norm_scale_free = Theorem(
 G_S = call("g", S_)
 
 
-def _capped_total(s: Array, c: Array) -> Any:
+def _capped_total(s: Array, c: Array) -> Array:
     return s.__array_namespace__().sum(cap(s, c))
 
 
-def _excess_total(s: Array, c: Array) -> Any:
+def _excess_total(s: Array, c: Array) -> Array:
     """Σ s³/(3τ²) − s + g(s)."""
     return s.__array_namespace__().sum(s * s * s / (3 * c * c) - s + cap(s, c))
 
@@ -452,7 +452,7 @@ def _masked_then_capped(s: Array, c: Array, t: Array) -> Any:
 SINK = {"s": "n m", "b": "n 1", "v": "m d_v", "v_0": "1 d_v"}
 
 
-def _with_zeros(v: Array) -> Any:
+def _with_zeros(v: Array) -> Array:
     """The values, and one more that is 0."""
     return v.__array_namespace__().concat([v, 0 * v[:1]], axis=0)
 
@@ -490,7 +490,7 @@ SUNK = Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name(
     ),
     false_says=("off-by-one has a key of score −∞ instead of 0; the extra key has a value other than 0",),
 )
-def sink_is_extra_key(s: Array, b: Array, v: Array, v_0: Any, m: Array) -> Any:
+def sink_is_extra_key(s: Array, b: Array, v: Array, v_0: Array, m: Array) -> list[Pair]:
     xp = s.__array_namespace__()
     return [
         (sink_weights(s, b), soft(xp.concat([s, b], axis=-1))[..., :m]),
@@ -522,7 +522,7 @@ def _sigmoid(x: Array) -> Any:
     ),
     false_says=(equals(O_SINK, O_PLAIN), "; ", equals(O_SINK, O_PLAIN * sigmoid(said("max", S_) - B_))),
 )
-def sink_is_a_gate(s: Array, b: Array, v: Array) -> Any:
+def sink_is_a_gate(s: Array, b: Array, v: Array) -> Pair:
     return sink_weights(s, b) @ v, (soft(s) @ v) * _sigmoid(log_sum_exp(s) - b)
 
 
@@ -547,7 +547,7 @@ def sink_is_a_gate(s: Array, b: Array, v: Array) -> Any:
     ),
     false_says=(equals(call("f", S_ + T_ * ONES, B_), call("f", S_, B_)), "; 1 in the normaliser for b = 0"),
 )
-def sink_shift(s: Array, b: Array, t: Array) -> Any:
+def sink_shift(s: Array, b: Array, t: Array) -> list[Pair]:
     return [
         (sink_weights(s + t, b + t), sink_weights(s, b)),
         (exp(s - t) / (exp(b - t) + add_up(exp(s - t))), sink_weights(s, b)),

@@ -56,7 +56,7 @@ def _nonexpansive(p: Array, q: Array, lam: Any, mu: Any, tau: Any, rho: Any) -> 
     return squares(p - q) - nothing, squares((p + tau - lam) - (q + rho - mu))
 
 
-def _two_keys(p: Array, x: Array) -> Any:
+def _two_keys(p: Array, x: Array) -> Array:
     """The weights of two keys: p of the first, x of the second."""
     return p.__array_namespace__().concat([p, x], axis=-1)
 
@@ -121,17 +121,17 @@ sparsemax = Theorem(
 MEMORY = {"x": "n d", "xi": "d 1", "new": "d 1", "beta": ""}
 
 
-def _recalled(x: Array, xi: Any, beta: Any) -> Any:
+def _recalled(x: Array, xi: Array, beta: Any) -> Any:
     """ξ⁺ = Xᵀ softmax(β X ξ)."""
     return x.mT @ weights(beta * (x @ xi).mT).mT
 
 
-def _energy(x: Array, xi: Any, beta: Any) -> Any:
+def _energy(x: Array, xi: Array, beta: Any) -> Any:
     """E(ξ) = −lse(β X ξ)/β + ½‖ξ‖²."""
     return squares(xi.mT) * HALF - log_sum_exp(beta * (x @ xi).mT) / beta
 
 
-def _log_ratio(x: Array, xi: Any, new: Any, beta: Any) -> Any:
+def _log_ratio(x: Array, xi: Array, new: Any, beta: Any) -> Any:
     """log softmax(β X ξ⁺) − log softmax(β X ξ)."""
     a, b = beta * (x @ xi).mT, beta * (x @ new).mT
     return (b - log_sum_exp(b)) - (a - log_sum_exp(a))

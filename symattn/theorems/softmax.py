@@ -11,7 +11,7 @@ from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Fence, Partial, commas, equals, name, relation, total
 from symattn.proof.gradients import gradient
 from symattn.proof.rules import OfTheLargest
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
 from symattn.statement.glossary import Definition, Glossary
@@ -69,7 +69,7 @@ ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}, defined={"P": 
     false=lambda s, t: (soft(t * s), soft(s)),
     false_says=same(softmax(T_ * S_), softmax(S_)),
 )
-def softmax_shift(s: Array, t: Array) -> Any:
+def softmax_shift(s: Array, t: Array) -> Pair:
     return soft(s + t), soft(s)
 
 
@@ -108,7 +108,7 @@ def _order(s: Array, u: Array) -> Any:
     return weights(xp.concat([s, s + u], axis=-1))
 
 
-def _gaps(s: Array) -> Any:
+def _gaps(s: Array) -> Array:
     """s_i − s_j."""
     return s[..., :, None] - s[..., None, :]
 
@@ -167,21 +167,21 @@ softmax_log_ratio = Theorem(
     false=lambda s: (soft(s)[:, 0], 1 / (1 + exp(-s[:, 0]))),
     false_says=same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-name("s", 1, role="score")))),
 )
-def softmax_two(s: Array) -> Any:
+def softmax_two(s: Array) -> Pair:
     return soft(s)[:, 0], 1 / (1 + exp(s[:, 1] - s[:, 0]))
 
 
 # -- log-sum-exp -------------------------------------------------------------------------------------------------------
-def _divergence(a: Array, b: Array, of_a: Any = None, of_b: Any = None) -> Any:
+def _divergence(a: Array, b: Array, of_a: Any = None, of_b: Any = None) -> Array:
     """KL(softmax(a) ‖ softmax(b)), from their log-sum-exps."""
     return add_up(weights(a) * ((a - of_a) - (b - of_b)))
 
 
-def _logs(a: Array, b: Array) -> Any:
+def _logs(a: Array, b: Array) -> Array:
     return _divergence(a, b, log_sum_exp(a), log_sum_exp(b))
 
 
-def _log_ratio(a: Array, b: Array) -> Any:
+def _log_ratio(a: Array, b: Array) -> Array:
     """log softmax(b) − log softmax(a)."""
     return (b - log_sum_exp(b)) - (a - log_sum_exp(a))
 
@@ -196,7 +196,7 @@ NOT_NEGATIVE = bound(
 """KL(softmax(a) ‖ softmax(b)) = Σ p (e^x − 1 − x) with x = log q − log p, as both p and q = e^x p sum to 1."""
 
 
-def _with_zeros(a: Array, b: Array, r: Array) -> Any:
+def _with_zeros(a: Array, b: Array, r: Array) -> Array:
     """KL(p ‖ softmax(b)) for the weights p = softmax(a) of the first keys, and 0 of the others, whose scores are r."""
     every = log_sum_exp(b.__array_namespace__().concat([b, r], axis=-1))
     return _divergence(a, b, log_sum_exp(a), every)
@@ -224,7 +224,7 @@ BREGMAN = identity(
 """KL(softmax(a) ‖ softmax(b)) = lse(b) − lse(a) − ⟨softmax(a), b − a⟩, for any two numbers as the values of lse."""
 
 
-def _free_energy(a: Array, b: Array, of_a: Any) -> Any:
+def _free_energy(a: Array, b: Array, of_a: Any) -> Array:
     """⟨p, b⟩ + H(p) for p = softmax(a)."""
     return add_up(weights(a) * b) - add_up(weights(a) * (a - of_a))
 
@@ -321,7 +321,7 @@ SPREAD_ = P_J * name("p", "l", role="weight") * (name("x", J_) - name("x", "l"))
 HESSIAN = said("diag", P_ROW) - P_ROW * t(P_ROW)
 
 
-def _scalar_lse(s: Array) -> Any:
+def _scalar_lse(s: Array) -> Array:
     xp = s.__array_namespace__()
     return xp.log(xp.sum(xp.exp(s)))
 

@@ -68,7 +68,7 @@ def inner(x: Node, y: Node) -> Node:
     return t(x) * y
 
 
-def _along(s: Array, x: Array) -> Any:
+def _along(s: Array, x: Array) -> Array:
     """⟨x, softmax(s)⟩, whose gradient by s is J x, J being symmetric."""
     xp = s.__array_namespace__()
     return xp.sum(weights(s) * x)
@@ -203,12 +203,12 @@ def _below_ties(tie: Any, u: Array, beta: Any) -> Any:
     return weights(xp.concat([0 * tie, -(beta * u)], axis=-1))
 
 
-def _tied(tie: Any, u: Array, beta: Any) -> Any:
+def _tied(tie: Array, u: Array, beta: Any) -> Any:
     """Their part of the keys of ``tie``."""
     return _below_ties(tie, u, beta)[..., : tie.shape[-1]]
 
 
-def _rest(u: Array, beta: Any) -> Any:
+def _rest(u: Array, beta: Any) -> Array:
     return add_up(exp(-(beta * u)))
 
 
@@ -295,7 +295,7 @@ DISPERSION = bound(
 """No weight is above e^w / (e^w + n_k − 1), if the scores lie within a band of width w."""
 
 
-def _entropy(s: Array) -> Any:
+def _entropy(s: Array) -> Array:
     """H(softmax(s)), the mean of −log p_j."""
     return add_up(weights(s) * (log_sum_exp(s) - s))
 
@@ -350,7 +350,7 @@ def _not_the_top(top: Any, t: Array) -> Any:
     return 1 - _one_key(top, t)
 
 
-def _beside(x: Array) -> Any:
+def _beside(x: Array) -> Array:
     """x / (1 + x)."""
     return x / (1 + x)
 
@@ -433,7 +433,7 @@ def _ratio_gap_down(s_j: Any, s: Array, u: Array, v: Array, eta: Any) -> Any:
 SETS = {"s": "n a", "r": "n b", "u": "n a", "v": "n b", "eta": ""}
 
 
-def _mass(s: Array, r: Array) -> Any:
+def _mass(s: Array, r: Array) -> Array:
     """The total weight of the keys with the scores s among those with s and r."""
     return add_up(exp(s)) / (add_up(exp(s)) + add_up(exp(r)))
 

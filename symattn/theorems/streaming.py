@@ -24,7 +24,7 @@ from symattn.attention.streaming.states import (
 from symattn.document.notation import Big, Fence, Node, Over, commas, equals, name, node, relation, total
 from symattn.document.text import text
 from symattn.proof.rules import Fold
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import also
 from symattn.statement.glossary import Glossary
@@ -65,7 +65,7 @@ TILES_MERGED = Fold(
 )
 
 
-def _weighed(s: Any, v: Any) -> tuple[Any, Any]:
+def _weighed(s: Any, v: Array) -> tuple[Any, Any]:
     """e^L and e^L o of a block, from its scores and values."""
     e = s.__array_namespace__().exp(s)
     return e.sum(axis=-1, keepdims=True), e @ v
@@ -225,7 +225,7 @@ def _finished(_: Reader, x: Several) -> Value:
     ),
     false_says="one side is not rescaled",
 )
-def two_block_merge(s: Any, t: Any, v: Any, w: Any, m: Any, l: Any, z: Any) -> Any:  # noqa: E741
+def two_block_merge(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, z: Array) -> list[Pair]:  # noqa: E741
     whole = _both(s, t, v, w)
     x, y = tile_state(s, v, m), tile_state(t, w, l)
     return [
@@ -264,7 +264,7 @@ def _one_side(x: State, y: State, m: Array) -> State:
     false=lambda s, t, v, w: (finish(_only_normaliser(tile_state(s, v), tile_state(t, w))), _plain(s, t, v, w)),
     false_says="ℓ is rescaled and a is not",
 )
-def online_softmax(s: Any, t: Any, v: Any, w: Any, m: Any, l: Any, z: Any) -> Any:  # noqa: E741
+def online_softmax(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, z: Array) -> list[Pair]:  # noqa: E741
     a, b = s.shape[-1], t.shape[-1]
     x, y = tile_state(s, v, m), tile_state(t, w, l)
     return [
@@ -314,7 +314,9 @@ def _only_normaliser(x: State, y: State) -> State:
     false=lambda m1, m2, l1, o1: (merge(State(m1, l1, o1), State(m2, 0 * l1, 0 * o1)).maximum, m1),
     false_says="a unit of any finite m changes no state, so that m too is kept",
 )
-def merge_monoid(m1: Any, l1: Any, o1: Any, m2: Any, l2: Any, o2: Any, m3: Any, l3: Any, o3: Any) -> Any:
+def merge_monoid(
+    m1: Array, l1: Array, o1: Array, m2: Array, l2: Array, o2: Array, m3: Array, l3: Array, o3: Array
+) -> list[Pair]:
     x, y, z = State(m1, l1, o1), State(m2, l2, o2), State(m3, l3, o3)
     unit, nothing = State(m2, 0 * l2, 0 * o2), _forbidden(m1, l1, o1)
     alike = (
@@ -368,7 +370,7 @@ _LB, _L = name("L", "b"), name("L")
         equals(name("o", role="output"), total(name("b"), 1, name("B"), name("o", "b", role="output")) / name("B")),
     ),
 )
-def lse_merge(s: Any, t: Any, v: Any, w: Any, x: Any, y: Any, q: Any, k: Any) -> Any:
+def lse_merge(s: Array, t: Array, v: Array, w: Array, x: Array, y: Array, q: Array, k: Array) -> list[Pair]:
     xp = s.__array_namespace__()
     blocks = partial_output(x, y)
     whole = xp.log(xp.sum(xp.exp(blocks.lse), axis=0))
@@ -418,7 +420,7 @@ _LATER = {"q1": "n d_k", "k1": "n d_k", "v1": "n d_v"}
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q1, k, v), _all(q, k, v, q1, k1, v1)[-1:]),
     false_says="a cache without the new key and value",
 )
-def kv_cache_step(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
+def kv_cache_step(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Pair:
     return ATTENTION(q1, rows(k, k1), rows(v, v1)), _all(q, k, v, q1, k1, v1)[-1:]
 
 
@@ -440,7 +442,7 @@ def kv_cache_step(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array)
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q, k, v), _all(q, k, v, q1, k1, v1, ATTENTION)[: q.shape[0]]),
     false_says="the same without the mask",
 )
-def causal_prefix_unchanged(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
+def causal_prefix_unchanged(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Pair:
     return CAUSAL(q, k, v), _all(q, k, v, q1, k1, v1)[: q.shape[0]]
 
 
@@ -459,7 +461,7 @@ def _last_rows(reader: Reader) -> Any:
     return CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :]
 
 
-def _last_scores(reader: Reader) -> Any:
+def _last_scores(reader: Reader) -> Array:
     q, k = map(reader.array, "QK")
     return scale_by_root(dot_scores(q[reader.length("p") :], k), q)
 
@@ -493,7 +495,7 @@ def _last_scores(reader: Reader) -> Any:
         equals(_OF_CHUNK, _over_chunk(name("i"))),
     ),
 )
-def chunked_prefill_bottom_right(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
+def chunked_prefill_bottom_right(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> list[Pair]:
     xp, keys, values = q.__array_namespace__(), rows(k, k1), rows(v, v1)
     j, i = xp.arange(keys.shape[0])[None, :], xp.arange(q1.shape[0])[:, None]
     stated = textbook(q1, keys, values, j <= i + k.shape[0])

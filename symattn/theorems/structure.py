@@ -17,7 +17,7 @@ from symattn.document.notation import Call, Over, Power, equals, name, node, rel
 from symattn.errors import Refused
 from symattn.proof.expectation import Law
 from symattn.proof.rules import Mean, Substitution
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import also
 from symattn.statement.glossary import Definition, Glossary
@@ -91,7 +91,7 @@ def per_token_equals_matrix(q: Array, k: Array, v: Array) -> Any:
     xp = q.__array_namespace__()
     scores = xp.sum(q[:, None, :] * k[None, :, :], axis=-1)
 
-    def per_token(s: Array) -> Any:
+    def per_token(s: Array) -> Array:
         p = xp.exp(s) / xp.sum(xp.exp(s), axis=-1, keepdims=True)
         return xp.sum(p[:, :, None] * v[None, :, :], axis=1)
 
@@ -108,7 +108,7 @@ def per_token_equals_matrix(q: Array, k: Array, v: Array) -> Any:
     false=lambda q, k, v, l, w: (ATTENTION(q, rows(k, l), rows(v, w)), ATTENTION(q, k, v) + ATTENTION(q, l, w)),  # noqa: E741
     false_says="the same for keys: the outputs of two blocks of keys add up",
 )
-def query_rows_independent(q: Array, u: Array, k: Array, v: Array) -> Any:
+def query_rows_independent(q: Array, u: Array, k: Array, v: Array) -> Pair:
     return ATTENTION(rows(q, u), k, v), rows(textbook(q, k, v), textbook(u, k, v))
 
 
@@ -123,7 +123,7 @@ def query_rows_independent(q: Array, u: Array, k: Array, v: Array) -> Any:
     false_says="self-attention is linear in X",
     top=2,
 )
-def linear_in_values(q: Array, k: Array, v: Array, u: Array, a: Array, b: Array) -> Any:
+def linear_in_values(q: Array, k: Array, v: Array, u: Array, a: Array, b: Array) -> Pair:
     return ATTENTION(q, k, a * v + b * u), a * ATTENTION(q, k, v) + b * ATTENTION(q, k, u)
 
 
@@ -194,7 +194,7 @@ def permutation_equivariance(x: Array, w_q: Array, w_k: Array, w_v: Array, w: Ar
     false=lambda q, k, v, pi: (ATTENTION(q, k[pi], v), ATTENTION(q, k, v)),
     false_says=same(attention(k=PI * K), attention()),
 )
-def key_permutation_invariance(q: Array, k: Array, v: Array, pi: Any) -> Any:
+def key_permutation_invariance(q: Array, k: Array, v: Array, pi: Any) -> Pair:
     return ATTENTION(q, k[pi], v[pi]), ATTENTION(q, k, v)
 
 
@@ -209,7 +209,7 @@ def key_permutation_invariance(q: Array, k: Array, v: Array, pi: Any) -> Any:
     false=lambda q, k, v, b: (ATTENTION(q + b, k, v), ATTENTION(q, k, v)),
     false_says=same(attention(Q + ONES * t(SHIFT)), attention()),
 )
-def key_bias_redundant(q: Array, k: Array, v: Array, b: Array) -> Any:
+def key_bias_redundant(q: Array, k: Array, v: Array, b: Array) -> Pair:
     return ATTENTION(q, k + b, v), ATTENTION(q, k, v)
 
 
@@ -223,7 +223,7 @@ def key_bias_redundant(q: Array, k: Array, v: Array, b: Array) -> Any:
     false=lambda q, k, v, b: (_off_by_one(q, k) @ (v + b), _off_by_one(q, k) @ v + b),
     false_says="the same with softmax-off-by-one",
 )
-def value_bias_passes(q: Array, k: Array, v: Array, b: Array) -> Any:
+def value_bias_passes(q: Array, k: Array, v: Array, b: Array) -> Pair:
     return ATTENTION(q, k, v + b), ATTENTION(q, k, v) + b
 
 
@@ -236,7 +236,7 @@ def _through(q: Array, k: Array, v: Array, y: Array) -> Any:
     return soft(scale_by_root(q @ y @ k.mT, q)) @ v
 
 
-def _eye(m: Array) -> Any:
+def _eye(m: Array) -> Array:
     xp, n = m.__array_namespace__(), m.shape[0]
     return xp.astype(xp.arange(n)[:, None] == xp.arange(n)[None, :], m.dtype)
 
@@ -279,7 +279,9 @@ CHANGED_BASIS = Substitution(
     false_says=same(attention(Q * M, K * M), attention()),
     top=2,
 )
-def qk_gauge(q: Array, k: Array, m: Array, r: Array, u: Array, w: Array, x: Array, w_v: Array, w_o: Array) -> Any:
+def qk_gauge(
+    q: Array, k: Array, m: Array, r: Array, u: Array, w: Array, x: Array, w_v: Array, w_o: Array
+) -> list[Pair]:
     undone = k - (k @ w) @ u.mT / (1 + w.mT @ u)
     layer = ATTENTION(x=x, w_q=m, w_k=r, w_v=w_v, w_o=w_o)
     return [
@@ -307,11 +309,11 @@ def qk_gauge(q: Array, k: Array, m: Array, r: Array, u: Array, w: Array, x: Arra
     false_says="repeating one key leaves the output unchanged",
     top=2,
 )
-def duplicate_all_keys(q: Array, k: Array, v: Array, r: Array) -> Any:
+def duplicate_all_keys(q: Array, k: Array, v: Array, r: Array) -> Pair:
     return ATTENTION(q, _repeated(k, r), _repeated(v, r)), ATTENTION(q, k, v)
 
 
-def _repeated(x: Array, r: Array) -> Any:
+def _repeated(x: Array, r: Array) -> Array:
     xp, (n, d) = x.__array_namespace__(), x.shape
     return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
 
@@ -333,12 +335,12 @@ def _with_one_more(q: Array, k: Array, v: Array) -> Any:
     false=lambda q, k, v: (ATTENTION(0 * q, k, v), _everywhere(q, v.sum(axis=0))),
     false_says=same(row("o", "i"), over_keys(row("v", "j"))),
 )
-def equal_scores_average(q: Any, k: Any, v: Any, c: Any) -> Any:
+def equal_scores_average(q: Any, k: Any, v: Any, c: Any) -> list[Pair]:
     mean = _everywhere(q, v.mean(axis=0))
     return [(soft(c + 0 * dot_scores(q, k)) @ v, mean), (ATTENTION(0 * q, k, v), mean)]
 
 
-def _everywhere(q: Array, x: Array) -> Any:
+def _everywhere(q: Array, x: Array) -> Array:
     """The row x for every query."""
     return q.__array_namespace__().broadcast_to(x, (q.shape[0], x.shape[-1]))
 
@@ -354,7 +356,7 @@ def _everywhere(q: Array, x: Array) -> Any:
     false=lambda a: (soft(a + a.mT), soft(a + a.mT).mT),
     false_says=same(P, t(P)),
 )
-def symmetric_scores_reversible(a: Array) -> Any:
+def symmetric_scores_reversible(a: Array) -> list[Pair]:
     xp = a.__array_namespace__()
     s = a + a.mT
     z = xp.sum(xp.exp(s), axis=-1, keepdims=True)
@@ -418,7 +420,7 @@ def dropout_unbiased(q: Array, k: Array, v: Array, b: Array, c: Array, s: Array,
     ]
 
 
-def _mean_over_drops(q: Any, k: Any, v: Any) -> Any:
+def _mean_over_drops(q: Array, k: Array, v: Array) -> Any:
     """The mean output over all ways to drop scores with probability 1/2 and to double the others."""
     if not all(isinstance(n, int) for n in (*q.shape, *k.shape)):
         raise Refused("the ways to drop scores are listed, and the sizes are letters")

@@ -13,6 +13,7 @@ from symattn.document.notation import Commas, Fence, Partial, Relation, equals, 
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import listed
 from symattn.proof.rules import OfTheLargest
+from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound
 from symattn.statement.functions import rank_of
@@ -56,7 +57,7 @@ def _moved(q: Array, k: Array, v: Array, u: Array) -> Any:
     return ATTENTION(q, k, v) - ATTENTION(q, k, u)
 
 
-def _any_norm(x: Array) -> Any:
+def _any_norm(x: Array) -> Array:
     """A norm of each row: any one in letters, and the largest entry in numbers."""
     xp = x.__array_namespace__()
     return xp.any_norm(x) if hasattr(xp, "any_norm") else greatest(abs(x), -1)
@@ -165,7 +166,7 @@ def _line(q: Any) -> Any:
     false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
     false_says=("Lipschitz with constant ", norm(name("W", "V", role="value")), ", which is 1 here"),
 )
-def not_globally_lipschitz(x0: Array, x: Array, a: Array, more: Any) -> Any:
+def not_globally_lipschitz(x0: Array, x: Array, a: Array, more: Array) -> list[Pair]:
     xp = x.__array_namespace__()
     n = 1 + xp.sum(0 * more + 1, axis=0, keepdims=True)
     return [

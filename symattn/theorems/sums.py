@@ -13,7 +13,7 @@ def weights(s: Array) -> Any:
     return softmax(s, stabilised=False)
 
 
-def add_up(x: Array) -> Any:
+def add_up(x: Array) -> Array:
     """Σ_j x_ij, as a column."""
     return x.__array_namespace__().sum(x, axis=-1, keepdims=True)
 
@@ -28,7 +28,7 @@ def log(x: Array) -> Any:
     return x.__array_namespace__().log(x)
 
 
-def log_sum_exp(s: Array) -> Any:
+def log_sum_exp(s: Array) -> Array:
     """log Σ_j e^{s_ij}, as a column."""
     return s.__array_namespace__().log(add_up(exp(s)))
 
@@ -38,7 +38,7 @@ def squares(x: Array) -> Any:
     return add_up(x * x)
 
 
-def outer(p: Array, x: Array, y: Array) -> Any:
+def outer(p: Array, x: Array, y: Array) -> Array:
     """Σ_j Σ_l p_j p_l (x_j − y_l)², as a column."""
     difference = x[..., :, None] - y[..., None, :]
     return add_up(add_up(p[..., :, None] * p[..., None, :] * difference * difference)[..., 0])
@@ -55,7 +55,7 @@ def form(p: Array, x: Array) -> Any:
     return add_up(p * x * x) - add_up(p * x) ** 2
 
 
-def greatest(x: Array, axis: Any = None) -> Any:
+def greatest(x: Array, axis: Any = None) -> Array:
     """max x, with axes of length one."""
     return x.__array_namespace__().max(x, axis=axis, keepdims=True)
 

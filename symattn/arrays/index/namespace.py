@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building as build
 from symattn.arrays.index import structure
@@ -206,7 +207,7 @@ class IndexedNamespace(structure.Structure):
     def ones(self, shape: Any, **_: Any) -> Indexed:
         return self.full(shape, 1)
 
-    def zeros_like(self, a: Any, **_: Any) -> Indexed:
+    def zeros_like(self, a: Array, **_: Any) -> Indexed:
         return self.full(a.shape, 0)
 
     def ones_like(self, a: Any, **_: Any) -> Indexed:

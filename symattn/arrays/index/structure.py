@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.index.array import Indexed, Place, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
 from symattn.arrays.index.expressions import Expression
@@ -20,10 +21,10 @@ class Structure:
         back = [order.index(k) for k in range(a.ndim)]
         return Indexed([a.shape[k] for k in order], lambda places: a.at(tuple(places[k] for k in back)))
 
-    def matrix_transpose(self, a: Any) -> Indexed:
+    def matrix_transpose(self, a: Array) -> Indexed:
         return self.permute_dims(a, (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2))
 
-    def swapaxes(self, a: Any, i: int, j: int) -> Indexed:
+    def swapaxes(self, a: Array, i: int, j: int) -> Indexed:
         order = list(range(a.ndim))
         order[i], order[j] = order[j], order[i]
         return self.permute_dims(a, order)
@@ -36,7 +37,7 @@ class Structure:
     def expand_dims(self, a: Any, axis: int) -> Any:
         return a[(*[slice(None)] * (axis % (a.ndim + 1)), None)]
 
-    def squeeze(self, a: Any, axis: int) -> Any:
+    def squeeze(self, a: Array, axis: int) -> Any:
         if a.shape[axis % a.ndim].blocks != ONE_LONG.blocks:
             raise InputError(f"indexed: squeeze of an axis of length {a.shape[axis % a.ndim]}")
         return a[(*[slice(None)] * (axis % a.ndim), 0)]

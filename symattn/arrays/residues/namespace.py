@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.calls import offered
 from symattn.arrays.linear import _einsum_terms
@@ -26,7 +27,7 @@ class ModularNamespace(Namespace):
 
     kind: type[Modular]
 
-    def _where(self, condition: Any, a: Any, b: Any) -> Any:
+    def _where(self, condition: Any, a: Any, b: Any) -> Array:
         if isinstance(condition, ArrayBase):
             raise Refused("modular: where needs a boolean condition")
         x, y = self.kind.written(a).state, self.kind.written(b).state

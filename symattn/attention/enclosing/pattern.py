@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.enclosing.exponential import Floats
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.tensors import dtype_kind, is_tensor
@@ -49,7 +50,7 @@ def check_pattern(spec: Attention) -> None:
             raise Refused(f"enclose has no {name}={value!r}; {mend}")
 
 
-def exactly(name: str, array: Any, widened: bool = True) -> Any:
+def exactly(name: str, array: Any, widened: bool = True) -> Array:
     """An input as float64, of the same values; booleans stay, and float32 where it is not to be ``widened``.
 
     Tensors stay tensors, on their device. Raises InputError for NaN, infinity and other types.
@@ -102,7 +103,7 @@ def heads(spec: Attention, given: Mapping[str, Any]) -> Iterator[Head]:
         yield Head(index, q[index], k[read], v[read], seen, _sink(spec, given, index))
 
 
-def _spread(array: Any, axes: tuple[int, ...]) -> Any:
+def _spread(array: Array, axes: tuple[int, ...]) -> Any:
     xp: Any = namespace_of(array)
     return xp.broadcast_to(array, (*axes, *array.shape[-2:]))
 

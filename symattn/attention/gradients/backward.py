@@ -158,7 +158,7 @@ def _summed(at: At, g: Array) -> Gradients:
     return ds, _of_sink(at, rows.log_sum_exp_gradient(of_rows(spec, at.x[1]), lse, wide, spec.base))
 
 
-def _of_sink(at: At, db: Any) -> Any:
+def _of_sink(at: At, db: Any) -> Array:
     """One sink for all rows (of a head)."""
     return namespace_of(db).reshape(scores.summed_like(db, of_rows(at.spec, at.x[1])), at.x[1].shape)
 

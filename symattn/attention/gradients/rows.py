@@ -10,7 +10,7 @@ from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.softmax import nonempty, powers
 
 
-def logarithm_of(base: int | None, like: Any) -> Any:
+def logarithm_of(base: int | None, like: Array) -> Any:
     """log b, by which a power of b grows faster than one of e; 1 for e itself."""
     xp = namespace_of(like)
     return 1 if base is None else xp.log(xp.asarray(base, dtype=like.dtype))
@@ -63,7 +63,7 @@ def relu_gradient(s: Array, g: Array, power: Any = 1) -> Array:
     return xp.where(s > 0, g, 0) / xp.pow(xp.asarray(s.shape[-1], dtype=s.dtype), power)
 
 
-def sparsemax_gradient(p: Array, g: Array) -> Any:
+def sparsemax_gradient(p: Array, g: Array) -> Array:
     """dS = dP − mean of dP over the support, on the support p > 0; elsewhere 0. From the weights.
 
     Where a score is at the threshold itself, this is one of many. Shapes: (…, n_q, n_k).
@@ -75,7 +75,7 @@ def sparsemax_gradient(p: Array, g: Array) -> Any:
     return support * (g - xp.sum(support * g, axis=-1, keepdims=True) / number)
 
 
-def entmax15_gradient(p: Array, g: Array) -> Any:
+def entmax15_gradient(p: Array, g: Array) -> Array:
     """dS = r ⊙ (dP − Σ r dP / Σ r) with r = √p, from the weights of 1.5-entmax. Shapes: (…, n_q, n_k).
 
     Source: Peters, Niculae, Martins, Sparse Sequence-to-Sequence Models (2019): r_j = p_j^{2 − α} for α = 1.5.

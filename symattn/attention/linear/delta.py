@@ -19,7 +19,7 @@ from symattn.attention.linear.gated import chunk_of_sums, decayed, decayed_score
 from symattn.attention.linear.plain import delta_step
 
 
-def delta_token(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any = None) -> tuple[Any, Any]:
+def delta_token(state: Array, q: Array, k: Array, v: Array, beta: Any, g: Any = None) -> tuple[Any, Any]:
     """One token: S' = e^g S + β kᵀ (v − k e^g S) and q S'. With ``scan`` it is the definition.
 
     Source: Schlag et al. (2021), equation 24; gated, Yang, Kautz, Hatamizadeh (2024), equation 10.

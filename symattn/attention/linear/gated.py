@@ -52,13 +52,13 @@ def decayed(state: Array, g: Array | None) -> Array:
     return state if g is None else namespace_of(g).exp(g.mT) * state
 
 
-def gated_step(state: Any, q: Any, k: Any, v: Any, g: Any = None) -> tuple[Any, Any]:
+def gated_step(state: Array, q: Array, k: Array, v: Array, g: Any = None) -> tuple[Any, Any]:
     """One token: S' = e^g ⊙ S + kᵀ v and q S'. Shapes: q, k (…, 1, f), v (…, 1, d_v), g (…, 1, f) or (…, 1, 1)."""
     state = decayed(state, g) + k.mT @ v
     return state, q @ state
 
 
-def gated_chunk(state: Any, q: Any, k: Any, v: Any, g: Any = None) -> tuple[Any, Any]:
+def gated_chunk(state: Any, q: Any, k: Any, v: Array, g: Any = None) -> tuple[Any, Any]:
     """Some tokens at once: what comes from the state before them, and from one another. See ``chunk_of_sums``."""
     whole = None if g is None else namespace_of(g).sum(g, axis=-2, keepdims=True)
     return chunk_of_sums(state, q, k, v, gate_sums(g), whole)
@@ -116,7 +116,7 @@ def retention_decays(heads: int) -> list[Fraction]:
     return [1 - Fraction(1, 2 ** (5 + h)) for h in range(heads)]
 
 
-def constant_gates(gamma: Any, n: Any) -> Any:
+def constant_gates(gamma: Any, n: Any) -> Array:
     """log γ for each of n tokens. Shapes: gamma (…, 1, 1), positive → (…, n, 1). Source: Sun et al. (2023)."""
     xp = namespace_of(gamma)
     return xp.broadcast_to(xp.log(gamma), (*gamma.shape[:-2], n, 1))

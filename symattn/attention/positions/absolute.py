@@ -11,7 +11,7 @@ from symattn.attention.positions.angles import sinusoidal
 from symattn.attention.positions.rotary import inverse_frequencies, tables
 
 
-def sinusoids(positions: Any, width: int, like: Any, base: Number = 10000, layout: str = "interleaved") -> Any:
+def sinusoids(positions: Any, width: int, like: Array, base: Number = 10000, layout: str = "interleaved") -> Array:
     """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l), ω_l = θ^(−2l/d).
 
     ``interleaved``: columns 2l and 2l + 1; ``half``: all sines, then all cosines (tensor2tensor, Transformer-XL).

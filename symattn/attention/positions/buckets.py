@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import integer_root
 from symattn.errors import InputError
@@ -48,14 +49,14 @@ def _ceil_root(x: int, n: int) -> int:
     return root if root**n == x else root + 1
 
 
-def bucket(distance: Any, starts: tuple[int, ...]) -> Any:
+def bucket(distance: Any, starts: tuple[int, ...]) -> Array:
     """How many buckets have started up to each distance a ≥ 0."""
     xp = namespace_of(distance)
     begun = distance[..., None] >= xp.asarray(starts, dtype=xp.int64)
     return xp.sum(xp.astype(begun, xp.int64), axis=-1)
 
 
-def t5_bucket(ahead: Any, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Any:
+def t5_bucket(ahead: Any, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Array:
     """The bucket of each j − i. ``bidirectional``: half of the buckets for keys ahead, at b/2; else those are in 0.
 
     Raises InputError for an odd number of buckets in two directions. Source: Raffel et al., T5 (2020), §2.1, and code.
@@ -70,7 +71,7 @@ def t5_bucket(ahead: Any, buckets: int = 32, max_distance: int = 128, bidirectio
     return side + bucket(xp.abs(ahead), t5_starts(half, max_distance))
 
 
-def deberta_bucket(behind: Any, buckets: int, max_distance: int) -> Any:
+def deberta_bucket(behind: Any, buckets: int, max_distance: int) -> Array:
     """The bucket of each i − j, with its sign: between −b and b. Source: He et al. (2021), its code for version 2."""
     xp = namespace_of(behind)
     size = bucket(xp.abs(behind), deberta_starts(buckets, max_distance))

@@ -9,7 +9,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.positions.absolute import rows
 
 
-def ahead(n_q: Any, n_k: Any, like: Any, alignment: str = "bottom-right") -> Any:
+def ahead(n_q: Any, n_k: Any, like: Array, alignment: str = "bottom-right") -> Any:
     """j − i for every query i and key j, counted so that the last ones stand together, to look up rows of tables by.
 
     ``top-left``: the first ones. Shapes: (n_q, n_k). Sizes that are letters have no rows to look up: Refused by name.
@@ -19,13 +19,13 @@ def ahead(n_q: Any, n_k: Any, like: Any, alignment: str = "bottom-right") -> Any
     return xp.arange(n_k)[None, :] - (xp.arange(n_q)[:, None] + offset)
 
 
-def clipped(distance: Any, most: int) -> Any:
+def clipped(distance: Any, most: int) -> Array:
     """A distance cut to −k … k, as an index from 0: max(−k, min(k, ·)) + k. Source: Shaw et al. (2018), equation 5."""
     xp = namespace_of(distance)
     return xp.minimum(xp.maximum(distance, -most), most) + most
 
 
-def spanned(distance: Any, span: int) -> Any:
+def spanned(distance: Any, span: int) -> Array:
     """A distance as an index into 2k rows: max(−k, min(k − 1, ·)) + k. Source: He et al. (2021), equation 3."""
     xp = namespace_of(distance)
     return xp.minimum(xp.maximum(distance, -span), span - 1) + span
@@ -83,7 +83,7 @@ def for_each_query(bias: Array, s: Array) -> Array:
     return bias[:, None, :] if s.ndim > 2 else bias
 
 
-def from_far_to_near(ahead: Any, n_k: Any, rows_given: Any) -> Any:
+def from_far_to_near(ahead: Any, n_k: Any, rows_given: Any) -> Array:
     """The rows of a table that starts with the farthest key: row 0 is for i − j = n_k − 1, the next for one less.
 
     Queries of n_k rows look back only; what lies ahead of them, which a mask forbids, is given the last row.

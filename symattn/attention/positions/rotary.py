@@ -43,14 +43,14 @@ def angles(positions: Any, frequencies: Any) -> Any:
     return namespace_of(frequencies).astype(positions, frequencies.dtype)[..., None] * frequencies
 
 
-def tables(positions: Any, frequencies: Any) -> Tables:
+def tables(positions: Any, frequencies: Array) -> Tables:
     """(cos, sin) of the angles p ω_l. Shapes: positions (…, n), frequencies (f,) → twice (…, n, f)."""
     xp = namespace_of(frequencies)
     rotated = angles(positions, frequencies)
     return xp.cos(rotated), xp.sin(rotated)
 
 
-def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Any, start: int = 0) -> Tables:
+def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Array, start: int = 0) -> Tables:
     """(cos, sin) of the angles p θ_l at the positions p = start, …, start + n − 1, all of them rational.
 
     A triple a² + b² = c² is the angle with the cosine a/c and the sine b/c; positions add it up by the addition

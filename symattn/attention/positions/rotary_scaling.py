@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number, number, numbers, pi
 from symattn.attention.positions.rotary import powers_of
@@ -105,7 +106,7 @@ def _index(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
     return f * xp.log(inside) / xp.log(number(base, like))
 
 
-def _mixed(frequencies: Any, factor: Number, share: Any) -> Any:
+def _mixed(frequencies: Array, factor: Number, share: Any) -> Any:
     """γ of each frequency and 1 − γ of it divided by s, with γ cut to between 0 and 1."""
     xp = namespace_of(frequencies)
     kept = xp.minimum(xp.maximum(share, 0), 1)
@@ -129,7 +130,7 @@ def longrope(frequencies: Any, factors: Sequence[Number]) -> Any:
     return frequencies / numbers(factors, frequencies)
 
 
-def yarn_magnitude(factor: Number, like: Any, weight: Number = 1) -> Any:
+def yarn_magnitude(factor: Number, like: Array, weight: Number = 1) -> Any:
     """m = 1 + w log(s) / 10 for s > 1, else 1: what cosines and sines are multiplied by, so that scores are by m².
 
     Source: Peng et al., YaRN (2023), §3.4, with m = √(1/t); the weight w is ``mscale`` of DeepSeek-V2.
@@ -139,7 +140,7 @@ def yarn_magnitude(factor: Number, like: Any, weight: Number = 1) -> Any:
     return 1 + namespace_of(like).log(number(factor, like)) * number(Fraction(weight) / 10, like)
 
 
-def longrope_magnitude(factor: Number, length: int, like: Any) -> Any:
+def longrope_magnitude(factor: Number, length: int, like: Array) -> Any:
     """√(1 + log s / log L) for s > 1, else 1. Source: Abdin et al., Phi-3 (2024), its code."""
     if Fraction(factor) <= 1:
         return number(1, like)

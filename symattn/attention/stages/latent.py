@@ -95,7 +95,7 @@ def joining(flow: Flow) -> None:
         flow.add("v_absorbed", run, flow.symbol("c_kv"), ("c_kv",), role="v", reason="in place of the values")
 
 
-def _beside(heads: int, absorbed: bool, own: Any, positional: Any) -> Any:
+def _beside(heads: int, absorbed: bool, own: Any, positional: Any) -> Array:
     """Keys: the shared part beside each head's, or beside latents that are the same for every head."""
     return _alike(heads, latent.join(own, positional)) if absorbed else latent.join(own, _alike(heads, positional))
 

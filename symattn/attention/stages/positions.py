@@ -83,7 +83,7 @@ def _of_triples(asked: Rotary, function: str) -> Text:
 def _table(asked: Rotary, index: int, x: Array, positions: Any = None) -> Any:
     """Cosines (``index`` 0) or sines (1) for the rows of x."""
 
-    def make(like: Any) -> Any:
+    def make(like: Array) -> Any:
         n = x.shape[-2]
         if asked.triples:
             return rotary.pythagorean_tables(n, asked.triples, like, asked.start)[index]

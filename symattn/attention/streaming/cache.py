@@ -175,7 +175,7 @@ def beside(cache: Any, k: Array, v: Array) -> Held:
     )
 
 
-def _spread(positions: Any, new: Any) -> Any:
+def _spread(positions: Array, new: Any) -> Array:
     """Positions of slots for each sequence, as those of new tokens are."""
     xp = namespace_of(positions)
     return xp.broadcast_to(positions, (*new.shape[:-1], positions.shape[-1]))

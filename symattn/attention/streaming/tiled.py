@@ -107,7 +107,7 @@ def above_diagonal(q: Array, k: Array) -> Skip:
 
 def forward(
     at: Tile,
-    v: Any,
+    v: Array,
     rows: Sequence[Any],
     keys: Sequence[Any],
     *,

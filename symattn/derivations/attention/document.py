@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention.document import sized, whole_formula
 from symattn.attention.flow import Step as Part
@@ -103,12 +104,12 @@ def _blocks(asked: Request) -> tuple[Block, ...]:
     return (*blocks, *_cut(told), *_whole(asked), _caveat())
 
 
-def _unordered(asked: Request, part: Part) -> Any:
+def _unordered(asked: Request, part: Part) -> Array:
     """Letters in the place of entries that depend on which score is larger."""
     return Symbolic.letters(stem(part.name), *lengths(part.name, asked.spec, asked.names, asked.sizes))
 
 
-def _in_numbers(told: _Told, part: Part, array: Any) -> list[Block]:
+def _in_numbers(told: _Told, part: Part, array: Array) -> list[Block]:
     """A section for a step that compares: letters have no order, so that it is checked on numbers."""
     formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
     reason: Text = ("which is larger decides, and letters have no order",)
@@ -119,7 +120,7 @@ def _in_numbers(told: _Told, part: Part, array: Any) -> list[Block]:
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
-def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> list[Block]:
+def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Array) -> list[Block]:
     """A section: the formula of matrices, its entries, and what is true of them."""
     asked = told.asked
     above, beside = _reasons(part)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
@@ -91,7 +92,7 @@ def part(array: Any, front: Front, last: int) -> Any:
     return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))]
 
 
-def for_head(array: Any, batch: Front, head: int, heads: int, last: int, batches: int) -> Any:
+def for_head(array: Array, batch: Front, head: int, heads: int, last: int, batches: int) -> Any:
     """The last axes of an array that may have an axis of heads, or not, after those of batches.
 
     With as many axes in front as batches and heads together it has one; without any it is the same for all.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import flint
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.ball import Ball
 from symattn.attention import groups, norms, projections, scores
 from symattn.attention.flow import Step
@@ -192,7 +193,7 @@ def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]
     return found
 
 
-def _spans(asked: Disentangled, behind: Any) -> Any:
+def _spans(asked: Disentangled, behind: Any) -> Array:
     if asked.max_distance is not None:
         behind = buckets.deberta_bucket(behind, asked.span, asked.max_distance)
     return np.asarray(relative.spanned(behind, asked.span)).astype(int) + 1

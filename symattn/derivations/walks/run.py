@@ -16,6 +16,7 @@ import flint
 import numpy as np
 
 from symattn.arrays import FLOATING, kind
+from symattn.arrays.array import Array
 from symattn.arrays.exact import Exact
 from symattn.arrays.field.approximation import rational_double
 from symattn.arrays.field.quotient import Quotient
@@ -34,7 +35,7 @@ _BITS = 64
 _PRECISIONS = (192, 384, 1536, 4096)
 
 
-def weighted(a: Any, v: Any) -> Any:
+def weighted(a: Any, v: Array) -> Any:
     """a_ij v_j for every query i and key j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, n_k, d_v)."""
     return a[..., :, :, None] * v[..., None, :, :]
 
@@ -153,7 +154,7 @@ def _is_plain(x: Any) -> bool:
     return isinstance(flat(x)[0], int)
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Any) -> Array:
     return np.asarray(x, dtype=np.bool_ if isinstance(flat(x)[0], bool) else np.int64)
 
 

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from os import PathLike
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.exact import Exact
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.shown import formula
@@ -77,7 +78,7 @@ def _one(x: Any) -> Any:
     return x[0, 0].entries.item()
 
 
-def _pieces(scores: Any, hi: int, state: State) -> list[float]:
+def _pieces(scores: Array, hi: int, state: State) -> list[float]:
     """e^(s_j − m) of the keys so far."""
     found = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated
     return [float(x.to_float()) for x in found.tolist()[0]]

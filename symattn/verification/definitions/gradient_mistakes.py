@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import vjp
 from symattn.attention.gradients.scores import softcap_gradient
@@ -39,7 +40,7 @@ class Formulas:
     shared: Shared = lambda g, times: _grouped(g, times, "sum")
     shared_values: Shared = lambda g, times: _grouped(g, times, "sum")
 
-    def __call__(self, spec: Attention, do: Any, **given: Any) -> tuple[Any, ...]:
+    def __call__(self, spec: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
         """dQ, dK, dV."""
         values = spec.trace(**given)
         times = spec.heads // spec.key_heads
@@ -53,7 +54,7 @@ class Formulas:
         return (dq, self.shared(dk, times), self.shared_values(dv, times)) if times > 1 else (dq, dk, dv)
 
 
-def _rows(x: Any) -> Any:
+def _rows(x: Array) -> Array:
     return namespace_of(x).sum(x, axis=-1, keepdims=True)
 
 
@@ -273,7 +274,7 @@ def _before(spec: Attention, values: dict[str, Any]) -> str:
     return next(s for s in steps if s.name == "masked").of[0]
 
 
-def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Any:
+def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Array:
     """e^{s − L}, L that of the masked scores and s without a mask."""
     s, masked = values[_before(spec, values)], values[_score_names(spec, values)[1]]
     xp = namespace_of(s)
@@ -281,7 +282,7 @@ def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Any:
     return xp.exp(s - top) / xp.sum(xp.exp(masked - top), axis=-1, keepdims=True)
 
 
-def _not_normalised(spec: Attention, values: dict[str, Any]) -> Any:
+def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
     s = values[_score_names(spec, values)[1]]
     xp = namespace_of(s)
     return xp.exp(s - xp.max(s, axis=-1, keepdims=True))

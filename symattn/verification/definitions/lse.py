@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import forbid
 from symattn.attention.softmax import log_sum_exp
@@ -151,12 +152,12 @@ def _wrong(spec: Attention, change: Callable[[dict[str, Any], Any], Any], **give
     return values["output"], change(values, _scores(spec, values))
 
 
-def _two(s: Any) -> Any:
+def _two(s: Array) -> Array:
     xp = namespace_of(s)
     return xp.log(xp.asarray(2, dtype=s.dtype))
 
 
-def _top(s: Any) -> Any:
+def _top(s: Array) -> Array:
     return namespace_of(s).max(s, axis=-1)
 
 
@@ -165,11 +166,11 @@ def _sum(s: Any) -> Any:
     return xp.sum(xp.exp(s - xp.max(s, axis=-1, keepdims=True)), axis=-1)
 
 
-def _count(s: Any) -> Any:
+def _count(s: Array) -> Array:
     return namespace_of(s).asarray(int(s.shape[-1]), dtype=s.dtype)
 
 
-def _of_raw(spec: Attention, before: bool, values: dict[str, Any], s: Any) -> Any:
+def _of_raw(spec: Attention, before: bool, values: dict[str, Any], s: Array) -> Array:
     """L of the raw scores, ``before`` they are scaled, under the masks; or of the scaled ones without masks."""
     if before:
         return log_sum_exp(forbid(values["scores"], namespace_of(s).isfinite(s)))[..., 0]
@@ -177,6 +178,6 @@ def _of_raw(spec: Attention, before: bool, values: dict[str, Any], s: Any) -> An
     return log_sum_exp(values[masked.of[0]])[..., 0]
 
 
-def _top_of_raw(spec: Attention, values: dict[str, Any], s: Any) -> Any:
+def _top_of_raw(spec: Attention, values: dict[str, Any], s: Array) -> Any:
     raw_scores = forbid(values["scores"], namespace_of(s).isfinite(s))
     return _top(raw_scores) + values["lse"] - _top(s)

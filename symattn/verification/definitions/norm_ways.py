@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import centre
 from symattn.verification.definitions.subject import Compute, Form
@@ -73,7 +74,7 @@ def root_of(variance: Any, eps: Any) -> Any:
     return xp.sqrt(variance + xp.asarray(eps, dtype=variance.dtype))
 
 
-def mean_of(x: Any, axis: Any = -1) -> Any:
+def mean_of(x: Array, axis: Any = -1) -> Array:
     return namespace_of(x).mean(x, axis=axis, keepdims=True)
 
 
@@ -113,7 +114,7 @@ def mean_square(x: Any) -> tuple[Any, Any]:
     return None, mean_of(x * x)
 
 
-def welford(x: Any) -> tuple[Any, Any]:
+def welford(x: Array) -> tuple[Any, Any]:
     """m_k = m_{k−1} + (x_k − m_{k−1})/k, s_k = s_{k−1} + (x_k − m_{k−1})(x_k − m_k).
 
     Source: Welford, Note on a Method for Calculating Corrected Sums of Squares and Products (1962).
@@ -128,7 +129,7 @@ def welford(x: Any) -> tuple[Any, Any]:
     return mean, total / int(x.shape[-1])
 
 
-def _named(a: Any) -> Any:
+def _named(a: Any) -> Array:
     """The same numbers, as sums of one: the kind ``rounded`` then knows that all who read one have its error in common.
 
     Without that, what is subtracted again would count twice.

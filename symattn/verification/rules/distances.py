@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.attention.constants import made_wide
 from symattn.attention.positions import alibi, buckets, relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets
@@ -77,7 +78,7 @@ def _by_squares(at: At) -> Any:
 Index = Callable[[Any, Buckets], Any]  # of j − i
 
 
-def _bucketed(index: Index, corner: str, at: At) -> Any:
+def _bucketed(index: Index, corner: str, at: At) -> Array:
     """The biases of other buckets."""
     asked: Any = at.spec.position
     n_q, n_k = shape(at.values)[-2:]

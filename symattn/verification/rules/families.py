@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.softcap import softcap
 from symattn.attention.spec import Attention
@@ -132,7 +133,7 @@ def _of_weights(spec: Attention) -> Iterator[Family]:
         yield made("normalize", words, _shared_out, _SHARES)
 
 
-def _capped(x: float, at: At) -> Any:
+def _capped(x: float, at: At) -> Array:
     return softcap(at.right(), x)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.positions.fields import Alibi, Buckets
@@ -124,7 +125,7 @@ def _counted_anew() -> Iterator[Mistake]:
                 )
 
 
-def _from_the_first(axis: int, edges: Edges, spec: Attention, values: Values) -> Any:
+def _from_the_first(axis: int, edges: Edges, spec: Attention, values: Values) -> Array:
     """What is allowed, each tile's part read from the first tile on."""
     there = allowed(spec, values)
     ends = edges(int(there.shape[axis]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
 from symattn.attention.spec import Attention
@@ -80,7 +81,7 @@ def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
         yield read("project", f"projections of {words} are transposed where they are square", **square)
 
 
-def _projected(source: str, by: str, bias: str | None, at: At) -> Any:
+def _projected(source: str, by: str, bias: str | None, at: At) -> Array:
     """Queries, keys or values: of which tokens, by whose matrix, with whose bias."""
     given = at.values
     if bias != by and f"b_{at.name}" not in given:
@@ -191,14 +192,14 @@ def _values(values: Values) -> Any:
     return values["v_shared" if "v_shared" in values else "v"]
 
 
-def _first_item(axes: int, spec: Attention, values: Values) -> Any:
+def _first_item(axes: int, spec: Attention, values: Values) -> Array:
     v = _values(values)
     if len(v.shape) < axes:
         raise KeyError("there is no batch")
     return namespace_of(v).broadcast_to(v[:1, ...], v.shape)
 
 
-def _across(x: Any) -> Any:
+def _across(x: Array) -> Any:
     """Heads and items read in the other order."""
     if len(x.shape) < 4:
         raise KeyError("there is no batch")
@@ -218,7 +219,7 @@ def _merged() -> Iterator[Mistake]:
         yield in_steps("merge", words, output=partial(_laid, way))
 
 
-def _laid(way: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Any:
+def _laid(way: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Array:
     """The output, from numbers of the heads that lie so in memory."""
     a = values["attended"]
     *batch, h, n, d = (int(k) for k in a.shape)
@@ -236,7 +237,7 @@ def _of_merged(wrong: Callable[[Values, Any], Any], spec: Attention, values: Val
     return wrong(values, projections.merge_heads(a) if spec.heads > 1 else a)
 
 
-def _out(values: Values, merged: Any, w: Any) -> Any:
+def _out(values: Values, merged: Any, w: Any) -> Array:
     return projections.project(merged, w, values.get("b_o"))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention import projections
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
@@ -43,7 +44,7 @@ def _rotated(position: Rotary) -> Iterator[Mistake]:
     yield in_fields("position", words, position=replace(position, layout="interleaved" if half else "half"))
 
 
-def _projected(matrix: str, at: At) -> Any:
+def _projected(matrix: str, at: At) -> Array:
     return projections.project(at.first, at.values[matrix])
 
 

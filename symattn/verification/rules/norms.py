@@ -12,6 +12,7 @@ from functools import partial
 from math import prod
 from typing import Any, Literal
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Variant
@@ -46,7 +47,7 @@ class Norm:
     early: bool = False
     eps: float | Fraction | None = None
 
-    def __call__(self, x: Any, eps: Any, gain: Any = None, bias: Any = None) -> Any:
+    def __call__(self, x: Array, eps: Any, gain: Any = None, bias: Any = None) -> Any:
         """The norm of x. Raises ``KeyError`` where there is no such axis, or one number only to be freed."""
         if self.early and gain is not None:
             x, gain = x * gain, None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.verification.rules.mistake import Mistake
@@ -78,7 +79,7 @@ def _clipped(x: Any) -> Any:
     return namespace_of(x).maximum(x, 0)
 
 
-def _finite(x: Any, make: Callable[[Any], Any]) -> Any:
+def _finite(x: Any, make: Callable[[Any], Any]) -> Array:
     """An operation on numbers, with −∞ as it is."""
     xp = namespace_of(x)
     there = xp.isfinite(x)
@@ -99,24 +100,24 @@ ENTRIES: tuple[Operator, ...] = (
 )
 
 
-def _needs(x: Any, axis: int) -> int:
+def _needs(x: Array, axis: int) -> int:
     """The length of an axis. Raises ``KeyError`` where there is none: then there is nothing to mistake."""
     if len(x.shape) < -axis:
         raise KeyError("there is no such axis")
     return int(x.shape[axis])
 
 
-def _flip(axis: int, x: Any) -> Any:
+def _flip(axis: int, x: Array) -> Array:
     _needs(x, axis)
     return namespace_of(x).flip(x, axis=axis)
 
 
-def _roll(axis: int, by: int, x: Any) -> Any:
+def _roll(axis: int, by: int, x: Array) -> Array:
     _needs(x, axis)
     return namespace_of(x).roll(x, by, axis=axis)
 
 
-def _halves(axis: int, x: Any) -> Any:
+def _halves(axis: int, x: Array) -> Array:
     return namespace_of(x).roll(x, -(_needs(x, axis) // 2), axis=axis)
 
 
@@ -143,7 +144,7 @@ def _centred(axis: int, x: Any) -> Any:
     return x - _mean(axis, x)
 
 
-def _unit(axis: int, x: Any) -> Any:
+def _unit(axis: int, x: Array) -> Array:
     _needs(x, axis)
     xp = namespace_of(x)
     return x / xp.sqrt(xp.sum(x * x, axis=axis, keepdims=True))
@@ -159,17 +160,17 @@ def _running(axis: int, x: Any) -> Any:
     return namespace_of(x).cumulative_sum(x, axis=axis)
 
 
-def _softmax(axis: int, x: Any) -> Any:
+def _softmax(axis: int, x: Array) -> Array:
     _needs(x, axis)
     xp = namespace_of(x)
     return xp.moveaxis(softmax.softmax(xp.moveaxis(x, axis, -1)), -1, axis)
 
 
-def _read_transposed(x: Any) -> Any:
+def _read_transposed(x: Array) -> Array:
     return namespace_of(x).reshape(x.mT, x.shape)
 
 
-def _mixed(x: Any) -> Any:
+def _mixed(x: Array) -> Array:
     _needs(x, -3)
     xp = namespace_of(x)
     return xp.reshape(xp.swapaxes(x, -3, -2), x.shape)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.positions.fields import Rotary
@@ -57,7 +58,7 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
         yield "the last columns are rotated, not the first", _last
 
 
-def _mixed(x: Any, cos: Any, sin: Any, laid: str, exchanged: str, sign: int = -1) -> Any:
+def _mixed(x: Array, cos: Array, sin: Any, laid: str, exchanged: str, sign: int = -1) -> Array:
     """x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
     xp, r = namespace_of(x), 2 * int(cos.shape[-1])
     c, s = (_laid(t, laid) for t in (cos, sin))
@@ -66,14 +67,14 @@ def _mixed(x: Any, cos: Any, sin: Any, laid: str, exchanged: str, sign: int = -1
     return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
 
 
-def _laid(table: Any, layout: str) -> Any:
+def _laid(table: Any, layout: str) -> Array:
     xp = namespace_of(table)
     if layout == "half":
         return xp.concat([table, table], axis=-1)
     return xp.reshape(xp.stack([table, table], axis=-1), (*table.shape[:-1], 2 * int(table.shape[-1])))
 
 
-def _exchanged(y: Any, layout: str, sign: int) -> Any:
+def _exchanged(y: Array, layout: str, sign: int) -> Array:
     xp, f = namespace_of(y), int(y.shape[-1]) // 2
     if layout == "half":
         return xp.concat([sign * y[..., f:], y[..., :f]], axis=-1)
@@ -116,7 +117,7 @@ _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
 }  # fmt: skip
 
 
-def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
+def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
     d = int(x.shape[-1])
     r = spec.width or d
     frequencies = powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x)
@@ -258,7 +259,7 @@ def _right(asked: Rotary, p: Any, x: Any) -> Tables:
     return cos * size, sin * size
 
 
-def _frequencies(asked: Rotary, p: Any, x: Any) -> tuple[Any, Any]:
+def _frequencies(asked: Rotary, p: Any, x: Array) -> tuple[Any, Any]:
     """The frequencies, and by what cosines and sines are multiplied."""
     frequencies = inverse_frequencies(asked.width or int(x.shape[-1]), asked.base, x)
     if asked.scaling is None:

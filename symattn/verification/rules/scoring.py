@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention import scores
 from symattn.attention.norms import unit
 from symattn.attention.spec import Attention
@@ -71,7 +72,7 @@ def _product(left: str, right: str, at: At) -> Any:
     return scores.dot_scores(of[left], of[right])
 
 
-def _columns(width: Callable[[int], int], at: At) -> Any:
+def _columns(width: Callable[[int], int], at: At) -> Array:
     """The first columns alone; 0 where none are left."""
     q, k = _both(at)
     n = width(int(q.shape[-1]))

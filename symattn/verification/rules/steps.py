@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, softmax
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
@@ -97,7 +98,7 @@ def _cap(spec: Attention) -> Iterator[Mistake]:
     def capped(words: str, wrong: Wrong) -> Mistake:
         return told("softcap", words, capped=wrong)
 
-    def cap(s: Any) -> Any:
+    def cap(s: Any) -> Array:
         return softcap(s, spec.softcap)
 
     yield capped("the cap is left out", _left_out)
@@ -180,13 +181,13 @@ def _scaled_with(at: At) -> Any:
     return at.first + at.of("scaled", at.right() - at.first)
 
 
-def _mask_by(make: Callable[[At, Any], Any], at: At) -> Any:
+def _mask_by(make: Callable[[At, Any], Any], at: At) -> Array:
     """The finite numbers of an additive mask, changed."""
     d = added(at.spec, at.values) - at.first
     return masks.forbid(at.first + make(at, d), allowed(at.spec, at.values))
 
 
-def _without_added(at: At) -> Any:
+def _without_added(at: At) -> Array:
     """Scores under the other masks alone."""
     return masks.forbid(at.first, allowed(replace(at.spec, mask=None), at.values))
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
@@ -41,7 +42,7 @@ def rounded(f: Format, x: Any) -> Any:
     return xp.where(within, f.rounded(xp.where(within, a, 0.0)), a)
 
 
-def _step(by: float, f: Format, at: At) -> Any:
+def _step(by: float, f: Format, at: At) -> Array:
     """A step's numbers, rounded."""
     x = np.asarray(at.right())
     return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
