@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +34,7 @@ MODEL = ("config", "weights", "layer", "head", "ids")
 @click.option("--answers", is_flag=True, help="With --blank: add what belongs there at the end.")
 @click.option("--seed", type=int, help="Draw other numbers: small, whole, with scores that stay readable.")
 @click.option("--config", metavar="FILE", help="One head of a model: its config.json, with --weights.")
-@click.option("--weights", metavar="FILE", help="Of --config: the weights, in safetensors.")
+@click.option("--weights", metavar="FILE", help="Of --config: the weights, in safetensors; those in its folder.")
 @click.option("--layer", type=int, help="Of --config: the layer, counted from 0.")
 @click.option("--head", type=int, help="Of --config: the head, counted from 0.")
 @click.option("--ids", metavar="N,N,...", help="Of --config: the tokens by their numbers; by default 0,1,2.")
@@ -71,10 +72,17 @@ def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
     """The walk through one head of a model."""
     from symattn.sources.configurations.walking import walk_head
 
-    if model["weights"] is None:
+    weights = model["weights"] or _of_folder(model["config"])
+    if weights is None:
         raise click.UsageError("--config names no numbers; mend: --weights model.safetensors")
     words = (model["ids"] or "0,1,2").split(",")
     if not all(word.strip().isdecimal() for word in words):
         raise click.UsageError(f"--ids is {model['ids'][:40]!r}; it must be whole numbers, such as 0,1,2")
     ids = [int(word) for word in words]
-    return walk_head(model["config"], model["weights"], model["layer"] or 0, model["head"] or 0, ids, **wishes)
+    return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, ids, **wishes)
+
+
+def _of_folder(config: str) -> str | None:
+    """The weights of a checkpoint in one file, where its folder is named and not its config.json."""
+    found = Path(config) / "model.safetensors"
+    return str(found) if found.is_file() else None

@@ -128,6 +128,10 @@ def test_a_walk_through_a_head_of_a_checkpoint(tmp_path: Path, capsys: pytest.Ca
     assert f"{q[0, 0]:.9g}" in page.text().replace("−", "-")
     assert "rows 8, 0 of the embedding" in " ".join(page.text().split())
     config = saved(tmp_path, told)
+    assert main(["walk", "--config", str(tmp_path), "--layer", "1", "--head", "1", "--ids", "8,0"]) == 0
+    assert "rows 8, 0 of the embedding" in " ".join(capsys.readouterr().out.split())
+    assert main(["walk", "--config", config, "--layer", "1"]) == 2
+    assert "--weights model.safetensors" in capsys.readouterr().err
     for words in (["--layer", "0"], ["--layer", "1", "--ids", "9"], ["--layer", "1", "--weights", config]):
         assert main(["walk", "--config", config, "--weights", path, *words]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
