@@ -52,7 +52,7 @@ class Asked:
             way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
             apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
             prefill=_most(one.alone[-1] for one in last), doubt=self._doubt(places),
-            stored=stored[1].lost() or stored[0].lost(), moved=self._moved(wide) if stored[1].steps else (),
+            stored=stored[1].lost() or stored[0].lost(), moved=self._quantised(wide) if stored[1].steps else (),
         )  # fmt: skip
 
     def _sides(self, way: Way, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
@@ -74,7 +74,7 @@ class Asked:
         )
         return Candidate(name, tuple(wide), tuple(own))
 
-    def _moved(self, wide: Sequence[Read]) -> tuple[float, ...]:
+    def _quantised(self, wide: Sequence[Read]) -> tuple[float, ...]:
         """How far quantisation moves each state in float64, the logits last."""
         pairs = list(zip(wide, self.reference.chosen.wide, strict=False))
         return tuple(
@@ -95,15 +95,16 @@ class Asked:
         """Which tokens change the state at a place, in words, where these are not those of the reference."""
         if len(self.sequences[at.item]) > _SEEN:
             return ""
-        way = replace(way, other=False)
+        causal, way = way.other, replace(way, other=False)
         before = self._at(way, self.sequences, self.pad, at), self._at(None, self.sequences, self.pad, at)
         lost, beyond = [], []
         for token in range(len(self.sequences[at.item])):
             changed = _changed(self.sequences, at.item, token)
             after = self._at(way, changed, self.pad, at), self._at(None, changed, self.pad, at)
             sees, should = (_moved(x, y, at.room) for x, y in zip(after, before, strict=True))
+            should = should and not (causal and token > at.token)
             lost += [token] if should and not sees else []
-            beyond += [token] if sees and (not should or token > at.token) else []
+            beyond += [token] if sees and not should else []
         return _in_words(
             lost, beyond, [words for words, found in self._besides(way, at) if _moved(found, before[0], at.room)]
         )

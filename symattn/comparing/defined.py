@@ -86,7 +86,7 @@ def attention(
         fully_masked="zeros",
         **({} if by_place is None else {name: getattr(by_place, name) for name in _PLACES}),
     )
-    given = {} if sink is None else {"sink": sink.detach().double().numpy()}
+    given = {} if sink is None else {"sink": sink.detach().double().cpu().numpy()}
     q, k, v = (a.detach().double().cpu().numpy() for a in (query, key, value))
 
     def of_item(b: int) -> np.ndarray:

@@ -82,7 +82,7 @@ class _Asking:
     def of_model(self) -> Reference:
         """The model's own attention. Raises ``InputError`` where something in it knows no float64."""
         unread = self.why
-        found = {name: read for name in (self.own.own, *_BY_MASK) if (read := self.candidate(name))}
+        found = {name: read for name in dict.fromkeys((self.own.own, *_BY_MASK)) if (read := self.candidate(name))}
         if self.own.own not in found:
             raise InputError(f"the model does not run in float64: {self.why}; mend: modules that take any type")
         words = f"the model's own in float64: {unread}"

@@ -20,7 +20,7 @@ Step = Callable[[Array, float], Array]
 
 @dataclass(frozen=True)
 class Lost:
-    """The first place at which a cache gives back something else than it was handed."""
+    """The first place at which a cache gives back something else than it was handed; columns count padding, too."""
 
     layer: int
     column: int
@@ -113,9 +113,8 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
         most = most if last is not None else float(np.abs(handed).max())
         wanted = handed if last is None else np.concatenate([last, handed], axis=2)
         if back.shape != wanted.shape:
-            return wanted.shape[
-                2
-            ], f"{back.shape[2]} columns of {what} come back where {wanted.shape[2]} were handed in"
+            given, found = wanted.shape[2], back.shape[2]
+            return given, f"{found} columns of {what} come back where {given} were handed in"
         room = step(wanted, most) + _ROUNDINGS * u * np.abs(wanted).max()
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():
@@ -126,10 +125,9 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
 
 
 def _place(what: str, columns: Array) -> str:
-    first = int(columns[0])
-    return f"the {what} of token {first} come back " if len(columns) == 1 else (
-        f"the {what} of {len(columns)} tokens, token {first} first, come back "
-    )  # fmt: skip
+    if len(columns) == 1:
+        return f"the {what} in column {columns[0]} come back "
+    return f"the {what} in {len(columns)} columns, column {columns[0]} first, come back "
 
 
 def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
@@ -144,7 +142,7 @@ def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
     errors = np.abs(back[:, :, first : first + 1] - wanted) - room
     other = int(errors.max(axis=(0, 1, 3)).argmin())
     if errors[:, :, other].max() <= 0:
-        return f"as those of token {other}"
+        return f"as those in column {other}"
     times = float((np.abs(a - b) / np.maximum(r, _LEAST)).max())
     return f"{times:.2g} steps of quantisation from what was handed in"
 

@@ -82,10 +82,13 @@ def test_tokens_that_are_taken_back_are_not_missed() -> None:
 def test_mistakes_are_named() -> None:
     late = X[:, :, 2:]
     for wrong, words in [
-        (1.5 * X[:, :, :2], "the keys of 2 tokens, token 0 first, come back 1.5 times as large as they were handed in"),
-        (X[:, :, [1, 1]], "the keys of token 0 come back as those of token 1"),
-        (X[:, :, :2] * np.nan, "the keys of 2 tokens, token 0 first, come back as what is no number"),
-        (X[:, :, :2] * 0, "the keys of 2 tokens, token 0 first, come back 0 times as large as they were handed in"),
+        (
+            1.5 * X[:, :, :2],
+            "the keys in 2 columns, column 0 first, come back 1.5 times as large as they were handed in",
+        ),
+        (X[:, :, [1, 1]], "the keys in column 0 come back as those in column 1"),
+        (X[:, :, :2] * np.nan, "the keys in 2 columns, column 0 first, come back as what is no number"),
+        (X[:, :, :2] * 0, "the keys in 2 columns, column 0 first, come back 0 times as large as they were handed in"),
     ]:
         assert _held((X[:, :, :2], X[:, :, :2]), (late, _and(wrong, late))).words == words
 
@@ -108,10 +111,10 @@ def test_right_ones_pass(family: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("losing", "in layers.0 the keys of token 3 come back as those of token 2"),
+        ("losing", "in layers.0 the keys in column 3 come back as those in column 2"),
         ("scaling", "come back 1.5 times as large as they were handed in"),
-        ("zeros", "in layers.0 the keys of token 0 come back 0 times as large as they were handed in"),
-        ("stale", "come back as those of token"),
+        ("zeros", "in layers.0 the keys in column 0 come back 0 times as large as they were handed in"),
+        ("stale", "come back as those in column"),
         ("forgetting", "columns of keys come back where"),
     ],
 )
