@@ -70,44 +70,53 @@ def walk(
     """
     _check_arrays(fields)
     _check_words(dtype, rounding, query, all)
-    sheet = sheet_of(source)
     named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
-    sheet = with_fields(sheet, fields) if fields else sheet
-    sheet = sheet if tokens is None else truncated(sheet, tokens)
-    sheet = sheet if seed is None else blanks.kind(sheet, seed)
-    made = Walk(sheet, dtype, query, rounding)
-    check_shapes(made)
+    made = _made(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
     _check_numbers(made, step, query)
     empty = _empty(made, blank, answers, step)
     body = list(_step_alone(made, step, why, all) if step else _whole(made, why, all, empty))
     remarks = [Note(text) for text in (*about(made, step), *too_long(made))] if answers or not empty else []
     remarks += [Note((_LEFT_OUT,))] if too_many(made) else []
     body += _answers(made, all, empty) if answers else ()
-    wishes = {
-        "step": step,
-        "why": why,
-        "query": query,
-        "all": all,
-        "tokens": tokens,
-        "rounding": rounding,
-        "blank": ",".join(map(str, empty)) or None,
-        "answers": answers,
-        "seed": seed,
-    }
-    wishes = {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
+    left = ",".join(map(str, empty)) or None
+    wishes = _told(step=step, why=why, query=query, all=all, tokens=tokens, rounding=rounding, blank=left,
+                   answers=answers, seed=seed)  # fmt: skip
     wishes |= as_options(_written(made, sorted(fields)))
     wishes |= {"dtype": dtype} if dtype != "float32" else {}
     return Document(
         "walk",
-        sheet.name,
-        (sheet.title,),
+        made.sheet.name,
+        (made.sheet.title,),
         (*body, *remarks),
         _subtitle(made),
         _command(named, wishes) if named else "",
-        {"source": named or sheet.name, **wishes},
+        {"source": named or made.sheet.name, **wishes},
         record(made, step) if answers or not empty else blanks.kept(record(made, None), empty),
         hints=_hints(named, made, step, why, all) if named else (),
     )
+
+
+def _made(
+    sheet: Sheet,
+    fields: dict[str, Any],
+    tokens: int | None,
+    seed: int | None,
+    dtype: str,
+    query: int | None,
+    rounding: str | None,
+) -> Walk:
+    """The walk through a sheet, with other fields, its first tokens alone, or other numbers."""
+    sheet = with_fields(sheet, fields) if fields else sheet
+    sheet = sheet if tokens is None else truncated(sheet, tokens)
+    sheet = sheet if seed is None else blanks.kind(sheet, seed)
+    made = Walk(sheet, dtype, query, rounding)
+    check_shapes(made)
+    return made
+
+
+def _told(**wishes: Any) -> dict[str, Any]:
+    """The wishes that there are."""
+    return {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
 
 
 def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
