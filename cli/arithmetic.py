@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .calling import calling
 from .choices import Choice
 from .errors import Status, say
-from .fields import chosen, fields
+from .fields import ATTENTION, chosen, fields
 from .groups import Grouped
 from .output import Output, given, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
+
+if TYPE_CHECKING:
+    from symattn.verification.arithmetic.answer import Answer
 
 DTYPES = ("bfloat16", "float16", "float32", "float64")
 
@@ -22,15 +27,17 @@ DTYPES = ("bfloat16", "float16", "float32", "float64")
 @click.command("arithmetic", cls=Grouped, short_help="Tell what a kernel stores, and in which order it adds.")
 @click.argument("target")
 @click.option("--dtype", type=Choice(DTYPES), help="Type of the inputs; by default bfloat16.")
+@ATTENTION("--definition", metavar="NAME[(FIELD=VALUE, ...)]", help="In place of attention: LayerNorm.")
 @fields
 @variants
 @calling
 @promises
 @click.option("--keys", type=click.IntRange(4, 512), metavar="N", help="Keys that are added; by default 128.")
+@click.option("--draw", metavar="FILE", help="Write FILE, too: the tree of the sum, as .svg, .pdf or .png.")
 @click.option("--seed", type=int, help="Seed of the inputs.")
 @options
-def command(target: str, output: Output, **wishes: Any) -> int:
-    """Tell what TARGET, a function that computes attention in half precision, stores on the way.
+def command(target: str, output: Output, draw: str | None, **wishes: Any) -> int:
+    """Tell what TARGET, a function of attention, stores in half precision on the way, and in which order it adds.
 
     One call with 256 tokens is compared, bit for bit, with the definition in which scores, weights, exponentials,
     scaled queries or the scale are stored. A mistake in the function is told with its arithmetic. Further calls tell
@@ -38,12 +45,14 @@ def command(target: str, output: Output, **wishes: Any) -> int:
 
     \b
     symattn arithmetic attn.py:kernel --causal --framework torch
-    symattn arithmetic torch.nn.functional:scaled_dot_product_attention --dtype float16
+    symattn arithmetic torch.nn.functional:scaled_dot_product_attention --dtype float16 --draw tree.svg
+    symattn arithmetic norms.py:layer_norm --definition LayerNorm --dtype float32
     """
     from symattn.sources.arithmetic import arithmetic_target
     from symattn.sources.loading import CannotRun
 
     told = {**given(wishes), **chosen(wishes)}
+    picture = _picture(draw, output.force)
     domain = promised(told)
     spec, _, origin = specified(told)
     try:
@@ -52,4 +61,27 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     except CannotRun as error:
         say(f"symattn: {error}")
         return Status.TARGET
+    if picture:
+        _draw(answer, picture, output.force)
     return output.emit(answer.document())
+
+
+def _picture(path: str | None, force: bool) -> Path | None:
+    """Where the picture goes. Raises InputError, before any work is done, where it cannot."""
+    if path is None:
+        return None
+    from symattn.drawing.picture import form_of
+    from symattn.render import files
+
+    form_of(Path(path))
+    files.check(Path(path), force)
+    return Path(path)
+
+
+def _draw(answer: Answer, path: Path, force: bool) -> None:
+    from symattn.drawing.order import picture
+
+    if answer.order.tree is None:
+        say(f"symattn: {path} is not written: there is no tree to draw")
+    else:
+        picture(answer.order, f"{answer.command} --draw {shlex.quote(str(path))}").save(path, force=force)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from symattn.sources.arithmetic import arithmetic
     from symattn.sources.loading import CannotRun
     from symattn.sources.prove import prove
+    from symattn.sources.summation import summation
     from symattn.sources.verify import verify
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
@@ -110,6 +111,7 @@ _WHERE = {
     "like": "symattn.attention.presets",
     "prove": "symattn.sources.prove",
     "rounded": "symattn.arrays.rounded",
+    "summation": "symattn.sources.summation",
     "theorem": "symattn.proof.theorem",
     "verify": "symattn.sources.verify",
     "vjp": "symattn.attention.derivative",
@@ -170,6 +172,7 @@ __all__ = [
     "like",
     "prove",
     "rounded",
+    "summation",
     "theorem",
     "verify",
     "vjp",

@@ -17,19 +17,22 @@ from symattn.sources.verify import called, check_numbers, checked, command_line,
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.trial import HALF, tried
 from symattn.verification.attention import OfAttention
+from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.domain import Domain
 from symattn.verification.engine import BUDGET, SEED, Session
+from symattn.verification.summing import norming
 from symattn.verification.summing.attending import KEYS, order
 from symattn.verification.summing.scores import scores
 from symattn.verification.target import Framework, Layout, Runner
 
+Told = Attention | LayerNorm | RMSNorm
 DTYPES = (*HALF, "float32", "float64")
 LEAST, MOST = 4, 512  # keys
 
 
 def arithmetic(
     function: Callable[..., Any],
-    spec: Attention | None = None,
+    spec: Told | None = None,
     *,
     dtype: str = "bfloat16",
     domain: Domain | None = None,
@@ -49,9 +52,12 @@ def arithmetic(
 
     The answer's ``order`` is the tree by which it adds over ``keys`` keys, found by further calls with queries of zeros
     (``symattn.verification.summing``), and ``scores`` says whether two keys with scores that the format does not tell
-    apart get the same weight. Parameters are those of ``verify``; ``dtype`` is ``bfloat16`` or ``float16``, or
-    ``float32`` or ``float64``, of which the order alone is told. Raises ``InputError`` for others, for ``keys`` not
-    from 4 to 512, and where it is open how to call the function, ``CannotRun`` where it gives no outputs to compare.
+    apart get the same weight. Of a ``LayerNorm`` the order of the sum over a row of ``keys`` entries alone is told, and
+    that of an ``RMSNorm`` never is, since squares do not cancel.
+
+    Parameters are those of ``verify``; ``dtype`` is ``bfloat16`` or ``float16``, or ``float32`` or ``float64``, of
+    which the order alone is told. Raises ``InputError`` for others, for ``keys`` not from 4 to 512, and where it is
+    open how to call the function, ``CannotRun`` where it gives no outputs to compare.
 
     >>> import ml_dtypes, numpy as np
     >>> def attention(q, k, v):
@@ -73,7 +79,7 @@ def arithmetic(
 
 def arithmetic_target(
     target: str,
-    spec: Attention | None = None,
+    spec: Told | None = None,
     *,
     dtype: str = "bfloat16",
     domain: Domain | None = None,
@@ -100,13 +106,13 @@ def arithmetic_target(
     return replace(answer, command=line)
 
 
-def _spec(spec: Attention | None, domain: Domain | None, dtype: str) -> Attention:
+def _spec(spec: Told | None, domain: Domain | None, dtype: str) -> Told:
     found = checked(spec, domain)
-    if not isinstance(found, Attention):
-        raise InputError("arithmetic tells that of attention; mend: give an Attention")
+    if not isinstance(found, Attention | LayerNorm | RMSNorm):
+        raise InputError("arithmetic tells that of attention and norms; mend: an Attention, LayerNorm or RMSNorm")
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype}; its bits tell nothing here; mend: {' or '.join(DTYPES)}")
-    return replace(found, lse=False)
+    return replace(found, lse=False) if isinstance(found, Attention) else found
 
 
 def _check_keys(keys: int) -> None:
@@ -114,7 +120,16 @@ def _check_keys(keys: int) -> None:
         raise InputError(f"keys is {keys!r}; mend: a whole number from {LEAST} to {MOST}")
 
 
-def _answer(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
+def _answer(runner: Runner, spec: Told, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
+    try:
+        if not isinstance(spec, Attention):
+            return Answer(runner.describe(), None, norming.order(runner, spec, dtype, keys))
+        return _of_attention(runner, spec, dtype, domain, seed, keys)
+    finally:
+        runner.close()
+
+
+def _of_attention(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
     session = Session(
         runner,
         OfAttention(spec),
@@ -124,11 +139,8 @@ def _answer(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, 
         examples=0,
         budget=BUDGET,
     )
-    try:
-        trial = tried(session, taken=False) if dtype in HALF else None
-        if trial is None and dtype in HALF:
-            raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
-        found = order(runner, session.maker, keys)
-        return Answer(runner.describe(), trial, found, scores(runner, session.maker, keys))
-    finally:
-        runner.close()
+    trial = tried(session, taken=False) if dtype in HALF else None
+    if trial is None and dtype in HALF:
+        raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
+    found = order(runner, session.maker, keys)
+    return Answer(runner.describe(), trial, found, scores(runner, session.maker, keys))

@@ -24,13 +24,13 @@ class Answer(Printable):
     """What ``arithmetic`` found: ``words``, the ``share`` of the outputs that they give bit for bit, and whether they
     are ``known`` to give nearly all; ``cause`` is a mistake that was found with it, or empty. ``order`` is that of the
     sum over keys, and ``scores`` whether these are stored. In float32 and float64 there is no ``trial``: bits tell no
-    contract from another, and the words are empty.
+    contract from another, and the words are empty. Of a norm the order of its sum alone is told.
     """
 
     target: str
     trial: Trial | None
     order: Order
-    scores: Scores
+    scores: Scores | None = None
     command: str = ""
 
     @property
@@ -67,7 +67,7 @@ class Answer(Printable):
         verdict = Verdict.FAULT if self.cause else None if self.known else Verdict.UNDECIDED
         if self.trial is None:
             verdict = None if self.order.tree else Verdict.UNDECIDED
-        record: dict[str, Any] = {"order": self.order.record(), "scores": self.scores.record()}
+        record: dict[str, Any] = {"order": self.order.record(), "scores": self.scores.record() if self.scores else {}}
         record |= {"verdict": Grade.SAMPLED.value} if verdict is None else {}
         return Document(
             "verification", "arithmetic", ("Arithmetic of ", Code(self.target)),
@@ -83,12 +83,16 @@ class Answer(Printable):
         }  # fmt: skip
 
     def _summed(self) -> Iterator[Block]:
-        yield Heading(("Scores, and the sum over keys",))
-        yield Paragraph((self.scores.words,))
+        """The sum, and how often was asked for it."""
+        if self.scores:
+            yield Heading(("Scores, and the sum over keys",))
+            yield Paragraph((self.scores.words,))
         yield Paragraph((" ".join(self.order.words),))
         if self.order.text:
             yield Listing(self.order.text)
-        yield Note((f"{self.order.calls} calls with queries of zeros. {_ORDERED if self.order.tree else ''}".rstrip(),))
+        if self.order.calls:
+            calls = f"{self.order.calls} calls with terms that cancel."
+            yield Note((f"{calls} {_ORDERED}" if self.order.tree else calls,))
 
 
 def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:

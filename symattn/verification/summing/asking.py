@@ -56,8 +56,10 @@ class Numbers:
 
 @dataclass
 class Sum:
-    """A sum of n terms: ``call`` takes an array of terms (n, columns), at most ``columns`` of them, and gives the sums,
-    each times ``numbers.weight``; it raises ``NoTree`` where it does not. ``calls`` counts what was asked."""
+    """A sum of n terms: ``call`` takes terms (n, columns), always as many columns, since other numbers of them may be
+    added in another order, and gives the sums, each times ``numbers.weight``; it raises ``NoTree`` where it does not.
+    ``calls`` counts what was asked.
+    """
 
     n: int
     columns: int
@@ -72,13 +74,15 @@ class Sum:
 
     def sums(self, terms: Array) -> Array:
         """The sums of the columns, in units of a term. Raises ``NoTree``."""
+        count = terms.shape[1]
+        full = np.pad(terms, ((0, 0), (0, -count % self.columns)))
         found = []
-        for start in range(0, terms.shape[1], self.columns):
+        for start in range(0, count, self.columns):
             if self.calls >= CALLS:
                 raise NoTree(f"{CALLS} calls do not tell its order")
             self.calls += 1
-            found.append(self.call(terms[:, start : start + self.columns]))
-        return np.concatenate(found) / self.numbers.weight if found else np.zeros(0)
+            found.append(self.call(full[:, start : start + self.columns]))
+        return np.concatenate(found)[:count] / self.numbers.weight if found else np.zeros(0)
 
     def terms(self, i: int, j: int, alive: Array) -> Array:
         """A column: M at i, −M at j, and 1 at the others that are alive."""

@@ -83,8 +83,8 @@ class Attending:
     def _asked(self, seen: Array, keys: int) -> Callable[[Array], Array]:
         def call(terms: Array) -> Array:
             values = np.zeros((keys, self.width))
-            values[seen, : terms.shape[1]] = terms
-            return self.row(self._inputs(values))[: terms.shape[1]]
+            values[seen] = terms
+            return self.row(self._inputs(values))
 
         return call
 

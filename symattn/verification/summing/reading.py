@@ -151,9 +151,13 @@ def tiles_of(tree: Tree) -> set[int]:
 def kept(one: Tree, other: Tree) -> tuple[int, int]:
     """The size of tiles, and the number of parts (split-K), that two lengths of a sum have in common; 0 for none.
 
-    Parts halve where they are added in pairs, so what is explained by a number of parts at both lengths is no tile.
+    Parts of parts look like tiles at one length, and pairs of tiles like parts: what is explained by a number of parts
+    at both lengths is no tile, and where tiles are added in a plain way at both lengths there are no parts.
     """
     short, long = tiles_of(one), tiles_of(other)
     splits = {s for s in range(2, one.n // 2 + 1) if -(-one.n // s) in short and -(-other.n // s) in long}
     tiles = {t for t in short & long if not {one.n / t, other.n / t} <= splits}
-    return min(tiles, default=0), max(splits, default=0)
+    tile = min(tiles, default=0)
+    if tile and all(_plain(tree.over(_runs(tree.n, tile))) for tree in (one, other)):
+        return tile, 0
+    return tile, max(splits, default=0)

@@ -19,6 +19,7 @@ from symattn.verification.summing.asking import Sum
 from symattn.verification.summing.tree import NoTree, Tree
 
 _MOST = 64  # digits
+_NEAR = 0.2  # how far from the last digit what comes back may be, which is rounded once more
 _NAMES = {8: "bfloat16", 11: "float16", 24: "float32", 53: "float64"}
 Triple = tuple[int, int, int]
 
@@ -82,8 +83,8 @@ def _width(asked: Sum, at: Triple) -> Width:
         return Width(most + 1, more=True)
     digits = int(lost[0]) + 1
     ties = [1.5 * 2.0**-digits]
-    left = float(_left(asked, at, large, ties)[0])
-    return Width(digits, nearest={2.0 ** (1 - digits): True, 0.0: False}.get(left))
+    left = float(_left(asked, at, large, ties)[0]) * 2.0 ** (digits - 1)
+    return Width(digits, nearest=True if abs(left - 1) < _NEAR else False if left == 0 else None)
 
 
 def _left(asked: Sum, at: Triple, large: float, small: list[float]) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from symattn.verification.summing.reading import parts_of, read
 from symattn.verification.summing.tree import Tree
 
-_RUN = 4  # terms at an even distance from which on the middle ones are left out
+_RUN = 4  # terms in a row that are all written
 _LINES = 12
 _NAMED = {"pairs": "pairs", "halves": "halves", "once": "at once"}
 
@@ -24,11 +24,13 @@ def _parts(tree: Tree, node: int) -> list[str]:
     leaves = sorted(tree.subtrees[node - tree.n])
     reading = read(tree.within(leaves))
     if reading.way in _NAMED and len(leaves) > 2:
-        return [f"{_NAMED[reading.way]}({leaves[0]}, {leaves[1]}, …, {leaves[-1]})"]
-    if reading.merge and reading.merge.way in ("order", "reversed"):
-        parts = parts_of(reading)[:: 1 if reading.merge.way == "order" else -1]
-        nodes = [tree.node(frozenset(leaves[k] for k in part)) for part in parts]
-        return [f"({'+'.join(_parts(tree, part))})" if part >= tree.n else str(part) for part in nodes]
+        return [f"{_NAMED[reading.way]}({', '.join(_shortened([*map(str, leaves)]))})"]
+    if reading.merge:
+        nodes = [tree.node(frozenset(leaves[k] for k in part)) for part in parts_of(reading)]
+        sums = [f"({'+'.join(_parts(tree, part))})" if part >= tree.n else str(part) for part in nodes]
+        if reading.merge.way in _NAMED:
+            return [f"{_NAMED[reading.merge.way]}({', '.join(_shortened(sums))})"]
+        return sums[:: 1 if reading.merge.way == "order" else -1]
     found: list[str] = []
     run: list[int] = []
     for added in _spine(tree, node):
@@ -62,6 +64,11 @@ def _spine(tree: Tree, node: int) -> list[tuple[int, ...]]:
     return steps[::-1]
 
 
+def _shortened(items: list[str]) -> list[str]:
+    """Of many the first two and the last."""
+    return [*items[:2], "…", items[-1]] if len(items) > _RUN else items
+
+
 def _joined(terms: list[int]) -> list[str]:
     """The sum of terms, the middle of those at an even distance left out; nothing where there are none."""
     found: list[str] = []
@@ -71,7 +78,6 @@ def _joined(terms: list[int]) -> list[str]:
         while end + 1 < len(terms) and terms[end + 1] - terms[end] == terms[start + 1] - terms[start]:
             end += 1
         run = terms[start : end + 1]
-        shown = [*map(str, run[:2]), "…", str(run[-1])] if len(run) > _RUN else [*map(str, run)]
-        found += shown
+        found += _shortened([*map(str, run)])
         start += len(run)
     return ["+".join(found)] if found else []

@@ -1,0 +1,60 @@
+"""The sum that a layer norm takes over its width: its mean, read from what comes back for a term that is zero.
+
+For a row x the output is (x − μ)·r, r the same for all of the row. With a term p and one that is zero, r is
+(y_p − y_0)/x_p, and the mean μ = −y_0/r; so rows of terms that cancel tell the order of the sum n·μ. A mean that is
+updated term by term, as Welford's, is a sum in no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from symattn.verification.definitions.norms import LayerNorm, Norm
+from symattn.verification.summing.asking import Numbers, Sum
+from symattn.verification.summing.order import Order, ordered
+from symattn.verification.summing.tree import NoTree
+from symattn.verification.target import Runner
+
+Array = np.ndarray
+_ROWS = 64
+_LARGE = {"bfloat16": 2.0**60, "float32": 2.0**60, "float64": 2.0**300}  # with squares within the range
+_LONGEST = 1024  # terms
+_ALIVE = {"bfloat16": 16}  # ones, so that their mean comes back exactly enough to be counted
+
+
+def order(runner: Runner, spec: Norm, format: str, width: int) -> Order:
+    """The order in which a norm adds over its width. Nothing is told of sums of squares, of which no two cancel."""
+
+    def asked(n: int) -> Sum:
+        if not isinstance(spec, LayerNorm):
+            raise NoTree("squares have one sign, so no two of them cancel")
+        if format not in _LARGE:
+            raise NoTree(f"{format} has not the range for it")
+        alive = min(_ALIVE.get(format, n), n // 2)
+        return Sum(n, _ROWS, Numbers(_LARGE[format], 1.0, alive), _asked(runner, spec))
+
+    return ordered("entries of a row", width, asked, _LONGEST)
+
+
+def _asked(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
+    def call(terms: Array) -> Array:
+        x = terms.T
+        inputs = {"x": x, "gain": np.full(len(terms), 0.0 if spec.one_plus else 1.0), "bias": np.zeros(len(terms))}
+        outcome = runner.run({n: inputs[n] for n in runner.convention.inputs if n in inputs})
+        if outcome.error is not None:
+            raise NoTree(f"the function refuses what is asked ({outcome.error})")
+        if outcome.output is None or outcome.output.shape != x.shape:
+            raise NoTree("the function gives no output of the shape of its input")
+        return _sums(x, np.asarray(outcome.output, dtype=float))
+
+    return call
+
+
+def _sums(x: Array, y: Array) -> Array:
+    """n·μ of each row."""
+    rows, term, zero = np.arange(len(x)), np.abs(x).argmax(axis=1), np.abs(x).argmin(axis=1)
+    with np.errstate(all="ignore"):
+        r = (y[rows, term] - y[rows, zero]) / x[rows, term]
+        return np.asarray(-y[rows, zero] / r * x.shape[1])
