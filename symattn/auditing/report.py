@@ -83,6 +83,8 @@ class AuditReport(Printable):
         """How many passes through layers were judged, in every part."""
         if not self.whole:
             return ""
+        if not self.layers:
+            return ", no layer of a decoder that is known ran"
         told = sum(f.state != "cannot tell" for f in self.layers)
         return f", {told} of {len(self.layers)} whole layers judged"
 

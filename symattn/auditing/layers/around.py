@@ -86,7 +86,7 @@ class Judge(Heads):
             if norm is not None and norm in self.seen.gave:
                 inputs["normed"] = self.seen.gave[norm].values
             chosen = {n: some(a) for n, a in inputs.items()}
-            dtype = format_of(x)
+            dtype = format_of(x, got)
             subject = definitions.stream(len(parts))
             yield judged(name, subject, chosen, [some(got.values)], [stored(dtype)], self.search)
         except Open as reason:
@@ -113,13 +113,14 @@ class Judge(Heads):
             if packed:
                 both = self._gave("mlp.in")
                 gate, up = np.split(both.values, 2, axis=-1)
-                given, dtype = {"up": up, "gate": gate}, format_of(both)
+                given, dtype = {"up": up, "gate": gate}, format_of(both, got)
             else:
                 given = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
-                dtype = format_of(self._gave("mlp.up"))
+                dtype = format_of(self._gave("mlp.up"), got)
             chosen = {n: some(a) for n, a in given.items()}
             kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
             subject = definitions.hidden(block.activation, block.gated)
-            return judged("mlp.hidden", subject, chosen, [some(got.values)], kinds, self.search)
+            near = definitions.near_hidden(block.activation)
+            return judged("mlp.hidden", subject, chosen, [some(got.values)], kinds, self.search, near)
         except Open as reason:
             return PartFinding("mlp.hidden", reason=str(reason))

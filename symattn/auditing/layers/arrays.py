@@ -11,7 +11,7 @@ from symattn.auditing.layers.seen import Array
 from symattn.auditing.setting import Floats
 from symattn.auditing.tensors import numbers
 
-_ENTRIES = 4096  # of arrays of which each number stands alone
+_ENTRIES = 2048  # of arrays of which each number stands alone
 
 
 class Open(Exception):
@@ -25,10 +25,12 @@ def in_words(name: str) -> str:
     )
 
 
-def format_of(array: Array) -> str:
-    if array.dtype not in FORMATS:
-        raise Open(f"it is computed in {array.dtype}, whose arithmetic is not known")
-    return array.dtype
+def format_of(*arrays: Array) -> str:
+    """The roughest format of what a part reads and gives. Raises Open for one whose arithmetic is not known."""
+    for array in arrays:
+        if array.dtype not in FORMATS:
+            raise Open(f"it is computed in {array.dtype}, whose arithmetic is not known")
+    return max((a.dtype for a in arrays), key=lambda dtype: Format(dtype).u)
 
 
 def same(wanted: Array, got: Array) -> bool:
@@ -48,14 +50,12 @@ def some(array: Floats) -> Floats:
     return array[..., np.linspace(0, columns - 1, count).round().astype(int)]
 
 
-def narrow(table: Floats) -> Floats:
-    """A table with each angle once, of one that may have it twice, side by side or in halves."""
-    half = table.shape[-1] // 2
-    if table.shape[-1] % 2 == 0 and np.array_equal(table[..., :half], table[..., half:]):
-        return table[..., :half]
-    if table.shape[-1] % 2 == 0 and np.array_equal(table[..., ::2], table[..., 1::2]):
-        return table[..., ::2]
-    return table
+def narrow(table: Floats, width: int) -> Floats:
+    """A table for ``width`` columns with each angle once, of one that may have it twice, in halves or side by side."""
+    if table.shape[-1] != width:
+        return table
+    halves = np.array_equal(table[..., : width // 2], table[..., width // 2 :])
+    return table[..., : width // 2] if halves else table[..., ::2]
 
 
 def matrix(module: Any) -> tuple[Floats, Floats | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -38,33 +39,42 @@ def _definition(
 
 # -- norms -------------------------------------------------------------------------------------------------------------
 def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
-    """A norm of tokens, and beside its known mistakes an ε ten times too large or small, and no norm at all."""
+    """A norm of tokens, and beside its known mistakes ε ten times too large or small, and no norm at all."""
     spec = (LayerNorm if kind == "layer" else RMSNorm)(eps=eps, one_plus=one_plus)
     found = norms.subject(spec)
     return replace(found, mistakes=(*found.mistakes, *_of_norm(kind, eps, one_plus)))
 
 
 def _of_norm(kind: str, eps: Any, one_plus: bool) -> Iterator[Mistake]:
-    def scaled(times: float, x: Any, gain: Any = None, bias: Any = None) -> Any:
-        gain = 1 + gain if one_plus and gain is not None else gain
-        return right("layer" if kind == "layer" else "rms")(x, eps * times, gain, bias)
-
-    usual = {float(f"1e-{k}") for k in (0, 2, 3, 5, 6, 8, 12)}  # of which the rules know
-    for times, words in ((10.0, "ten times too large"), (0.1, "ten times too small")):
-        if not any(abs(float(eps) * times / e - 1) < 1e-6 for e in usual):
-            cause = f"ε is {float(eps) * times:g} in place of {float(eps):g}: {words}"
-            yield Mistake("norm", cause, partial(scaled, times))
+    for times in (10, Fraction(1, 10)):
+        yield _other_eps(kind, eps, one_plus, times)
     yield Mistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x)
 
 
+def near_norm(kind: str, eps: Any, one_plus: bool) -> tuple[Mistake, ...]:
+    """An ε that is ten times too large, which changes little unless tokens are small."""
+    return (_other_eps(kind, eps, one_plus, 10),)
+
+
+def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> Mistake:
+    """Words as those of the rules, which know some other values."""
+    other = float(Fraction(str(float(eps))) * times)
+
+    def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
+        gain = 1 + gain if one_plus and gain is not None else gain
+        return right("layer" if kind == "layer" else "rms")(x, other, gain, bias)
+
+    return Mistake("norm", f"ε is {other:g} in place of {float(eps):g}", run)
+
+
 # -- rotations ---------------------------------------------------------------------------------------------------------
-def angles(spec: Rotary) -> Definition:
-    """Cosines and sines of ``positions``; ``x`` says how wide the vectors are that are rotated."""
+def angles(spec: Rotary, dtype: str) -> Definition:
+    """Cosines and sines of ``positions``, stored in a format; ``x`` says how wide the vectors are that are rotated."""
     ways = [partial(way, spec) for way in (tables_of, by_logarithm, by_inverse)]
-    return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, _of_angles(spec))
+    return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, _of_angles(spec, dtype))
 
 
-def _of_angles(spec: Rotary) -> Iterator[Mistake]:
+def _of_angles(spec: Rotary, dtype: str) -> Iterator[Mistake]:
     def changed(change: Callable[..., Any], positions: Any, x: Any) -> Any:
         return change(spec, positions, x, tables_of)
 
@@ -73,7 +83,7 @@ def _of_angles(spec: Rotary) -> Iterator[Mistake]:
     if spec.scaling is not None:
         cause = "the frequencies are not scaled"
         yield Mistake("position", cause, partial(tables_of, replace(spec, scaling=None)))
-    for name in ("bfloat16", "float16"):
+    for name in ("bfloat16", "float16") if dtype not in ("bfloat16", "float16") else (dtype,):
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
         yield Mistake("position", cause, partial(_roughly, spec, name))
     yield Mistake(
@@ -97,6 +107,15 @@ def hidden(activation: str, gate: bool) -> Definition:
     run = partial(_hidden, ACTIVATIONS[activation].run)
     names = ("up", "gate") if gate else ("up",)
     return _definition("hidden", "project", names, ("hidden",), [run], _of_hidden(activation, gate))
+
+
+def near_hidden(activation: str) -> tuple[Mistake, ...]:
+    """The other of the two functions that are called GELU."""
+    other = {"gelu": "gelu_tanh", "gelu_tanh": "gelu"}.get(activation)
+    if other is None:
+        return ()
+    words = f"the activation is {other}, not {activation}"
+    return (Mistake("project", words, partial(_hidden, ACTIVATIONS[other].run)),)
 
 
 def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:

@@ -13,7 +13,8 @@ class PartFinding:
     """One part by its name in ``Block``, such as ``mlp_norm``.
 
     ``ratio`` is the largest error as a part of what rounding allows; ``wrong`` says that no rounding explains it.
-    ``cause`` is the one known mistake that does, or the words that none does; ``reason`` says why nothing can be told.
+    ``cause`` is the one known mistake that does, or the words that none does; ``reason`` says why nothing can be told;
+    ``open`` are mistakes that give what came, too, within rounding.
     """
 
     part: str
@@ -21,6 +22,7 @@ class PartFinding:
     wrong: bool = False
     cause: str = ""
     reason: str = ""
+    open: tuple[str, ...] = ()
 
     @property
     def state(self) -> State:
@@ -30,7 +32,8 @@ class PartFinding:
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         ratio = self.ratio if abs(self.ratio) < float("inf") else str(self.ratio)
-        return {"part": self.part, "state": self.state, "ratio": ratio, "cause": self.cause, "reason": self.reason}
+        return {"part": self.part, "state": self.state, "ratio": ratio, "cause": self.cause, "reason": self.reason,
+                "not_excluded": list(self.open)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class LayerFinding:
         if wrong:
             return f"CERTIFIED WRONG: {'; '.join(wrong)}"
         if self.state == "pass":
-            return "pass"
+            open_ = [f"{p.part}: {words}" for p in self.parts for words in p.open]
+            return f"pass (cannot exclude: {'; '.join(open_)})" if open_ else "pass"
         told = self.reason or "; ".join(f"{p.part}: {p.reason}" for p in self.parts if p.reason) or "no part ran"
         return f"CANNOT TELL: {told}"
 

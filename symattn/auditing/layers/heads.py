@@ -77,8 +77,7 @@ class Heads(Parts):
         pair = self.seen.heads.get(name)
         for before, after in pair or ():
             if before is not None and after is not None and same(made, before):
-                subject = definitions.norm(self.layout.norm, self.spec.eps, self.layout.one_plus)
-                yield self._normed(name, subject, made, after)
+                yield self._normed(name, self.spec.eps, made, after)
                 self.seen.gave[f"{name}.heads"] = after
                 return
         if pair is None:
@@ -96,10 +95,10 @@ class Heads(Parts):
         if isinstance(spec.scaling, NTKScaling):
             yield PartFinding(name, reason="its frequencies depend on the longest sequence so far, which is not known")
             return
-        tables = [narrow(t.values) for t in self.seen.tables]
+        tables = [narrow(t.values, spec.width or columns) for t in self.seen.tables]
         inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
         dtype = self.seen.tables[0].dtype
-        yield judged(name, definitions.angles(spec), inputs, tables, [fused(dtype)], self.search)
+        yield judged(name, definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
 
     def _rotated(self, role: str, made: Array) -> Iterator[PartFinding]:
         """Queries or keys as attention was called with them: rotated by the tables that it was given."""
@@ -108,7 +107,7 @@ class Heads(Parts):
         if self.seen.tables is None:
             raise Open("attention was given no cosines and sines in a form that is known")
         got = self._called(role, made)
-        cos, sin = (narrow(t.values) for t in self.seen.tables)
+        cos, sin = (narrow(t.values, spec.width or made.values.shape[-1]) for t in self.seen.tables)
         subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
         inputs = {"x": made.values, "cos": cos, "sin": sin}
         dtype = format_of(made)

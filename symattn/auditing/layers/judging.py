@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from symattn.arrays.formats import FORMATS
 from symattn.arrays.precision import Precision
 from symattn.auditing.layers.finding import PartFinding
 from symattn.auditing.setting import Floats
 from symattn.errors import SymattnError
 from symattn.verification.case_result import OF_VALUES, Case, CaseResult
-from symattn.verification.definitions.judging import explains, judge
-from symattn.verification.definitions.subject import Definition
+from symattn.verification.definitions.judging import expected, explains, judge
+from symattn.verification.definitions.subject import Definition, Mistake
 from symattn.verification.target import Inputs, Outcome
 
 NONE = "no known mistake explains it"
@@ -32,27 +30,45 @@ def stored(dtype: str) -> Precision:
 
 
 def judged(
-    part: str, subject: Definition, inputs: Inputs, got: Sequence[Floats], dtypes: Sequence[Precision], search: bool
+    part: str,
+    subject: Definition,
+    inputs: Inputs,
+    got: Sequence[Floats],
+    arithmetics: Sequence[Precision],
+    search: bool,
+    near: Sequence[Mistake] = (),
 ) -> PartFinding:
     """``got``, one array for each output, of ``inputs``; it is legal if one of the arithmetics allows it.
 
-    Where ``search`` is false, no cause is looked for.
+    Where ``search`` is false, no cause is looked for. ``near`` are mistakes that change little: where one of them gives
+    what came as well, that is told.
     """
     if not all(np.isfinite(a).all() for a in inputs.values()):
         return PartFinding(part, reason="NaN or infinity reaches it")
     case = Case("audit", part, inputs)
     outcome = Outcome(output=got[0], dtype="float64", shape=got[0].shape, others=tuple(got[1:]))
     try:
-        found = [judge(subject, precision, case, outcome) for precision in dtypes]
+        found = [judge(subject, precision, case, outcome) for precision in arithmetics]
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
     legal = [r for r in found if r.finding not in OF_VALUES]
     if not legal:
-        words = _cause(subject, dtypes[0], found[0]) if search else "its cause was not looked for"
+        words = _cause(subject, arithmetics[0], found[0]) if search else "its cause was not looked for"
         return PartFinding(part, min(r.worst for r in found), True, words)
     if any(r.undecided or not r.decisive for r in legal):
         return PartFinding(part, reason="the bound says nothing about these numbers")
-    return PartFinding(part, min(r.worst for r in legal))
+    loosest = max(legal, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))
+    fits = tuple(m.cause for m in near if _fits(subject, arithmetics[-1], loosest, m))
+    return PartFinding(part, min(r.worst for r in legal), open=fits)
+
+
+def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake) -> bool:
+    """Whether a mistake may give what came; it may err as the definition may, by any of its ways."""
+    for part, wrong in zip(right.parts, expected(subject, right.case.inputs, precision, [mistake.run]), strict=True):
+        widest = wrong.widened(np.maximum(wrong.allowed, part.expected.allowed))
+        if part.got is None or (widest.ratios(part.got) > 1).any():
+            return False
+    return True
 
 
 def _cause(subject: Definition, precision: Precision, found: CaseResult) -> str:
@@ -67,8 +83,3 @@ def _cause(subject: Definition, precision: Precision, found: CaseResult) -> str:
         return fitting[0] if fitting else NONE
     more = f", or {len(fitting) - _TOLD} others" if len(fitting) > _TOLD else ""
     return f"open, since several mistakes fit: {'; or '.join(fitting[:_TOLD])}{more}"
-
-
-def known(dtype: Any) -> bool:
-    """Whether the arithmetic of a format is known."""
-    return str(dtype) in FORMATS

@@ -19,6 +19,7 @@ from symattn.auditing.layers.seen import Array, Pass
 from symattn.auditing.tensors import numbers
 from symattn.sources.configurations.blocks import Promised
 
+ANSWER = "attention.answered"  # what attention returned, heads side by side
 NOT_RUN = "its module did not run, or gave what is no array of the tokens"
 
 
@@ -38,6 +39,7 @@ class Parts:
         return found
 
     def _took(self, name: str) -> Array:
+        """What a part received. Raises Open where it was not seen."""
         found = self.seen.given.get(name)
         if found is None:
             raise Open(f"{name}: {NOT_RUN}")
@@ -53,18 +55,19 @@ class Parts:
             x, y = self._took(name), self._gave(name)
             if source is not None:
                 yield from self._wire(name, x, source)
-            subject = definitions.norm(self.layout.norm, self.promised.block.eps, self.layout.one_plus)
-            yield self._normed(name, subject, x, y)
+            yield self._normed(name, self.promised.block.eps, x, y)
         except Open as reason:
             yield PartFinding(name, reason=str(reason))
 
-    def _normed(self, name: str, subject: Any, x: Array, y: Array) -> PartFinding:
+    def _normed(self, name: str, eps: Any, x: Array, y: Array) -> PartFinding:
+        told = self.layout.norm, eps, self.layout.one_plus
         held = self.modules[name]
         given = {"x": x.values}
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
             if getattr(held, field, None) is not None:
                 given[wanted] = numbers(getattr(held, field))
-        return judged(name, subject, given, [y.values], [fused(format_of(x))], self.search)
+        kinds, near = [fused(format_of(x, y))], definitions.near_norm(*told)
+        return judged(name, definitions.norm(*told), given, [y.values], kinds, self.search, near)
 
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
         """A linear layer by what it received, and by its own matrix."""
@@ -72,18 +75,16 @@ class Parts:
             x, y = self._took(name), self._gave(name)
             yield from self._wire(name, x, source)
             w, b = matrix(self.modules[name])
-            yield linear.judged(name, y.values, x.values, w, b, format_of(x))
+            yield linear.judged(name, y.values, x.values, w, b, format_of(x, y))
         except Open as reason:
             yield PartFinding(name, reason=str(reason))
 
     def _wire(self, name: str, got: Array, source: str) -> Iterator[PartFinding]:
         """Whether a part received what another one gave, bit for bit; where not, which other array it was."""
-        if source == "attention.answered":
-            if self.seen.answered is None:
-                return
-            wanted: Array = self.seen.answered
-        else:
-            wanted = self._gave(source)
+        if source == ANSWER and self.seen.answered is None:
+            return
+        wanted = self.seen.answered if source == ANSWER else self._gave(source)
+        assert wanted is not None
         if same(wanted, got):
             return
         others = {n: a for n, a in self.seen.gave.items() if n != source and same(a, got)}

@@ -12,7 +12,7 @@ from symattn.auditing.received import Received
 from symattn.auditing.setting import Floats
 from symattn.auditing.tensors import dtype_of, numbers
 
-_ENTRIES = 4096  # of the tokens that are looked at
+_ENTRIES = 2048  # of the tokens that are looked at
 _FEWEST, _MOST = 2, 8
 
 

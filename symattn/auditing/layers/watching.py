@@ -183,12 +183,14 @@ class Layers:
 
 def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
     """Modules of a list that hold an attention with a configuration: the name, the module, the configuration."""
+    found: list[str] = []
     for name, module in root.named_modules():
-        if not name.rpartition(".")[2].isdigit():
+        if not name.rpartition(".")[2].isdigit() or name.startswith(tuple(f"{outer}." for outer in found)):
             continue
         inner = [m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()]
         own = next((m.config for m in (module, *inner) if hasattr(getattr(m, "config", None), "model_type")), None)
         if inner and own is not None:
+            found.append(name)
             yield name, module, own
 
 
