@@ -46,7 +46,7 @@ def main(dtype: str, families: list[str]) -> None:
             for verdict in sorted(told):
                 print(f"  {family} {words}: {verdict[:300]}", flush=True)
         print(f"{family} {dtype}: {dict(counts)}", flush=True)
-        total += counts
+        total.update(counts)
     print(f"all {dtype}: {dict(total)}")
 
 

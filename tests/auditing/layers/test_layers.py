@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 
+from symattn.auditing.layers import linear
+from symattn.auditing.tensors import numbers
 from symattn.evidence import Verdict
 from symattn.sources.configurations.layouts import LAYOUTS
 from tests.auditing.families import decoding, inputs
@@ -14,10 +18,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 from symattn import audit  # noqa: E402
 
+DTYPES = ("float32", "bfloat16", "float16")
 pytestmark = pytest.mark.transformers
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.part}-{seed.words[:30]}")
 def test_a_fault_is_found_in_its_part_and_named(seed: Seed, dtype: str) -> None:
     report = seeded(seed, dtype)
@@ -27,8 +32,7 @@ def test_a_fault_is_found_in_its_part_and_named(seed: Seed, dtype: str) -> None:
     assert report.verdict is Verdict.FAULT
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("family", LAYOUTS)
+@pytest.mark.parametrize(("family", "dtype"), list(zip(LAYOUTS, cycle(DTYPES), strict=False)))
 def test_a_right_model_passes_in_every_part(family: str, dtype: str) -> None:
     model = made(family, getattr(torch, dtype))
     given = inputs(family, model.dtype, "left")
@@ -48,3 +52,43 @@ def test_decoding_from_a_cache_passes(family: str, static: bool) -> None:
     with audit(model, layers=True, rows=1) as report:
         decoding(model, inputs(family, model.dtype, "none" if static else "left"), static)()
     assert [layer.state for layer in report.layers] == ["pass"] * 8
+
+
+def test_layers_that_a_block_cannot_say_are_told() -> None:
+    model = made("gpt_oss", torch.float32)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("gpt_oss", model.dtype))
+    assert {layer.state for layer in report.layers} == {"cannot tell"}
+    assert "a router sends each token to experts of its own" in report.layers[0].verdict
+    assert report.verdict is Verdict.UNDECIDED
+
+
+def test_what_cannot_be_excluded_is_said() -> None:
+    model = made("llama", torch.bfloat16)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("llama", model.dtype))
+    assert "pass (cannot exclude: attention_norm: ε is 1e-05 in place of 1e-06" in report.layers[0].verdict
+    assert "2 of 2 whole layers judged" in report.coverage
+    assert '"part": "mlp.hidden"' in report.json()
+
+
+def test_training_is_not_judged_and_without_layers_nothing_is_known() -> None:
+    model = made("llama", torch.float32).train()
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("llama", model.dtype))
+    assert report.layers[0].reason == "the model is in training, where dropout may be on; mend: model.eval()"
+    with audit(torch.nn.Linear(2, 2), layers=True) as report:
+        pass
+    assert report.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("columns", [32, 200])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_matrix_is_judged_in_every_column(columns: int, dtype: str) -> None:
+    made_ = torch.nn.Linear(64, columns).to(getattr(torch, dtype))
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0)).to(made_.weight.dtype)
+    y = made_(x)
+    given = (numbers(x), numbers(made_.weight).T, numbers(made_.bias), dtype)
+    assert linear.judged("q", numbers(y), *given).state == "pass"
+    y[3, columns - 1] *= 1.02
+    assert linear.judged("q", numbers(y), *given).state == "wrong"
