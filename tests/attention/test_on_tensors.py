@@ -108,3 +108,21 @@ def test_another_function_under_a_name_is_seen() -> None:
     case = TABLE["max"][0]
     with pytest.raises(AssertionError):
         check(replace(case, run=lambda xp, a: xp.min(a), reference=case.run), specimen)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_arrays_are_made_on_the_device_of_the_inputs(name: str) -> None:
+    """On a device without numbers (``meta``): no operation meets a tensor of another device, but for single numbers."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class OnOneDevice(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            for a in args:
+                assert not isinstance(a, torch.Tensor) or a.device.type == "meta" or a.ndim == 0, func
+            return func(*args, **(kwargs or {}))
+
+    there = {n: a.to("meta") for n, a in tensors(Support(name, VARIANTS[name]).example).items()}
+    with OnOneDevice():
+        out = VARIANTS[name].spec(**there)
+    assert (out[0] if VARIANTS[name].spec.lse else out).device.type == "meta"

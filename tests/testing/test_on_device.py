@@ -112,6 +112,21 @@ def test_of_a_wrong_mean_nothing_is_copied_either(device: None) -> None:
     assert guard.elements <= FEW
 
 
+@pytest.mark.parametrize("name", SPECS)
+def test_what_is_made_is_made_where_the_tensors_are(device: None, name: str) -> None:
+    """What named no device would be made on torch's default one here, which has no numbers."""
+    import torch
+
+    spec, given = SPECS[name], drawn(SPECS[name], "bfloat16")
+    right, wrong = kernel(spec, given), kernel(replace(spec, scale=1.1 * D**-0.5), given)
+    with torch.device("meta"):
+        assert (torch.arange(3).device.type, torch.ones(3).device.type) == ("meta", "meta")
+        assert_close_to_exact(right, **given, spec=spec, contract="fused")
+        assert_close_to_exact(right, **given, spec=spec, contract="fused", rows=40)
+        with pytest.raises(AttentionFault, match=r"beyond"):
+            assert_close_to_exact(wrong, **given, spec=spec)
+
+
 def test_the_guard_sees_a_copy() -> None:
     """On the CPU, where tensors are copied as before, and by each of the ways out."""
     import torch
