@@ -29,7 +29,8 @@ class Watched:
     """One call whose gradients are awaited; ``told`` is called with what is found of its first backward pass."""
 
     def __init__(self, received: Received, heads_last: bool, rows: int | None, contract: str | None) -> None:
-        self._received, self._heads_last = received, heads_last
+        self._received: Any = received  # until its backward pass is judged
+        self._heads_last = heads_last
         self._rows, self._contract = rows, contract
         self.told: Callable[[Backward | None], None] = lambda found: None
         self._wanted: set[str] = set()
@@ -139,7 +140,7 @@ class Watched:
         self._handles.clear()
         self._versions.clear()
         self._got.clear()
-        self._do = None
+        self._do = self._received = None
         self.told(found)
 
 

@@ -31,17 +31,18 @@ class Followed(Watched):
         super().__init__(received, False, rows, contract)
         self._versions += [("the mask", m.args[0].array, m.args[0].array._version) for m in received.masks if _added(m)]
         self._wanted = {"dq", "dk", "dv"}
-        self._gave: Any = None
+        self._gave: Any = None  # what the last node gave for its input on the way
 
     def tie(self, node: Any) -> None:
         """Wait at the node of the product with the values, or of the one operator; without one nothing is to come."""
-        whole = node is not None and node.name().startswith("ScaledDotProduct")
-        way = None if node is None or whole else way_back(node)
         if node is None:
             self._end(None)
-        elif whole:
+        elif node.name().startswith("ScaledDotProduct"):
             self._at(node, self._of_one)
-        elif way is None:
+        elif node.next_functions[0][0] is None:  # neither queries nor keys have a gradient
+            self._wanted = {"dv"}
+            self._at(node, self._of_values)
+        elif (way := way_back(node)) is None:
             self._end(Backward(reason=_UNSEEN))
         else:
             self._at(node, self._of_values)
@@ -64,6 +65,10 @@ class Followed(Watched):
 
         self._handles.append(node.register_hook(hook))
 
+    def _end(self, found: Backward | None) -> None:
+        super()._end(found)
+        self._gave = None
+
     def _of_one(self, gave: Any, came: Any) -> None:
         self._do = came[0].clone()
         self._got = {name: g.clone() for name, g in zip(("dq", "dk", "dv"), gave, strict=False) if g is not None}
@@ -73,6 +78,8 @@ class Followed(Watched):
         q, v = self._received.q, self._received.v
         self._do, self._gave = came[0].clone().reshape(*q.shape[:-1], -1), gave[0]
         self._got = {} if gave[1] is None else {"dv": gave[1].clone().reshape(v.shape)}
+        if self._wanted == set(self._got):
+            self._end(self._judged())
 
     def _between(self, number: int, index: int, gave: Any, came: Any) -> None:
         if _same(came[number], self._gave):

@@ -100,6 +100,25 @@ def test_scores_of_two_products_are_told_not_to_be_seen() -> None:
     assert found.verdict.startswith("CANNOT TELL of gradients: it is spelled out in operators")
 
 
+@pytest.mark.parametrize("frozen", ["q", "qk", "v"])
+def test_what_has_no_gradient_is_left_out(frozen: str) -> None:
+    q, k, v = (torch.randn(1, 2, 5, 4, requires_grad=n not in frozen) for n in "qkv")
+    with audit(gradients=True) as report:
+        plain(q, k, v).sum().backward()
+    (found,) = report.findings
+    assert found.backward is not None
+    assert (found.verdict, set(found.backward.ratios)) == ("pass", {f"d{n}" for n in "qkv" if n not in frozen})
+
+
+def test_a_mask_that_was_changed_is_told() -> None:
+    q, mask = torch.randn(1, 2, 5, 4, requires_grad=True), torch.zeros(5, 5)
+    with audit(gradients=True) as report:
+        loss = (torch.softmax(q @ q.mT + mask, -1) @ q).sum()
+        mask += torch.eye(5)
+        loss.backward()
+    assert "the mask was changed in place between the call and its backward pass" in report.findings[0].verdict
+
+
 def test_what_has_no_gradient_passes() -> None:
     q = torch.randn(1, 2, 5, 4)
     with audit(gradients=True) as report:
