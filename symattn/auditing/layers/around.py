@@ -11,7 +11,7 @@ from symattn.auditing.layers.arrays import Open, format_of, some
 from symattn.auditing.layers.finding import PartFinding
 from symattn.auditing.layers.heads import Heads
 from symattn.auditing.layers.judging import fused, judged, stored
-from symattn.auditing.layers.seen import Array
+from symattn.auditing.layers.parts import ANSWER
 
 
 class Judge(Heads):
@@ -24,64 +24,54 @@ class Judge(Heads):
             yield from self._norm("attention_norm", "x")
         yield from self._projections(self._name("attention_norm") if pre else "x")
         yield from self._positions()
-        yield from self._merged()
-        yield from self._linear("attention.o", "attention.answered")
+        yield from self._linear("attention.o", ANSWER)
         yield from self._sums(pre)
 
     def _sums(self, pre: bool) -> Iterator[PartFinding]:
         """Residuals, the norms that stand after a part, and the feed-forward layer."""
-        block, order = self.promised.block, self.promised.block.order
-        after = {p: self._after(p) for p in ("attention", "mlp")}
-        if order in ("inner", "sandwich"):
-            yield from self._norm(after["attention"], "attention.o")
+        block = self.promised.block
+        if block.order == "sandwich":
+            yield from self._norm("attention_norm_after", "attention.o")
+        added = ("attention_norm_after", "mlp_norm_after") if block.order == "sandwich" else ("attention.o", "mlp.down")
         if block.parallel:
             yield from self._mlp(self._name("mlp_norm"), None if self.promised.shared else "x")
-            yield from self._stream("output", "x", (after["attention"], after["mlp"]), "attention_norm", "output")
+            yield from self._stream("output", "x", added, "attention_norm")
             return
-        reads = self._took_as("attention_stream", "mlp_norm" if pre else "attention_norm" if order == "post" else "mlp")
-        if reads is not None:
-            self.seen.gave["attention_stream"] = reads
-        yield from self._stream("attention_stream", "x", (after["attention"],), "attention_norm" if pre else None)
-        middle = "attention_stream"
-        if order == "post":
-            yield from self._norm("attention_norm", None)
-            middle = "attention_norm"
-        yield from self._mlp("mlp_norm" if pre else middle, middle if pre else None)
-        if order in ("inner", "sandwich"):
-            yield from self._norm(after["mlp"], "mlp.down")
-        if order == "post":
-            last = self._took_as("mlp_stream", "mlp_norm")
-            if last is not None:
-                self.seen.gave["mlp_stream"] = last
-            yield from self._stream("mlp_stream", middle, ("mlp.down",), None)
-            yield from self._norm("mlp_norm", None)
-            yield from self._end("output", "mlp_norm")
-        else:
-            yield from self._stream("output", middle, (after["mlp"],), "mlp_norm" if pre else None)
+        self._read_by("mlp_norm" if pre else "attention_norm", "attention_stream")
+        yield from self._stream("attention_stream", "x", added[:1], "attention_norm" if pre else None)
+        if not pre:
+            yield from self._after_norms()
+            return
+        yield from self._mlp("mlp_norm", "attention_stream")
+        if block.order == "sandwich":
+            yield from self._norm("mlp_norm_after", "mlp.down")
+        yield from self._stream("output", "attention_stream", added[1:], "mlp_norm")
 
-    def _after(self, part: str) -> str:
-        """The name of what a part gives to the sum: its own output, or that of the norm behind it."""
-        own = "attention.o" if part == "attention" else "mlp.down"
-        order = self.promised.block.order
-        return f"{part}_norm_after" if order == "sandwich" else f"{part}_norm" if order == "inner" else own
+    def _after_norms(self) -> Iterator[PartFinding]:
+        """The rest of a layer whose norms stand behind the sums."""
+        yield from self._norm("attention_norm", None)
+        yield from self._mlp("attention_norm", None)
+        self._read_by("mlp_norm", "mlp_stream")
+        yield from self._stream("mlp_stream", "attention_norm", ("mlp.down",), None)
+        yield from self._norm("mlp_norm", None)
+        yield from self._end("output", "mlp_norm")
 
-    def _took_as(self, name: str, module: str) -> Array | None:
-        """The stream, as the module that comes next received it."""
-        where = {"mlp": "mlp.in" if "mlp.in" in self.layout.paths else "mlp.up"}.get(module, module)
-        return self.seen.given.get(where)
+    def _read_by(self, norm: str, name: str) -> None:
+        """A sum is seen where a norm reads it: from then on that is what ``name`` gave."""
+        if norm in self.seen.given:
+            self.seen.gave[name] = self.seen.given[norm]
 
     def _end(self, name: str, source: str) -> Iterator[PartFinding]:
+        """What the layer gives is what its last norm gave."""
         try:
             yield from self._wire(name, self._gave(name), source)
         except Open as reason:
             yield PartFinding(name, reason=str(reason))
 
-    def _stream(
-        self, name: str, first: str, parts: tuple[str, ...], norm: str | None, last: str = ""
-    ) -> Iterator[PartFinding]:
+    def _stream(self, name: str, first: str, parts: tuple[str, ...], norm: str | None) -> Iterator[PartFinding]:
         """The tokens before, and what parts gave, added."""
         try:
-            x, got = self._gave(first), self._gave(last or name)
+            x, got = self._gave(first), self._gave(name)
             inputs = {"x": x.values} | {n: self._gave(p).values for n, p in zip("yz", parts, strict=False)}
             if norm is not None and norm in self.seen.gave:
                 inputs["normed"] = self.seen.gave[norm].values
@@ -97,14 +87,14 @@ class Judge(Heads):
         block = self.promised.block
         if source == "mlp_norm":
             yield from self._norm("mlp_norm", before)
-        packed, found = "mlp.in" in self.layout.paths, []
+        packed = "mlp.in" in self.layout.paths
         for name in ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",):
-            found += list(self._linear(name, source))
-        yield from found
+            yield from self._linear(name, source)
         yield self._hidden(packed)
         yield from self._linear("mlp.down", "mlp.hidden")
 
     def _hidden(self, packed: bool) -> PartFinding:
+        """What lies between the matrices of the feed-forward layer: what the last of them reads."""
         block = self.promised.block
         assert block.activation
         try:

@@ -20,6 +20,7 @@ from symattn.errors import InputError
 from symattn.sources.configurations.weights import by_groups, by_rows
 from symattn.verification.definitions.rotary import subjects
 
+_BARE = "it is left out: attention is called with what was projected"
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
@@ -58,32 +59,31 @@ class Heads(Parts):
         if rotated:
             yield from self._angles(heads["q"].values.shape[-1])
         for role in "qk":
-            made = heads[role]
-            if f"attention.{role}_norm" in self.layout.paths:
-                yield from self._head_norm(role, made)
-                made = self.seen.gave.get(f"attention.{role}_norm.heads", made)
+            made, norm = heads[role], f"attention.{role}_norm"
+            if norm in self.seen.heads:
+                yield from self._head_norm(norm, role, made)
+                made = self.seen.gave.get(f"{norm}.heads", made)
             try:
-                yield from self._rotated(role, made) if rotated else self._handed(role, made)
+                found = list(self._rotated(role, made) if rotated else self._handed(role, made))
             except Open as reason:
-                yield PartFinding(f"attention.{role}_rotated", reason=str(reason))
+                found = [PartFinding(f"attention.{role}_rotated", reason=str(reason))]
+            if norm in self.layout.paths and norm not in self.seen.heads:
+                bare = all(part.state == "pass" for part in found)
+                yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
+            yield from found
         try:
             yield from self._handed("v", heads["v"])
         except Open as reason:
             yield PartFinding("attention.v", reason=str(reason))
 
-    def _head_norm(self, role: str, made: Array) -> Iterator[PartFinding]:
+    def _head_norm(self, name: str, role: str, made: Array) -> Iterator[PartFinding]:
         """The norm of queries or keys, whose arrays have heads before or after the tokens."""
-        name = f"attention.{role}_norm"
-        pair = self.seen.heads.get(name)
-        for before, after in pair or ():
+        for before, after in self.seen.heads[name]:
             if before is not None and after is not None and same(made, before):
                 yield self._normed(name, self.spec.eps, made, after)
                 self.seen.gave[f"{name}.heads"] = after
                 return
-        if pair is None:
-            yield PartFinding(name, reason=NOT_RUN)
-        else:
-            yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
+        yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
 
     def _angles(self, columns: int) -> Iterator[PartFinding]:
         """Cosines and sines that attention was given, against the positions of the tokens."""
@@ -136,10 +136,3 @@ class Heads(Parts):
                 raise Open("heads of keys and values are repeated in a way that is not known")
             return first
         return found.values
-
-    def _merged(self) -> Iterator[PartFinding]:
-        """The result of attention, with its heads side by side, is what the last projection reads."""
-        if self.seen.answered is not None:
-            values = self.seen.answered.values
-            self.seen.answered = Array(values.reshape(len(values), -1), self.seen.answered.dtype)
-        return iter(())

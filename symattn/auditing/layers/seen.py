@@ -29,7 +29,7 @@ class Pass:
     """One pass through a layer: the tokens that are looked at, by item and place, and arrays by what they are.
 
     ``given`` and ``gave`` hold what modules received and returned, by their parts; ``several`` says that one ran more
-    than once. ``called`` is what attention was called with, and ``answered`` what it returned.
+    than once. ``called`` is what attention was called with, and ``answered`` what it returned, heads side by side.
     """
 
     context: Context | None
@@ -91,7 +91,9 @@ class Pass:
             found = self.by_head(tensor, start)
             self.called[name] = "it is of a form that is not known" if found is None else found
         whole = out.transpose(1, 2) if heads_last and out.ndim == 4 else out
-        self.answered = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
+        found = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
+        if found is not None:
+            self.answered = Array(found.values.reshape(len(found.values), -1), found.dtype)
 
 
 def begun(context: Context | None, tokens: Any) -> Pass | None:

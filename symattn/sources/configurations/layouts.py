@@ -36,7 +36,7 @@ class Layout:
     paths: Paths
     norm: Literal["layer", "rms"] = "rms"
     eps: str | float = "rms_norm_eps"
-    order: Literal["pre", "post", "inner", "sandwich"] = "pre"
+    order: Literal["pre", "post", "sandwich"] = "pre"
     parallel: bool | str = False
     shared: bool = False
     acts: str = "hidden_act"

@@ -58,10 +58,25 @@ def _base(module: Any) -> None:
     module.inv_freq = 1000.0 ** -(torch.arange(0, width, 2).float() / width)
 
 
-def _rough(module: Any) -> None:
+def _rough(model: Any, stack: ExitStack) -> None:
+    """As ``model.to`` does; a model in float32 has been in bfloat16 before."""
     import torch
 
-    module.inv_freq = module.inv_freq.to(torch.bfloat16)
+    rotary = next(module for name, module in model.named_modules() if name.endswith("rotary_emb"))
+    rotary.inv_freq = rotary.inv_freq.to(torch.bfloat16 if model.dtype == torch.float32 else model.dtype)
+
+
+def _no_norm(model: Any, stack: ExitStack) -> None:
+    """The norm of keys is not called."""
+    import torch
+
+    keys = {id(module.k_norm) for module in model.modules() if hasattr(module, "k_norm")}
+    norm = next(type(module) for module in model.modules() if id(module) in keys)
+
+    def __call__(self: Any, x: Any) -> Any:
+        return x if id(self) in keys else torch.nn.Module.__call__(self, x)
+
+    stack.enter_context(patch.object(norm, "__call__", __call__, create=True))
 
 
 def _turned(family: str, other: str) -> Change:
@@ -135,7 +150,7 @@ SEEDS = (
     Seed("gemma2", "mlp_norm_after", "the gain, stored as an offset from one, is used without the 1",
          _forward("post_feedforward_layernorm", _no_one)),
     Seed("llama", "attention.position", "the base of the frequencies is 1000, not 10000", _named("rotary_emb", _base)),
-    Seed("llama", "attention.position", "the frequencies are rounded to bfloat16", _named("rotary_emb", _rough),
+    Seed("llama", "attention.position", "the frequencies are rounded to", _rough,
          {"rope_parameters": {"rope_type": "default", "rope_theta": 700.0}}),
     Seed("llama", "attention.q_rotated", _OTHER_PAIRS, _neighbours),
     Seed("cohere", "attention.k_rotated", "halves are exchanged with angles that are laid out for neighbours",
@@ -145,6 +160,7 @@ SEEDS = (
     Seed("llama", "mlp.hidden", "gate and up are exchanged", _forward(".mlp", _exchanged)),
     Seed("qwen2", "attention.k", "the bias is left out", _forward("k_proj", _no_bias)),
     Seed("qwen3", "attention.q_norm", "it is not normalised at all", _forward("q_norm", lambda self, x: x)),
+    Seed("qwen3", "attention.k_norm", "it is left out: attention is called with what was projected", _no_norm),
     Seed("llama", "attention_stream", "the residual starts from the tokens after the norm",
          _forward("layers.0", _after_norm)),
     Seed("llama", "attention.q", "it reads the tokens that the layer is given, not what attention_norm gave",

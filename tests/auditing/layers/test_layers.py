@@ -54,6 +54,16 @@ def test_decoding_from_a_cache_passes(family: str, static: bool) -> None:
     assert [layer.state for layer in report.layers] == ["pass"] * 8
 
 
+def test_norms_behind_the_sums_are_judged() -> None:
+    model = made("opt", torch.float32, do_layer_norm_before=False)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("opt", model.dtype))
+        model.model.decoder.layers[1].final_layer_norm.eps = 1e-2
+        model(**inputs("opt", model.dtype))
+    assert [layer.state for layer in report.layers] == ["pass", "pass", "pass", "wrong"]
+    assert [part.part for part in report.layers[3].parts if part.wrong] == ["mlp_norm"]
+
+
 def test_layers_that_a_block_cannot_say_are_told() -> None:
     model = made("gpt_oss", torch.float32)
     with torch.no_grad(), audit(model, layers=True, rows=1) as report:
