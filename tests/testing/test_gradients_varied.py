@@ -190,3 +190,15 @@ def test_what_is_not_judged_is_refused_in_a_line() -> None:
     two = replace(c.spec, base=2)
     with pytest.raises(InputError, match="with caps, sinks, biases and masks alone"):
         gradients_close_to_exact(c.inputs, c.do, fused(c), two, "bfloat16")
+
+
+@BOTH
+def test_given_scales_may_be_constants_of_the_format(f: Format) -> None:
+    """Each head's own, rounded; one that is further off is refused."""
+    c = case("scale", f)
+    given = replace(c, inputs={**c.inputs, "scale": np.array([0.3, 0.1])})
+    assert (f.rounded(given.inputs["scale"]) != given.inputs["scale"]).all()
+    stored = replace(c, inputs={**c.inputs, "scale": f.rounded(np.array([0.3, 0.1]))})
+    assert not judge(given, fused(stored), "fused")
+    wrong = replace(c, inputs={**c.inputs, "scale": np.array([0.3, 0.11])})
+    assert "beyond all roundings together" in judge(given, fused(wrong), "fused")
