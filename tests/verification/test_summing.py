@@ -98,6 +98,14 @@ def test_the_tail() -> None:
     assert found.words.startswith("tiles of 32, the last of 11, added in order")
 
 
+def test_a_tail_in_another_order() -> None:
+    def adding(terms: Any) -> Any:
+        return loop([loop(terms[:32]), loop(terms[32:64]), back(terms[64:])])
+
+    found = read(asked(adding, 75).tree())
+    assert found.words.startswith("tiles of 32, the last of 11 (in order, from the last to the first), added in order")
+
+
 def test_tiles_and_parts_are_told_apart_by_two_lengths() -> None:
     for adding, meant in ((tiles(64), (64, 0)), (split(2), (0, 2)), (split(4), (0, 4)), (split(2, tiles(16)), (16, 2))):
         assert kept(tree_of(adding, 128), tree_of(adding, 256)) == meant
@@ -167,7 +175,7 @@ def largest(terms: Any) -> Any:
         (exact, "no order of adding loses what this sum loses"),
         (shuffled(), ""),
         (no_number, "large terms that cancel come back as NaN or infinite"),
-        (largest, "no order of adding loses what this sum loses"),
+        (largest, "do not add up to their number"),
     ],
     ids=["compensated", "exact", "shuffled", "NaN", "maximum"],
 )

@@ -11,8 +11,7 @@ from symattn.verification.summing.tree import Tree
 
 Way = Literal["one", "order", "reversed", "pairs", "halves", "tiles", "lanes", "once", "other"]
 Parts = list[list[int]]
-#: Ways to add the results of parts; others are not told as parts.
-_PLAIN = ("order", "reversed", "pairs", "halves", "once")
+#: Ways to add the results of parts; what is added in others is not told as parts.
 _MERGED = {
     "order": "in order", "reversed": "from the last to the first", "pairs": "in pairs of neighbours",
     "halves": "in pairs half of them apart", "once": "at once",
@@ -25,8 +24,8 @@ class Reading:
 
     ``way`` is ``order`` or ``reversed`` for a loop that adds ``step`` terms at a time, ``pairs`` of neighbours or of
     terms ``halves`` of the length apart, again and again, ``tiles`` of ``size`` terms or ``size`` ``lanes``, whose
-    results are added as ``merge`` says after each was added as ``inner`` does, the ``tail`` of fewer terms as well,
-    ``once`` for all at once, ``one`` for a single term, or ``other``.
+    results are added as ``merge`` says after each was added as ``inner`` does, and the ``tail`` of fewer terms in this
+    way too or, where that is told, as ``last`` does; ``once`` for all at once, ``one`` for a single term, or ``other``.
     """
 
     way: Way
@@ -36,12 +35,14 @@ class Reading:
     tail: int = 0
     merge: Reading | None = None
     inner: Reading | None = None
+    last: Reading | None = None
 
     @property
     def words(self) -> str:
         """In words: "tiles of 64, added in order; within a tile in order, from the first to the last"."""
         if self.way == "tiles" and self.merge and self.inner:
             ends = f", the last of {self.tail}" if self.tail else ""
+            ends += f" ({self.last.words})" if self.last else ""
             return f"tiles of {self.size}{ends}, added {_MERGED[self.merge.way]}; within a tile: {self.inner.words}"
         if self.way == "lanes" and self.merge and self.inner:
             lanes = "2 lanes, even and odd" if self.size == 2 else f"{self.size} lanes, every {self.size}th"
@@ -63,7 +64,7 @@ class Reading:
         told |= {"step": self.step} if self.way in ("order", "reversed") else {}
         told |= {"size": self.size} if self.size else {}
         told |= {"tail": self.tail} if self.tail else {}
-        for name, part in (("merge", self.merge), ("inner", self.inner)):
+        for name, part in (("merge", self.merge), ("inner", self.inner), ("last", self.last)):
             told |= {name: part.record()} if part else {}
         return told
 
@@ -78,53 +79,47 @@ def _plain(tree: Tree) -> Reading | None:
     if tree.n == 1 or len(tree.nodes) == 1:
         way: Way = "one" if tree.n == 1 else "once" if tree.n > 2 else "order"
         return Reading(way, tree.n)
-    for way, apart in (("pairs", 1), ("halves", 0)):
-        if tree == _doubled(tree.n, way):
-            return Reading("pairs" if apart else "halves", tree.n)
+    if tree.n & (tree.n - 1) == 0:
+        sizes = [2**k for k in range(1, tree.n.bit_length())]
+        if tree == Tree.of(tree.n, (part for size in sizes for part in _runs(tree.n, size))):
+            return Reading("pairs", tree.n)
+        if tree == Tree.of(tree.n, (part for size in sizes for part in _strides(tree.n, tree.n // size))):
+            return Reading("halves", tree.n)
     return _loop(tree)
-
-
-def _doubled(n: int, way: str) -> Tree:
-    """Of a power of two: pairs of neighbours, or of terms half the length apart."""
-    found: Parts = []
-    if n & (n - 1) == 0:
-        for k in range(1, n.bit_length()):
-            size = 1 << k
-            found += [_runs(n, size), _strides(n, n // size)][way == "halves"]
-    return Tree.of(n, found)
 
 
 def _loop(tree: Tree) -> Reading | None:
     """One sum that grows by ``step`` terms at a time, the last ones perhaps fewer."""
     grown = [sorted(found) for found in tree.subtrees]
-    if any(len(a) >= len(b) or not set(a) <= set(b) for a, b in pairwise(grown)):
-        return None
     sizes = [len(found) for found in grown]
     steps = [b - a for a, b in pairwise(sizes)]
     if len(set(steps[:-1])) > 1 or steps[-1] > steps[0] or steps[0] not in (sizes[0], sizes[0] - 1):
         return None
-    for way in ("order", "reversed"):
-        leaves = list(range(tree.n)) if way == "order" else list(range(tree.n))[::-1]
-        if all(set(found) == set(leaves[: len(found)]) for found in grown):
-            return Reading("order" if way == "order" else "reversed", tree.n, steps[0])
-    return None
+    leaves = list(range(tree.n))
+    if all(found == leaves[: len(found)] for found in grown):
+        return Reading("order", tree.n, steps[0])
+    return Reading("reversed", tree.n, steps[0]) if all(f == leaves[-len(f) :] for f in grown) else None
 
 
 def _in_parts(tree: Tree) -> Iterator[Reading]:
     """Tiles and lanes that are subtrees, each added in the same way, whose results are added in a plain way."""
-    tiles = ((size, _runs(tree.n, size)) for size in range(2, tree.n))
-    lanes = ((size, _strides(tree.n, size)) for size in range(tree.n // 2, 1, -1))
-    for way, several in (("tiles", tiles), ("lanes", lanes)):
-        for size, parts in several:
-            if not all(frozenset(part) in tree.known for part in parts):
-                continue
-            merge = _plain(tree.over(parts))
-            inner = {tree.within(part): part for part in parts if len(part) == len(parts[0])}
-            if merge is None or merge.way not in _PLAIN or len(inner) != 1:
-                continue
-            tail = len(parts[-1]) % len(parts[0]) if way == "tiles" else 0
-            one = read(next(iter(inner)))
-            yield Reading("tiles" if way == "tiles" else "lanes", tree.n, 1, size, tail, merge, one)
+    for size in range(2, tree.n):
+        yield from _as_parts(tree, "tiles", size, _runs(tree.n, size))
+    for size in range(tree.n // 2, 1, -1):
+        yield from _as_parts(tree, "lanes", size, _strides(tree.n, size))
+
+
+def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[Reading]:
+    """The reading by these parts, if there is one."""
+    if not all(frozenset(part) in tree.known for part in parts):
+        return
+    merge = _plain(tree.over(parts))
+    inner = {tree.within(part) for part in parts if len(part) == len(parts[0])}
+    if merge is not None and merge.way in _MERGED and len(inner) == 1:
+        tail = len(parts[-1]) % len(parts[0]) if way == "tiles" else 0
+        one, last = read(inner.pop()), read(tree.within(parts[-1]))
+        other = tail > 2 and last.way != one.way
+        yield Reading(way, tree.n, 1, size, tail, merge, one, last if other else None)
 
 
 def parts_of(reading: Reading) -> Parts:
