@@ -1,4 +1,4 @@
-"""Gradients by torch and Transformers, of caps, sinks and biases: none is beyond the bound, whatever the inputs are."""
+"""Gradients by torch and Transformers, of caps, sinks and biases: none is near the bound, whatever the inputs are."""
 
 from __future__ import annotations
 
@@ -95,4 +95,4 @@ KINDS = [normal, *(pytest.param(i, marks=pytest.mark.deep) for i in INPUTS if i 
 @pytest.mark.parametrize("way", WAYS)
 def test_right_gradients_pass(way: str, name: str, inputs: Any) -> None:
     for size, causal in ((1.0, True), (1.0, False), (1e-4, True)):
-        assert max(ratios(way, name, inputs, size, causal)) <= 1
+        assert max(ratios(way, name, inputs, size, causal)) < 2 / 3
