@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,8 +14,9 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
+from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.spec import Attention
-from symattn.errors import Refused, Undecided
+from symattn.errors import InputError, Refused, Undecided
 from symattn.verification.bounding import enclosed, plain
 from symattn.verification.bounds import allowed
 from symattn.verification.case_result import UNFIT, Case, CaseResult, Expected, compared, largest, matches, middles
@@ -30,11 +32,23 @@ _SHARP = 2.0**-20  # the reference's radius is less than this part of what is al
 class Traced(Expected):
     """The exact output with the run that gave it, and how far a legal implementation may be from it.
 
-    The run is one on enclosures where these are narrow enough for what is allowed, and else on balls.
+    The run is one on enclosures where these are narrow enough for what is allowed, and else on balls. It is made when
+    it is asked for where the output alone is known without it, ``quick``.
     """
 
-    run: Run
+    made: Callable[[], Run]
     allowed: np.ndarray
+    quick: Enclosed | None = None
+
+    @classmethod
+    def of(cls, run: Run, allowed: np.ndarray) -> Traced:
+        """With a run that is there."""
+        return cls(lambda: run, allowed)
+
+    @cached_property
+    def run(self) -> Run:
+        """The run."""
+        return self.made()
 
     @cached_property
     def in_balls(self) -> Run:
@@ -50,7 +64,7 @@ class Traced(Expected):
     @cached_property
     def near(self) -> np.ndarray:
         """The exact output as float64; NaN where it is no number."""
-        return centres(self.run.output)
+        return centres(self.run.output) if self.quick is None else self.quick.centre
 
     def widened(self, allowed: np.ndarray) -> Traced:
         """The same output, where so much is allowed."""
@@ -58,8 +72,12 @@ class Traced(Expected):
 
     def ratios(self, got: np.ndarray) -> np.ndarray:
         """See ``Expected.ratios``; by enclosures where these decide all entries."""
+        if self.quick is not None:
+            found, sure = _ratios(got, *self.quick, self.allowed)
+            if sure:
+                return found
         if self.run.kind is Enclosure:
-            found, sure = _ratios(got, self.run.output, self.allowed)
+            found, sure = _ratios(got, self.run.output.mid, self.run.output.rad, self.allowed)
             if sure:
                 return found
         return super().ratios(got)
@@ -71,20 +89,45 @@ class Traced(Expected):
     @property
     def narrow(self) -> bool:
         """Whether the radius of an enclosed output is negligible against what is allowed."""
-        mid, rad = self.run.output.mid, self.run.output.rad
-        return bool(((rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)).all())
+        return _narrow(self.run.output.mid, self.run.output.rad, self.allowed)
+
+
+def _narrow(mid: np.ndarray, rad: np.ndarray, allowed: np.ndarray) -> bool:
+    return bool(((rad <= allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (allowed == 0)).all())
 
 
 def expected(spec: Attention, inputs: Inputs, precision: Precision, variant: Variant = RIGHT) -> Traced:
     """Run the definition at the precision at which its radius is negligible against what is allowed."""
-    fast = None
-    if not variant.steps and variant.values == RIGHT.values and variant.rows:
-        spec, inputs = changed(canonical(spec), inputs, variant)
-        variant, fast = RIGHT, plain.allowed(spec, inputs, precision) if plain.applies(spec, inputs) else None
-        found = _enclosed(spec, inputs, precision, fast)
-        if found is not None and found.narrow:
-            return found
-        fast = fast if found is None else found.allowed
+    if variant.steps or variant.values != RIGHT.values or not variant.rows:
+        return _by_balls(spec, inputs, precision, variant)
+    spec, inputs = changed(canonical(spec), inputs, variant)
+    fast = plain.allowed(spec, inputs, precision) if plain.applies(spec, inputs) else None
+    quick = None if fast is None else _quick(spec, inputs, fast)
+    if fast is None or quick is None:
+        return _by_run(spec, inputs, precision, fast)
+    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, quick)
+
+
+def _quick(spec: Attention, inputs: Inputs, allowed: np.ndarray) -> Enclosed | None:
+    """The output in float64, enclosed, where its radius is negligible."""
+    try:
+        found = enclose(spec, inputs)
+    except (Refused, InputError):
+        return None
+    return found if _narrow(*found, allowed) else None
+
+
+def _by_run(spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None) -> Traced:
+    """On enclosures where their radius is negligible, else in balls."""
+    found = _enclosed(spec, inputs, precision, fast)
+    if found is not None and found.narrow:
+        return found
+    return _by_balls(spec, inputs, precision, RIGHT, fast if found is None else found.allowed)
+
+
+def _by_balls(
+    spec: Attention, inputs: Inputs, precision: Precision, variant: Variant, fast: np.ndarray | None = None
+) -> Traced:
     at = _START
     while True:
         try:
@@ -92,7 +135,7 @@ def expected(spec: Attention, inputs: Inputs, precision: Precision, variant: Var
                 reference = run(spec, inputs, variant)
                 bound = fast if fast is not None else allowed(reference, precision)
             if at >= _LIMIT or _is_sharp(reference.output.entries, bound):
-                return Traced(reference, bound)
+                return Traced.of(reference, bound)
         except Undecided:
             if at >= _LIMIT:
                 raise
@@ -107,7 +150,7 @@ def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
     near = {n: a * (1 + _NEARBY) if n in _MOVED and a.dtype.kind == "f" else a for n, a in inputs.items()}
     with bits(_START):
         reference = run(spec, near)
-    return Traced(reference, np.full(reference.output.plain_shape, np.inf))
+    return Traced.of(reference, np.full(reference.output.plain_shape, np.inf))
 
 
 def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None) -> Traced | None:
@@ -120,7 +163,7 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
     try:
         with np.errstate(all="ignore"):  # a bound that overflows becomes +∞ or NaN, and then balls decide
             reference = run(spec, inputs, kind=Enclosure)
-            return Traced(reference, enclosed.of_run(reference, precision) if fast is None else fast)
+            return Traced.of(reference, enclosed.of_run(reference, precision) if fast is None else fast)
     except (Refused, Undecided):
         return None
 
@@ -139,12 +182,12 @@ def _sharp(reference: Run, allowed: np.ndarray) -> Run:
         at *= 2
 
 
-def _ratios(got: np.ndarray, exact: Enclosure, limits: np.ndarray) -> tuple[np.ndarray, bool]:
+def _ratios(got: np.ndarray, centre: np.ndarray, radius: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, bool]:
     """Ratios by enclosures, and whether these say of each entry on which side of 1 it is.
 
     Rounding in the difference and in the quotient is outweighed by 2⁻⁴⁰ of what they are.
     """
-    centre, radius, undefined = exact.mid, exact.rad, np.isnan(exact.mid)
+    undefined = np.isnan(centre)
     with np.errstate(all="ignore"):
         off = np.abs(got - centre)
         most, least = (off + radius) * (1 + 2.0**-40), np.maximum(off - radius, 0) * (1 - 2.0**-40)

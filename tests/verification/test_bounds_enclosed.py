@@ -248,7 +248,7 @@ def test_cases_are_judged_as_by_balls(variant: str) -> None:
     p, rng = PRECISIONS["fp32"], np.random.default_rng(54)
     right = expected(SPECS[variant], inputs(SPECS[variant], p, rng), p)
     assert right.run.kind is Enclosure
-    in_balls = Traced(right.in_balls, right.allowed)
+    in_balls = Traced.of(right.in_balls, right.allowed)
     for far in (0.0, 0.5, 0.999, 1.001, 30.0, np.inf, np.nan):
         got = np.nan_to_num(right.near) + far * right.allowed
         np.testing.assert_allclose(right.ratios(got), in_balls.ratios(got), rtol=1e-6, atol=1e-6)
@@ -274,6 +274,6 @@ def test_what_enclosures_leave_open_balls_decide(monkeypatch: pytest.MonkeyPatch
     at = right.near + right.allowed  # nobody can tell from enclosures on which side of the bound this is
     wide = np.full(right.allowed.shape, 2.0**-10) * right.allowed
     right.run.values["output"] = Enclosure(right.near, wide)
-    _, sure = judge._ratios(at, right.run.output, right.allowed)
+    _, sure = judge._ratios(at, right.run.output.mid, right.run.output.rad, right.allowed)
     assert not sure
     assert (abs(right.ratios(at) - 1) < 1e-6).all()
