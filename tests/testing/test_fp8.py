@@ -91,6 +91,17 @@ def test_a_mean_says_how_far_a_factor_is_off() -> None:
     held(Kernel()(three[0], three[1].off(1.06), three[2]), three, "head", alpha=None)
 
 
+@pytest.mark.deep
+def test_a_factor_that_is_off_by_two_percent_is_found_at_256_keys() -> None:
+    """As the page on half precision says."""
+    raw = np.random.default_rng(256).standard_normal((3, 4, 256, 64))
+    q, k, v = (quantised(a, E4M3, "head", SIZE) for a in raw)
+    spec = Attention(causal=True, heads=4)
+    held(Kernel()(q, k, v), (q, k, v), "head", spec=spec)
+    held(Kernel()(q, k.off(1.01), v), (q, k, v), "head", spec=spec)
+    assert "as if scores were scaled by 1.02" in words(Kernel()(q, k.off(1.02), v), (q, k, v), "head", spec=spec)
+
+
 def test_weights_in_bfloat16_are_held_closer() -> None:
     three = made()
     wide = Precision.of("e4m3", "fused", output="bfloat16", stored="bfloat16")
