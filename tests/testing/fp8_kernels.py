@@ -61,15 +61,15 @@ class Kernel:
         """Whether P is stored as well as in this format, or better."""
         return self.weights.u <= f.u and self.weights.eta <= f.eta * Fraction(self.times)
 
-    def __call__(self, q: Quantised, k: Quantised, v: Quantised, causal: bool = True, over: float = 0.0) -> Array:
-        """Attention; ``over`` is what the scale of P is taken to be at the end, if it is not ``times``."""
+    def __call__(self, q: Quantised, k: Quantised, v: Quantised, over: float = 0.0) -> Array:
+        """Causal attention; ``over`` is what the scale of P is taken to be at the end, if it is not ``times``."""
         (h, n, d), shape = q.numbers.shape, (*q.numbers.shape[:2], 1)
         m, total, out = np.full(shape, -np.inf), np.zeros(shape), np.zeros((h, n, v.numbers.shape[-1]))
         for at in range(0, n, self.tile):
             keys = slice(at, at + self.tile)
             s = (q.numbers @ k.numbers[:, keys].mT).astype(np.float32) * np.float32(1 / sqrt(d))
             s = s * np.float32(q.factors) * np.float32(k.factors[:, keys].mT)
-            s = np.where(np.arange(n)[:, None] >= np.arange(n)[keys], s, -np.inf) if causal else s
+            s = np.where(np.arange(n)[:, None] >= np.arange(n)[keys], s, -np.inf)
             new = np.maximum(m, s.max(axis=-1, keepdims=True))
             e, kept = (np.exp(s - new) * self.times).astype(np.float32), np.exp(m - new)
             p = self.weights.rounded(e)
