@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
 import symattn
 from cli.main import main
-from symattn import Alibi, Attention, Domain
+from symattn import Alibi, Attention, Domain, schemas
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError
 from symattn.sources.verify import called, requested
@@ -131,5 +132,9 @@ def test_the_command_tells_the_order(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_order_as_json() -> None:
-    found = json.loads(told(attention(lanes(2)), keys=32).json())["order"]
+    document = json.loads(told(attention(lanes(2)), keys=32).json())
+    schema = jsonschema.Draft202012Validator(json.loads(schemas.text("document")))
+    schema.validate(document)
+    found = document.pop("order")
+    assert not schema.is_valid(document)
     assert (found["reading"]["way"], found["digits"][0]["digits"], len(found["nodes"])) == ("lanes", 24, 31)
