@@ -18,9 +18,10 @@ from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
 from symattn.sources.held_layers import HeldLayer, is_layer
+from symattn.sources.hosts import host_of
 from symattn.sources.layouts import documented, in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
-from symattn.sources.modules import HeldNorm, holds_weights
+from symattn.sources.modules import HeldNorm
 from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import parameters
@@ -112,10 +113,11 @@ def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
 def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Callable[..., Any], Request]:
     """A module of a norm, or torch's layer of an encoder, that holds its weights as a function of them."""
     kind = type(request.spec).__name__
-    if kind not in ("LayerNorm", "RMSNorm", "Block") or not holds_weights(function):
+    host = host_of(function) if kind in ("LayerNorm", "RMSNorm", "Block") else None
+    if host is None:
         return function, request
     if kind != "Block":
-        return HeldNorm(function, request, name), replace(request, framework="torch")
+        return HeldNorm(host, request, name), replace(request, framework=host.framework)
     if not is_layer(function):
         return function, request
     return HeldLayer(function, request, name), replace(request, framework="torch")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from types import CellType
 from typing import Any, Protocol
@@ -166,6 +167,21 @@ def import_torch() -> Any:
     return torch
 
 
+def import_jax() -> Any:
+    """jax. Raises ``MissingExtra`` where it is not installed."""
+    try:
+        import jax
+    except ImportError as error:
+        raise MissingExtra("jax", "jax") from error
+    return jax
+
+
+def check_wide(dtype: str) -> None:
+    """Raise ``InputError`` where JAX would make float32 of float64."""
+    if dtype == "float64" and not import_jax().config.jax_enable_x64:
+        raise InputError("JAX makes float32 of float64; mend: JAX_ENABLE_X64=1 in the environment, or another dtype")
+
+
 def wanted(function: Callable[..., Any]) -> Framework | None:
     """The framework that a function visibly wants: by its module, its annotations, the names in its code."""
     while isinstance(function, functools.partial):
@@ -189,6 +205,16 @@ def has_torch(function: Callable[..., Any]) -> bool:
     return any(_module(thing) == "torch" for thing in seen)
 
 
+def is_of_jax(function: Callable[..., Any]) -> bool:
+    """Whether it is a function of JAX: by its module, its type, or what its code names. JAX is not imported."""
+    if "jax" not in sys.modules:
+        return False
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = {_module(function), _module(type(function)), *_packages(function)}
+    return getattr(function, "traceable", False) or not named.isdisjoint(("jax", "jaxlib", "equinox"))
+
+
 def _one(named: set[str]) -> Framework | None:
     if named == {"torch"}:
         return "torch"
@@ -197,12 +223,25 @@ def _one(named: set[str]) -> Framework | None:
 
 def _modules_used(function: Callable[..., Any]) -> set[str]:
     """Which of torch and numpy the function's own code names, directly or by something imported from them."""
-    function = inspect.unwrap(function)
-    function = function if hasattr(function, "__code__") else type(function).__call__
-    names = getattr(getattr(function, "__code__", None), "co_names", ())
-    scope = getattr(function, "__globals__", {})
-    used = {_module(thing) for thing in (*_held(function), *(scope[name] for name in names if name in scope))}
+    used, names = _packages(function), _names(_with_code(function))
     return {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
+
+
+def _packages(function: Callable[..., Any]) -> set[str]:
+    """The top-level packages of what the function's own code names."""
+    function = _with_code(function)
+    scope = getattr(function, "__globals__", {})
+    things = (*_held(function), *(scope[name] for name in _names(function) if name in scope))
+    return {_module(thing) for thing in things}
+
+
+def _with_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = inspect.unwrap(function)
+    return function if hasattr(function, "__code__") else type(function).__call__
+
+
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    return getattr(getattr(function, "__code__", None), "co_names", ())
 
 
 def _held(function: Callable[..., Any]) -> list[object]:

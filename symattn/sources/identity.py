@@ -17,6 +17,7 @@ from symattn.evidence import Evidence, Grade
 from symattn.sources.apart import NotDone, apart
 from symattn.sources.calling import agree
 from symattn.sources.forms import argument
+from symattn.sources.frameworks import is_of_jax
 from symattn.sources.layouts import from_layout
 from symattn.sources.request import Request
 from symattn.sources.substitute import substitute
@@ -27,6 +28,8 @@ from symattn.verification.probing.inputs import Maker
 from symattn.verification.semantics import EPSILON, SIZES, Identity, Sizes, identity_test
 from symattn.verification.target import Convention
 
+#: Of a function and a kind of array the function on that kind.
+Make = Callable[[Callable[..., Any], type[Modular]], Callable[..., Any]]
 LARGE = (Sizes(64, 64, 4, 3), Sizes(5, 130, 4, 2), Sizes(33, 128, 16, 2))
 
 
@@ -38,13 +41,14 @@ def identity(
     epsilon: float = EPSILON,
     seed: int = 0,
     domain: Domain | None = None,
+    make: Make = substitute,
 ) -> Identity:
     """Whether NumPy code computes ``spec``, but for rounding and a probability of at most ε; see ``identity_test``.
 
     Without a convention the function is called as ``agree`` finds. Code that cannot run on residues (``float()`` of an
     element, a comparison of data) is not judged: ``Identity.agrees`` is None and ``reason`` names what was refused.
     Functions in layouts with axes for a batch and for heads are called with several; sizes keep the promises of the
-    ``domain``, but for the largest ones.
+    ``domain``, but for the largest ones. ``make`` makes of the function one for a kind of array.
     """
     how = convention or agree(function, Request.of(spec))
     names = tuple(dict.fromkeys(how.inputs))
@@ -52,7 +56,7 @@ def identity(
     given = [_fitted(s, maker) for s in sizes]
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
-        made = substitute(function, kind)
+        made = make(function, kind)
         return lambda inputs: _call(made, how, inputs)
 
     def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
@@ -87,6 +91,8 @@ def understood(
         return _not_tried("it takes tensors, not NumPy arrays")
     if numbers or spec.documents:
         return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
+    if is_of_jax(function):
+        return _quietly(lambda: _traced(function, how, spec, domain))  # JAX does not outlive a copy of the process
     found = _within(lambda: identity(function, spec, how, domain=domain), seconds)
     if not found.agrees:
         return found
@@ -94,14 +100,22 @@ def understood(
     return large if large.agrees is False else found.joined(large) if large.agrees else found
 
 
-def _within(test: Callable[[], Identity], seconds: float) -> Identity:
-    def quietly() -> Identity:
-        with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return test()
+def _traced(function: Callable[..., Any], how: Convention, spec: Attention, domain: Domain | None) -> Identity:
+    """By the jaxpr of a function of JAX."""
+    from symattn.sources.graphs.jax_kinds import on_kind
 
+    return identity(function, spec, how, domain=domain, make=on_kind)
+
+
+def _quietly(test: Callable[[], Identity]) -> Identity:
+    with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return test()
+
+
+def _within(test: Callable[[], Identity], seconds: float) -> Identity:
     try:
-        found: Identity = apart(quietly, seconds)
+        found: Identity = apart(lambda: _quietly(test), seconds)
     except NotDone as error:
         return _not_tried(str(error))
     return found

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from symattn.errors import InputError, MissingExtra, SymattnError
+from symattn.sources.keras_backend import choose_backend
 from symattn.sources.signature import parameters, printed
 
 _NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
@@ -79,6 +80,7 @@ def load(target: str) -> Loaded:
 
 def load_module(place: str) -> ModuleType:
     """The module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
+    choose_backend()
     with _no_bytecode():
         return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
 

@@ -1,4 +1,6 @@
-"""Modules of torch that hold their weights, as functions of tokens and of weights that are given in their place.
+"""Modules that hold their weights, as functions of tokens and of weights that are given in their place.
+
+What is asked of the library of a module is its ``Host``, in a file of its own for each library.
 
 The names in ``state_dict`` say which weight is which: ``q_proj.weight``, ``attn.c_attn.weight``, ``to_out.0.bias``. A
 ``Linear`` keeps (columns out, columns in), the ``Conv1D`` of Transformers the other order. What names leave open is
@@ -8,33 +10,31 @@ side by side, or side by side for each head.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
 from itertools import product
+from math import prod
 from typing import Any, Literal
 
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.frameworks import import_torch
-from symattn.sources.names import meaning, plain
+from symattn.sources.hosts import OWN, Host, Order
+from symattn.sources.names import plain
 from symattn.sources.request import Request
-from symattn.sources.signature import is_module, parameters
 from symattn.verification.domain import Domain
 
-_QKV = ("q", "k", "v")
 _WORDS = {
     "q": "q q_proj to_q query wq q_lin linear_q q_linear query_proj proj_q fc_q",
     "k": "k k_proj to_k key wk k_lin linear_k k_linear key_proj proj_k fc_k",
     "v": "v v_proj to_v value wv v_lin linear_v v_linear value_proj proj_v fc_v",
-    "o": "o o_proj out_proj to_out c_proj wo out proj dense out_lin linear_out output_proj proj_out fc_o output",
+    "o": "o o_proj out_proj to_out c_proj wo out proj dense out_lin linear_out output_proj proj_out fc_o output "
+    "attention_output",
     "qkv": "in_proj c_attn wqkv qkv qkv_proj to_qkv query_key_value w_qkv proj_qkv",
     "kv": "to_kv kv_proj wkv kv",
 }
 ROLES = {plain(word): tuple(role) for role, words in _WORDS.items() for word in words.split()}
-_HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads")
-Order = Literal["out in", "in out"]
+_HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "num_query_heads")
 
 
 @dataclass(frozen=True)
@@ -61,49 +61,52 @@ class Reading:
     by_head: bool = False
 
 
-def holds_weights(function: object) -> bool:
-    """Whether it is a module with parameters of its own."""
-    return is_module(function) and any(True for _ in function.parameters())  # type: ignore[attr-defined]
+def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a weight that keeps its heads apart as that of one that has them side by side.
+
+    (d_model, h, d_k) becomes (d_model, h·d_k), and of the output projection (h, d_v, d_model) becomes (h·d_v, d_model),
+    as flax and Keras keep them; a bias (h, d_k) becomes (h·d_k,).
+    """
+    words = [plain(word) for word in key.split(".")]
+    bias = words[-1].endswith("bias")
+    if len(shape) != 3 - bias:
+        return shape
+    cut = 2 if any(ROLES.get(word) == ("o",) for word in words[-2:]) else 1
+    return tuple(map(prod, [shape] if bias else [shape[:cut], shape[cut:]]))
 
 
-def readings(module: Any, request: Request, name: str) -> Iterator[Held]:
+def readings(host: Host, request: Request, name: str) -> Iterator[Held]:
     """The module as a function, in every way in which its weights can be read. Raises ``InputError`` where none is."""
     label = name or "the module"
-    slots = tuple(_slot(module, key, tensor, label) for key, tensor in module.named_parameters())
-    _check(module, slots, request.spec, label)
+    slots = tuple(_slot(host, key, tuple(weight.shape), label) for key, weight in host.weights().items())
+    _check(host.module, slots, request.spec, label)
+    host = host.prepared(request.dtype)
     square = any(s.kind == "w" and s.order is None for s in slots)
     packed = any(len(s.roles) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
     for by_head, order in product((False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]):
-        yield Held(module, slots, Reading(order, by_head), request, label)
+        yield Held(host, slots, Reading(order, by_head), request, label)
 
 
 _ORDERS: tuple[Order, ...] = ("out in", "in out")
 
 
-def _slot(module: Any, key: str, tensor: Any, label: str) -> Slot:
+def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> Slot:
     """What a parameter is, by its name and by the layer that it belongs to."""
     path, _, last = key.rpartition(".")
-    layer = module.get_submodule(path)
-    own = plain(last) in ("weight", "bias")
+    own = plain(last) in OWN
     words = [part for part in path.split(".") if not part.isdecimal()]
     word = plain(words[-1] if words else "") if own else plain(last).removesuffix("weight").removesuffix("bias")
     kind: Literal["w", "b"] = "b" if plain(last).endswith("bias") else "w"
-    shape = tuple(tensor.shape)
     if word not in ROLES or len(shape) != (1 if kind == "b" else 2):
         raise InputError(
             f"{label} holds {key} {shape}, which is no projection that is known by its name; "
             "give a function of x, w_q, w_k, w_v instead"
         )
-    return Slot(key, kind, ROLES[word], shape, _order(layer, own, shape, ROLES[word]))
+    return Slot(key, kind, ROLES[word], shape, host.order(key, shape, ROLES[word]) or _order(shape, ROLES[word]))
 
 
-def _order(layer: Any, own: bool, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
-    """The order of the axes: by the class of the layer, or by which side is that of several projections."""
-    names = {c.__name__ for c in type(layer).__mro__} if own else set()
-    if "Conv1D" in names:
-        return "in out"
-    if "Linear" in names:
-        return "out in"
+def _order(shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+    """The order of the axes, by which side is that of several projections."""
     if len(shape) == 2 and len(roles) > 1 and shape[0] != shape[1]:
         return "out in" if shape[0] > shape[1] else "in out"
     return None
@@ -127,21 +130,22 @@ def _check(module: Any, slots: tuple[Slot, ...], spec: Attention, label: str) ->
 class Held:
     """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
 
-    def __init__(self, module: Any, slots: tuple[Slot, ...], reading: Reading, request: Request, label: str) -> None:
-        self._torch = import_torch()
+    def __init__(self, host: Host, slots: tuple[Slot, ...], reading: Reading, request: Request, label: str) -> None:
+        self._host, self._xp = host, host.xp
         self._spec, self._slots, self.reading = request.spec, slots, reading
         self.d_model, self.width = self._sizes(label)
-        copied = copy.deepcopy(module).eval()
-        self._module = copied.to(getattr(self._torch, request.dtype))
-        self._swapped = getattr(module, "batch_first", True) is False  # (n, b, d), as in torch.nn
-        given = parameters(module) or ()
-        self._tokens = _tokens(given)
-        rest = [p for p in given if p.name not in self._tokens and not _is_left_out(p, module)]
+        self._tokens = host.tokens()
+        rest = [p for p in host.parameters() if p.name not in self._tokens]
         self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
         own = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest), *map(_keyword, self._names)]
         self.__name__ = label
         self.__signature__ = Signature([Parameter("x", Parameter.POSITIONAL_OR_KEYWORD), *own])
-        self.__wrapped__ = type(module).forward  # where the text is read for axes
+        self.__wrapped__ = host.text  # where the text is read for axes
+
+    @property
+    def traceable(self) -> bool:
+        """Whether JAX can trace it."""
+        return getattr(self._xp, "__name__", "") == "jax.numpy"
 
     @property
     def note(self) -> str:
@@ -162,13 +166,8 @@ class Held:
         weights = {n: given.pop(n) for n in self._names}
         state = {s.name: self._filled(s, weights) for s in self._slots}
         d = x.shape[-1]
-        x = self._wide(x, -1)
-        x = x.swapaxes(0, 1) if self._swapped and x.ndim == 3 else x
-        with self._torch.no_grad():
-            tokens = dict.fromkeys(self._tokens, x)
-            output = self._torch.func.functional_call(self._module, state, (), {**tokens, **given})
+        output = self._host.run(state, dict.fromkeys(self._tokens, self._wide(x, -1)), given)
         first, *others = output if isinstance(output, (tuple, list)) else (output,)
-        first = first.swapaxes(0, 1) if self._swapped and first.ndim == 3 else first
         first = first[..., :d] if "w_o" in weights else first
         return (first, *others) if others else first
 
@@ -181,9 +180,10 @@ class Held:
             parts = [self._wide(w, -1) for w in parts]
         if len(parts) == 3 and self.reading.by_head:
             apart = [w.reshape(*w.shape[:-1], self._spec.heads, 1, -1) for w in parts]
-            joined = self._torch.cat(apart, -2).flatten(-3)
+            together = self._xp.concat(apart, axis=-2)
+            joined = together.reshape((*together.shape[:-3], -1))
         else:
-            joined = self._torch.cat(parts, -1)
+            joined = self._xp.concat(parts, axis=-1)
         return joined if slot.kind == "b" or (slot.order or self.reading.order) == "in out" else joined.mT
 
     def _wide(self, a: Any, axis: int) -> Any:
@@ -193,7 +193,7 @@ class Held:
             return a
         shape = list(a.shape)
         shape[axis] = more
-        return self._torch.cat([a, a.new_zeros(shape)], axis)
+        return self._xp.concat([a, self._xp.zeros(shape, dtype=a.dtype)], axis=axis)
 
     def _sizes(self, label: str) -> tuple[int, int]:
         """d_model, and the width of a head."""
@@ -209,23 +209,6 @@ class Held:
         return d_model, out // columns
 
 
-def _tokens(given: tuple[Parameter, ...]) -> tuple[str, ...]:
-    """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
-    qkv = [p.name for p in given if meaning(p.name) in _QKV and p.default is Parameter.empty]
-    x = [p.name for p in given if meaning(p.name) == "x"]
-    return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
-
-
-def _is_left_out(p: Parameter, module: Any) -> bool:
-    """Whether a parameter is never given: stars, tokens to attend to other than x, and a hint.
-
-    To torch's own module ``is_causal`` is a hint that the mask is causal, and does nothing alone.
-    """
-    hint = p.name == "is_causal" and isinstance(module, import_torch().nn.MultiheadAttention)
-    stars = p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return stars or hint or (meaning(p.name) == "y" and p.default is not Parameter.empty)
-
-
 def _keyword(name: str) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY)
 
@@ -236,12 +219,12 @@ _GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "s
 class HeldNorm:
     """A module of a norm as a function of ``x``, ``gain`` and ``bias``, of its own width alone."""
 
-    def __init__(self, module: Any, request: Request, label: str) -> None:
-        self._torch = import_torch()
-        self._names = {_of_norm(key, tuple(tensor.shape), label): key for key, tensor in module.named_parameters()}
-        self.sizes = {"d": next(iter(module.parameters())).shape[0]}
-        self._module = copy.deepcopy(module).eval().to(getattr(self._torch, request.dtype))
-        self.__name__, self.__wrapped__ = label, type(module).forward
+    def __init__(self, host: Host, request: Request, label: str) -> None:
+        held = {key: tuple(weight.shape) for key, weight in host.weights().items()}
+        self._names = {_of_norm(key, shape, label): key for key, shape in held.items()}
+        self.sizes = {"d": next(iter(held.values()))[0]}
+        self._host, self._token = host.prepared(request.dtype), host.tokens()[0]
+        self.__name__, self.__wrapped__ = label, host.text
         self.__signature__ = Signature([_keyword("x"), *map(_keyword, self._names)])
         self.note = (
             f"The module is called with other weights in the place of its own, {', '.join(self._names.values())}, "
@@ -249,9 +232,7 @@ class HeldNorm:
         )
 
     def __call__(self, x: Any, **given: Any) -> Any:
-        state = {key: given[n] for n, key in self._names.items()}
-        with self._torch.no_grad():
-            return self._torch.func.functional_call(self._module, state, (x,))
+        return self._host.run({key: given[n] for n, key in self._names.items()}, {self._token: x}, {})
 
 
 def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:

@@ -15,6 +15,7 @@ from symattn.errors import InputError, MissingExtra
 from symattn.sources import decoding, frameworks, modules, packed
 from symattn.sources.calling import agree
 from symattn.sources.forms import argument
+from symattn.sources.hosts import host_of
 from symattn.sources.layouts import from_layout, in_words
 from symattn.sources.loading import one_line
 from symattn.sources.refusing import by_memory
@@ -168,8 +169,8 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> Ta
     Small calls find what is open. Raises ``InputError`` and ``MissingExtra``.
     """
     frameworks.numpy_dtype(request.dtype)
-    if modules.holds_weights(function):
-        request = replace(request, framework=request.framework or "torch")
+    if host := host_of(function):
+        request = replace(request, framework=request.framework or host.framework)
     ways = tuple(wrappers(function, request, name))
     if ways:
         return _wrapped(*_best(ways, request, name), request, name)
@@ -229,8 +230,8 @@ class Wrapper(Protocol):
 
 def wrappers(function: Callable[..., Any], request: Request, name: str) -> Iterator[Wrapper]:
     """The ways to read a module that holds its weights, or a function that takes several inputs in one array."""
-    if modules.holds_weights(function):
-        yield from modules.readings(function, request, name)
+    if host := host_of(function):
+        yield from modules.readings(host, request, name)
     else:
         yield from packed.ways(function, request, name)
 

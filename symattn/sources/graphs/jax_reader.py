@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
-from symattn.errors import InputError, MissingExtra
+from symattn.errors import InputError
+from symattn.sources.frameworks import import_jax
 from symattn.sources.graphs.form import MOST_NODES, Given, Graph, Node, Ref
 from symattn.sources.graphs.jax_sizes import size_nodes
 from symattn.sources.loading import one_line
-from symattn.sources.modules import ROLES
-from symattn.sources.names import meaning, plain
+from symattn.sources.modules import flat
+from symattn.sources.names import meaning
 from symattn.verification.definitions.gradients import UPSTREAM
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -27,15 +27,6 @@ _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 _LONGEST = 256  # turns of a scan that is unrolled
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "V": "float"}  # V: bfloat16 and fp8 of ml_dtypes
 Axes = Literal["bhnd", "bnhd"]
-
-
-def import_jax() -> Any:
-    """jax. Raises ``MissingExtra`` where it is not installed."""
-    try:
-        import jax
-    except ImportError as error:
-        raise MissingExtra("jax", "jax") from error
-    return jax
 
 
 def traced(function: Callable[..., Any], *args: Any, layout: Axes = "bhnd", name: str = "", **told: Any) -> Graph:
@@ -58,12 +49,12 @@ def traced(function: Callable[..., Any], *args: Any, layout: Axes = "bhnd", name
         own_function, places, keywords = jax.tree_util.tree_unflatten(tree, leaves)
         return own_function(*places, **keywords)
 
-    closed = _jaxpr(label, called, [leaf for _, leaf in own])
+    closed = jaxpr_of(label, called, [leaf for _, leaf in own])
     names = [_named(jax, path, function, len(args)) for path, _ in own]
     return of_jaxpr(closed, label, names, layout)
 
 
-def _jaxpr(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+def jaxpr_of(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """The jaxpr. Raises ``InputError`` with what JAX says where the function cannot be traced."""
     try:
         return import_jax().make_jaxpr(function)(*arrays)
@@ -164,9 +155,10 @@ class _Reader:
         shape, floats = tuple(_length(n) for n in aval.shape), _kind(aval.dtype) == "float"
         unique = called if called not in self._taken else f"{called} {len(self._taken)}"
         if weight:
-            flat = _flat(called, shape)
-            self._weights.append(Given(unique, flat, floats, called))
-            return Ref(unique) if flat == shape else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
+            known = tuple(n for n in shape if isinstance(n, int))
+            side = flat(called, known) if len(known) == len(shape) else shape
+            self._weights.append(Given(unique, side, floats, called))
+            return Ref(unique) if side == shape else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
         moved = layout == "bnhd" and len(shape) == 4 and _is_heads(called)
         self._inputs.append(Given(unique, _swapped(shape) if moved else shape, floats))
         return self._turned(Ref(unique)) if moved else Ref(unique)
@@ -274,18 +266,3 @@ def _is_heads(name: str) -> bool:
 
 def _swapped(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return (shape[0], shape[2], shape[1], shape[3])
-
-
-def _flat(label: str, shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """The shape of a weight that keeps its heads apart as one that has them side by side, as flax keeps them.
-
-    (d_model, h, d_k) becomes (d_model, h·d_k), and of the output projection (h, d_v, d_model) becomes (h·d_v, d_model).
-    """
-    words = [plain(w) for w in label.split(".")]
-    bias = words[-1].endswith("bias")
-    if len(shape) != 3 - bias or not all(isinstance(n, int) for n in shape):
-        return shape
-    out = any(ROLES.get(w) == ("o",) for w in words[-2:])
-    cut = 2 if out else 1
-    halves = [shape] if bias else [shape[:cut], shape[cut:]]
-    return tuple(prod(int(n) for n in half) for half in halves)

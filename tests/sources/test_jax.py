@@ -1,0 +1,102 @@
+"""Functions of JAX and modules of equinox, called and traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from symattn import Attention, LayerNorm, RMSNorm, verify
+from symattn.errors import InputError
+from symattn.sources.verify import called, requested
+from symattn.verification.domain import Domain
+
+jax = pytest.importorskip("jax")
+eqx = pytest.importorskip("equinox")
+jnp = jax.numpy
+
+pytestmark = pytest.mark.jax
+SQUARE = Domain(same_width=True, square=True)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    s = q @ jnp.swapaxes(k, -1, -2) / jnp.sqrt(q.shape[-1])
+    return jax.nn.softmax(s, -1) @ v
+
+
+def flipped(q: Any, k: Any, v: Any) -> Any:
+    n = q.shape[-2]
+    s = q @ k.mT / jnp.sqrt(q.shape[-1])
+    return jax.nn.softmax(jnp.where(jnp.triu(jnp.ones((n, n), bool)), s, -jnp.inf), -1) @ v
+
+
+class Layer(eqx.Module):  # type: ignore[misc,name-defined]
+    """Two heads of four columns; with keys and values exchanged where that is asked for."""
+
+    q_proj: Any
+    k_proj: Any
+    v_proj: Any
+    out_proj: Any
+    exchanged: bool = eqx.field(static=True)
+    num_heads: int = eqx.field(static=True, default=2)
+
+    def __call__(self, x: Any) -> Any:
+        q, k, v = (jax.vmap(p)(x).reshape(-1, 2, 4) for p in (self.q_proj, self.k_proj, self.v_proj))
+        k, v = (v, k) if self.exchanged else (k, v)
+        return jax.vmap(self.out_proj)(jax.nn.dot_product_attention(q, k, v).reshape(-1, 8))
+
+
+def layer(exchanged: bool) -> Any:
+    made = [
+        eqx.nn.Linear(8, 8, use_bias=i == 3, key=key) for i, key in enumerate(jax.random.split(jax.random.key(0), 4))
+    ]
+    return Layer(*made, exchanged)
+
+
+def semantics(function: Any, spec: Attention) -> Any:
+    runner = called(function, requested(spec, dtype="float32", domain=SQUARE))
+    return runner.semantics(spec, 60, SQUARE)
+
+
+@pytest.mark.parametrize("made", [attention, jax.jit(attention)])
+def test_functions_are_traced_and_tested(made: Any) -> None:
+    found = semantics(made, Attention())
+    assert found.agrees
+    assert found.epsilon <= 1e-12
+
+
+def test_the_function_of_the_library_is_tested() -> None:
+    found = semantics(jax.nn.dot_product_attention, Attention(heads=2, causal=True))
+    assert found.agrees
+    assert found.epsilon <= 1e-12
+
+
+def test_a_flipped_mask_differs() -> None:
+    assert semantics(flipped, Attention(causal=True)).agrees is False
+
+
+def test_a_module_is_called_with_other_weights() -> None:
+    report = verify(layer(False), Attention(heads=2), examples=1)
+    assert report.verdict.value == "no fault"
+    assert any("the place of its own: q_proj.weight, k_proj.weight" in note for note in report.notes)
+
+
+def test_a_wrong_module_is_named() -> None:
+    report = verify(layer(True), Attention(heads=2), examples=1)
+    assert report.verdict.value == "fault"
+    assert report.faults[0].cause == "the projections of keys and values are exchanged"
+
+
+def test_norms_are_judged_row_by_row() -> None:
+    assert verify(eqx.nn.RMSNorm(6), RMSNorm(eps=1e-5), examples=1).verdict.value == "no fault"
+    assert verify(eqx.nn.LayerNorm(6, eps=1e-3), LayerNorm(eps=1e-5), examples=1).verdict.value == "fault"
+
+
+def test_float64_without_its_switch_is_one_line() -> None:
+    with pytest.raises(InputError, match="JAX_ENABLE_X64=1"):
+        verify(layer(False), Attention(heads=2), dtype="float64")
+
+
+def test_other_heads_are_one_line() -> None:
+    with pytest.raises(InputError, match="has 2 heads, and the specification 4"):
+        verify(layer(False), Attention(heads=4))
