@@ -79,9 +79,8 @@ def test_another_format_is_that_of_a_copy(keras: Any) -> None:
 @pytest.mark.keras
 def test_a_wrong_layer_is_named(keras: Any) -> None:
     class Wrong(keras.layers.MultiHeadAttention):  # type: ignore[misc]
-        def build(self, *args: Any, **told: Any) -> None:
-            super().build(*args, **told)
-            self._inverse_sqrt_key_dim *= 2.0
+        def _compute_attention(self, query: Any, *args: Any, **told: Any) -> Any:
+            return super()._compute_attention(query * 2, *args, **told)
 
     report = verify(built(Wrong(2, 4)), Attention(heads=2), examples=1)
     assert (report.verdict.value, report.faults[0].step) == ("fault", "scale")
