@@ -10,6 +10,7 @@ import pytest
 
 from symattn import Attention, bound
 from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
 from symattn.attention.enclosing.pattern import Head, heads
 from symattn.errors import InputError
 from symattn.render import render
@@ -53,6 +54,35 @@ def test_it_lies_between_errors_and_the_worst_case() -> None:
     first = np.zeros(exact.shape)
     first[3, 5] = 1
     assert found.sharp.mean(first) < found.sharp.elements[3, 5] * 1.01
+
+
+def _together(b: Block, stores: int, sink: float | None) -> np.ndarray:
+    """The first column if all that eager attention stores errs as far as it may, each to the same effect."""
+    u, t, o = float(F.u), b.t, b.o[:, :1]
+    m = np.maximum(t.max(1, keepdims=True), -np.inf if sink is None else sink)
+    off = u * (1 + stores * np.abs(t) + (0 if sink is None else np.abs(t - m)))
+    w = np.exp(t - m + off * np.sign(b.values[:, :1].T - o))
+    own = 0 if sink is None else np.exp((sink - m) - u * np.abs(sink - m) * np.sign(o))
+    return np.asarray((w @ b.values[:, :1]) / (w.sum(1, keepdims=True) + own))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sink", [None, -4.0, 20.0], ids=["cap", "sink below", "sink above"])
+def test_all_that_eager_attention_stores_may_err_together(seed: int, sink: float | None) -> None:
+    """Under a cap quotient, tanh and product are stored, beside a sink differences to the largest score."""
+    rng = np.random.default_rng(seed)
+    q, k, v = (F.rounded(rng.standard_normal((24, 16)) * by) for by in (6, 1, 1))
+    inputs, spec = {"q": q, "k": k, "v": 8 * np.sign(v)}, Attention(softcap=30)
+    if sink is not None:
+        inputs, spec = inputs | {"sink": np.array([sink])}, Attention(sink="given")
+    how = Stores.of(Precision.of("float16"), wide_sums=True, capped=sink is None)
+    assert how is not None
+    _, b = one(inputs, spec)
+    off = np.abs(_together(b, how.scores, sink) - b.o[:, :1])
+    assert (off <= b.lawless(how)[:, :1]).all()
+    if sink is None:
+        assert how.scores == 5
+        assert (off > b.lawless(Stores(F, 3))[:, :1]).any()
 
 
 def test_a_smaller_probability_takes_a_larger_tolerance() -> None:

@@ -118,19 +118,31 @@ class Block:
 
     def relative(self, how: Stores) -> tuple[Floats, Floats]:
         """E² and κ² of step 1 and 2: what roundings do to key j is at most u + scores u|t| + κ, each row (r, 1)."""
-        kappa = W * W * (self.width + 24) * self.T**2 + EXPONENTIAL**2
-        return how.u + EXPONENTIAL + W * (self.width + 24) * self.T, kappa
+        shifted = self.shifted(how)
+        kappa = W * W * (self.width + 24) * self.T**2 + EXPONENTIAL**2 + 2 * shifted**2
+        return how.u + EXPONENTIAL + W * (self.width + 24) * self.T + shifted, kappa
+
+    def shifted(self, how: Stores) -> Floats:
+        """u (|z| + max{max |t|, |z|}), (r, 1), beside a sink z where differences to the largest score are stored."""
+        if not self.differences(how):
+            return 0.0
+        z = self.xp.abs(self.given["sink"])
+        return how.u * (z + self.xp.maximum(self.top, z))
+
+    def differences(self, how: Stores) -> bool:
+        """Whether t_j − m, m the largest score or the sink's, may be stored."""
+        return how.scores > 0 and "sink" in self.given
 
     def slope(self, how: Stores) -> float:
         """By how much of its size a score may be off, at most."""
-        return how.scores * how.u + (TANH if self.cap else 0.0)
+        return (how.scores + self.differences(how)) * how.u + (TANH if self.cap else 0.0)
 
     def squares(self, how: Stores) -> Floats:
         """m_j p_j² h_j², (r, n), as float32."""
         _, kappa = self.relative(how)
         p = narrow(self.p)
         found = p * p
-        of_scores = how.scores * how.u**2 + (TANH**2 if self.cap else 0)
+        of_scores = (how.scores + 2 * self.differences(how)) * how.u**2 + (TANH**2 if self.cap else 0)
         found *= narrow(how.u**2 + kappa) + (of_scores * narrow(self.sizes) ** 2 if of_scores else 0)
         return found if isinstance(self.alike, float) else found * narrow(self.alike)
 

@@ -5,12 +5,12 @@ not. Statement. p_j are the exact weights of a row, t_j its scores, v_j its valu
 implementation returns; D is a direction: numbers for some elements, which do not depend on y. Under
 
   N1  *what is stored.* In the input's format, of unit roundoff u and half least number η: scores at most ``scores``
-      times (0: they stay wide; 2: as products and scaled; 3: and capped); weights once, divided by their sum or
-      relative to any reference, before the sum is taken of them or after; and the output. The scale is exact, or a
-      number of the format: rounded once, as itself, as what scores are divided by, or with log₂ e in it, or twice, as a
-      divisor and then as 1 over it. All else is
-      float32, of roundoff w, with exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor common to
-      the row, and tanh of a cap by 2⁻¹¹ of itself.
+      times (0: they stay wide; 2: as products and scaled; 5: and, of a cap, the quotient, its tanh and the product),
+      and, beside a sink, their differences to the largest score or the sink's, m; weights once, divided by their sum
+      or relative to any reference, before the sum is taken of them or after; and the output. The scale is exact, or a
+      number of the format: rounded once, as itself, as what scores are divided by, or with log₂ e in it, or twice, as
+      a divisor and then as 1 over it. All else is float32, of roundoff w, with exponentials off by at most ε = 2⁻¹³,
+      rescalings included, up to a factor common to the row, and tanh of a cap by 2⁻¹¹ of itself.
   N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is
       rounded; those of equal numbers are the same one.
 
@@ -30,7 +30,8 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
        h_j² = u² + (scores · u² + 2⁻²² if there is a cap) t_j² + κ²,
        σ² ≤ max{Σ m_j p_j² h_j² a_j², Σ m_j p_j² h_j² (a_j − g)²} + η² Σ a_j² + (step 2),
    where m_j is the number of keys with the same score, as a group of m has (Σ h x̄)² ≤ m Σ (h x̄)²; η is for weights
-   below the normal numbers.
+   below the normal numbers. A stored difference t_j − m is off by u(|t_j| + M), M = max{max|t|, |z|}, and z − m by
+   u(|z| + M): two more in ``scores`` (x² ≤ 2a² + 2b² for x = a + b), and κ² has 2u²(|z| + M)² more.
 2. *What float32 adds*: the product of q and k passes d + 8 roundings, each of at most w s ‖q‖‖k‖, and e^{t − m} four of
    at most w(|t| + |m|) together with ε: κ² = w² (d + 8 + 16) (s ‖q‖ max‖k‖)² + ε². The sums, of products and of
    weights, rescaled after tiles of 16 keys or more: at most 3 (n + 16) roundings of at most w max|a_j| each, so
@@ -130,7 +131,7 @@ class Stores:
             return cls(precision.stored, 0, precision.returned, precision.times) if kept else None
         if precision.input.name not in FORMATS or not wide:
             return None
-        return cls(precision.input, 0 if precision.contract == "fused" else 2 + capped)
+        return cls(precision.input, 0 if precision.contract == "fused" else 2 + 3 * capped)
 
     @property
     def u(self) -> float:
