@@ -111,6 +111,7 @@ class Judge(Heads):
             kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
             subject = definitions.hidden(block.activation, block.gated)
             near = definitions.near_hidden(block.activation)
-            return judged("mlp.hidden", subject, chosen, [some(got.values)], kinds, self.search, near)
+            beside = definitions.of_erf(chosen) if block.activation == "gelu" else None
+            return judged("mlp.hidden", subject, chosen, [some(got.values)], kinds, self.search, near, beside)
         except Open as reason:
             return PartFinding("mlp.hidden", reason=str(reason))

@@ -7,7 +7,7 @@ that of ``symattn.attention``, run on the kind ``rounded``, which proves how far
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -127,6 +127,17 @@ def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:
         return made.as_input() if hasattr(made, "as_input") else made
 
     return gated(stored, gate, up)
+
+
+def of_erf(given: Mapping[str, np.ndarray]) -> np.ndarray:
+    """|x|/2 · e · |up|: what GELU may be off because torch's float32 kernel has erf by a rational approximation.
+
+    It is within 1.5·10⁻⁷ (Abramowitz, Stegun, Handbook of Mathematical Functions, 1964, formula 7.1.26), and passes at
+    most 16 roundings of numbers up to 1; relative to erf near 0 that is more than a few units in the last place.
+    """
+    x = np.abs(given.get("gate", given["up"]))
+    other = np.abs(given["up"]) if "gate" in given else 1.0
+    return np.asarray(x / 2 * (1.5e-7 + 16 * 2.0**-24) * other)
 
 
 def _of_hidden(activation: str, gate: bool) -> Iterator[Mistake]:

@@ -37,11 +37,12 @@ def judged(
     arithmetics: Sequence[Precision],
     search: bool,
     near: Sequence[Mistake] = (),
+    beside: Floats | None = None,
 ) -> PartFinding:
     """``got``, one array for each output, of ``inputs``; it is legal if one of the arithmetics allows it.
 
     Where ``search`` is false, no cause is looked for. ``near`` are mistakes that change little: where one of them gives
-    what came as well, that is told.
+    what came as well, that is told. ``beside`` is allowed of the first output besides, where a kernel promises less.
     """
     if not all(np.isfinite(a).all() for a in inputs.values()):
         return PartFinding(part, reason="NaN or infinity reaches it")
@@ -51,7 +52,7 @@ def judged(
         found = [judge(subject, precision, case, outcome) for precision in arithmetics]
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
-    legal = [r for r in found if r.finding not in OF_VALUES]
+    legal = [r for r in found if r.finding not in OF_VALUES or (beside is not None and _within(r, beside))]
     if not legal:
         words = _cause(subject, arithmetics[0], found[0]) if search else "its cause was not looked for"
         return PartFinding(part, min(r.worst for r in found), True, words)
@@ -59,7 +60,15 @@ def judged(
         return PartFinding(part, reason="the bound says nothing about these numbers")
     loosest = max(legal, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))
     fits = tuple(m.cause for m in near if _fits(subject, arithmetics[-1], loosest, m))
-    return PartFinding(part, min(r.worst for r in legal), open=fits)
+    return PartFinding(part, min(1.0, *(r.worst for r in legal)), open=fits)
+
+
+def _within(found: CaseResult, beside: Floats) -> bool:
+    """Whether a result that is off is legal where so much more is allowed."""
+    part = found.parts[0]
+    if found.finding != "values" or part.got is None:
+        return False
+    return bool((part.expected.widened(part.expected.allowed + beside).ratios(part.got) <= 1).all())
 
 
 def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake) -> bool:
