@@ -48,9 +48,9 @@ def concatenate(c: Context, xs: Sequence[Any], dimension: int) -> Any:
     return parts[0] if len(parts) == 1 else op.concat(c, parts or [array(xs[0])], dimension)
 
 
-def stack(c: Context, parts: Sequence[Any]) -> Any:
-    """Arrays of one shape along a new first axis."""
-    return concatenate(c, [op.unsqueeze(c, array(x), [0]) for x in parts], 0)
+def stack(c: Context, parts: Sequence[Any], axis: int = 0) -> Any:
+    """Arrays of one shape along a new axis."""
+    return concatenate(c, [op.unsqueeze(c, array(x), [axis]) for x in parts], axis)
 
 
 def slices(c: Context, x: Any, start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: Any = None) -> Any:

@@ -232,12 +232,12 @@ class _Reader:
         turns = range(count)[::-1] if told["reverse"] else range(count)
         stacked: list[list[Any]] = []
         for turn in turns:
-            row = [self.add("select", [x, turn])[0] for x in rows]
+            row = [self.add("scan.row", [x, turn])[0] for x in rows]
             made = self.inlined(told["jaxpr"], [*fixed, *carry, *row])
             carry = made[:carries]
             stacked.append(made[carries:])
         stacked = stacked[::-1] if told["reverse"] else stacked
-        return [*carry, *(self.add("stack", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
+        return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
 
 
 def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
