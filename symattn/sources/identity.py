@@ -66,9 +66,12 @@ def identity(
 
 
 def _roomy(domain: Domain) -> Domain:
-    """The domain with lengths up to the usual ones: what differs beyond it is no fault, and is a note at most."""
+    """The domain with lengths up to the usual ones: what differs beyond it is no fault, and is a note at most.
+
+    Where it has one width alone, as a module with weights has, that stays.
+    """
     usual = Domain()
-    wide = max(domain.max_width, usual.max_width)
+    wide = domain.max_width if domain.min_width == domain.max_width else max(domain.max_width, usual.max_width)
     return replace(domain, max_tokens=max(domain.max_tokens, usual.max_tokens), max_width=wide)
 
 

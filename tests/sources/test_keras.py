@@ -95,13 +95,15 @@ def test_a_layer_without_weights_is_one_line(keras: Any) -> None:
 ON_JAX = """
 import keras, numpy as np
 from symattn import Attention, RMSNorm, verify
+from symattn.sources.target import narrowed
 from symattn.sources.verify import called, requested
 from symattn.verification.domain import Domain
 assert keras.backend.backend() == "jax"
 layer = keras.layers.MultiHeadAttention(2, 4)
 layer(*[np.zeros((1, 3, 8), "float32")] * 2)
 spec, domain = Attention(heads=2, causal=True), Domain(square=True, same_width=True)
-found = called(layer, requested(spec, dtype="float32", domain=domain)).semantics(spec, 60, domain)
+runner = called(layer, requested(spec, dtype="float32", domain=domain))
+found = runner.semantics(spec, 60, narrowed(runner, domain))
 print(found.agrees, found.epsilon)
 """
 
