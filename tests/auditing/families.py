@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.auditing.report import AuditReport
+
 _COMMON = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _GROUPED = {**_COMMON, "num_key_value_heads": 2}
 _BY_TYPES = {"head_dim": 8, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
@@ -146,3 +148,18 @@ def takes_places(model: Any) -> bool:
     import inspect
 
     return "position_ids" in inspect.signature(model.forward).parameters
+
+
+def trained(model: Any, given: dict[str, Any], contract: Any = None) -> AuditReport:
+    """One step of training, without the optimiser."""
+    import torch
+
+    from symattn import audit
+
+    torch.manual_seed(0)
+    model.train()
+    with audit(model, gradients=True, contract=contract) as report:
+        logits = model(**given).logits.float()
+        seen = given["attention_mask"].bool() if "decoder_input_ids" not in given else slice(None)
+        logits[seen].log_softmax(-1)[..., 1].sum().backward()
+    return report

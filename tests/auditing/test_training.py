@@ -7,24 +7,12 @@ from typing import Any
 import pytest
 
 from symattn import audit
-from symattn.auditing.report import AuditReport
-from tests.auditing.families import inputs, made
+from tests.auditing.families import inputs, made, trained
 from tests.auditing.written import right, unscaled, written
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.transformers
-
-
-def trained(model: Any, given: dict[str, Any], contract: Any = None) -> AuditReport:
-    """One step of training, without the optimiser."""
-    torch.manual_seed(0)
-    model.train()
-    with audit(model, gradients=True, contract=contract) as report:
-        logits = model(**given).logits.float()
-        seen = given["attention_mask"].bool() if "decoder_input_ids" not in given else slice(None)
-        logits[seen].log_softmax(-1)[..., 1].sum().backward()
-    return report
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from symattn import audit
-from tests.auditing.families import inputs, made
-from tests.auditing.test_training import trained
+from tests.auditing.families import inputs, made, trained
 from tests.auditing.varied import eager, varied
 
 torch = pytest.importorskip("torch")
