@@ -16,7 +16,8 @@ from symattn.arrays.ball import Ball, precision, rising
 from symattn.arrays.symbolic import ball_of, overlap_at_a_point
 from symattn.errors import Refused, Undecided
 
-DISPATCHED = [name for name in KINDS if name not in ("float64", "float32", "float16")]
+#: Those with a class of their own; arrays of NumPy and tensors of torch are what others lift.
+DISPATCHED = [name for name in KINDS if name not in ("float64", "float32", "float16", "torch")]
 
 
 # -- mixed kinds ------------------------------------------------------------------------------------------------------
