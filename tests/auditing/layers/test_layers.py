@@ -7,6 +7,7 @@ from itertools import cycle
 import pytest
 
 from symattn.auditing.layers import linear
+from symattn.auditing.layers.definitions import of_erf
 from symattn.auditing.tensors import numbers
 from symattn.evidence import Verdict
 from symattn.sources.configurations.layouts import LAYOUTS
@@ -102,3 +103,11 @@ def test_a_matrix_is_judged_in_every_column(columns: int, dtype: str) -> None:
     assert linear.judged("q", numbers(y), *given).state == "pass"
     y[3, columns - 1] *= 1.02
     assert linear.judged("q", numbers(y), *given).state == "wrong"
+
+
+def test_what_gelu_is_allowed_is_what_torch_loses() -> None:
+    x = torch.linspace(-6, 6, 200_001)
+    off = (torch.nn.functional.gelu(x).double() - torch.nn.functional.gelu(x.double())).abs().numpy()
+    allowed = of_erf({"up": x.numpy()}) + 2.0**-23 * abs(x.numpy()) / 2  # and half an ulp of two products
+    assert (off <= allowed).all()
+    assert (off > allowed / 4).any()
