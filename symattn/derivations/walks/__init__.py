@@ -70,8 +70,8 @@ def walk(
     """
     _check_arrays(fields)
     _check_words(dtype, rounding, query, all)
-    named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
     made = _made(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
+    named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
     _check_numbers(made, step, query)
     empty = _empty(made, blank, answers, step)
     body = list(_step_alone(made, step, why, all) if step else _whole(made, why, all, empty))
