@@ -181,7 +181,8 @@ def assert_close_to_exact(
     ``q_descale``, ``k_descale``, ``v_descale`` among ``inputs`` are the factors of arrays in FP8: a number, or one for
     each head, or block of tokens of a head; ``p_scale`` is that of the weights (``symattn.sources.descale``).
 
-    In bfloat16, float16 and FP8 with factors plain attention has to be as near as roundings to nearest take it: a right
+    In bfloat16, float16, and FP8 with factors and a ``Precision`` whose sums are in float32 (else they are those of
+    matrix units), plain attention has to be as near as roundings to nearest take it: a right
     output fails with a probability of at most ``alpha``, if they are independent with mean 0 and sums are in float32
     (``sharp.limits`` has the proof; None: the worst case alone). ``contract="fused"`` says that scores are not stored;
     ``"eager"``, that sums may be. Where q, k and v in bfloat16 or float16 are tensors on one device, this is computed

@@ -8,6 +8,9 @@ with numbers of 8 bits are exact in float64.
 
 ``p_scale`` is what a kernel multiplies exponentials by before it stores them, at least: 256 in FlashAttention-3. The
 more it is, the less of them underflows, so the closer an output is held.
+
+Sums are taken for those of Hopper's matrix units (``fp22``), which cut products off, unless a ``Precision`` says that
+they are in float32: the law of rounding (``sharp.limits``) speaks of such kernels alone.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from symattn.verification.sharp.limits import FP8
 
 NAMES = {"q_descale": "q", "k_descale": "k", "v_descale": "v"}
 P_SCALE = "p_scale"
+SUMS = "fp22"  # in FP8, where nothing else is told
 Arrays = dict[str, np.ndarray]
 
 
@@ -48,20 +52,31 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def arithmetic(
     told: str | Precision | None, contract: Contract | None, given: Mapping[str, Any], out: Any
 ) -> Precision:
-    """What FP8 kernels do: scores and sums in float32, exponentials stored relative to the largest score so far.
+    """What FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
+    largest score so far.
 
-    The output's format is that of ``out``. What is ``told`` as a ``Precision`` stays, but for the exponentials.
+    The output's format is that of ``out``. What is ``told`` as a ``Precision`` stays, but for the exponentials. Raises
+    ``InputError`` for an output that is no array, and for a ``p_scale`` that is no factor.
     """
     if not isinstance(told, Precision):
+        if not hasattr(out, "dtype"):
+            raise InputError(f"out is no array of NumPy or torch: it is of {type(out).__name__}")
         told = Precision.of(told or _dtype(given["q"]), contract or "fused", output=_dtype(out))
-    return replace(told, normalised=False, lse=False, times=_number(given.get(P_SCALE, told.times)))
+        if told.input.name in FP8 and told.contract == "fused":
+            told = Precision.of(told, accumulate=SUMS)
+    times = _number(given[P_SCALE], float(told.stored.largest)) if P_SCALE in given else told.times
+    return replace(told, normalised=False, lse=False, times=times)
 
 
-def _number(given: Any) -> float:
+def _number(given: Any, most: float) -> float:
     try:
-        return float(given)
+        found = float(given)
     except (TypeError, ValueError):
-        raise InputError(f"{P_SCALE} is {given!r}; mend: a number from 1 on") from None
+        found = float("nan")
+    if not 1 <= found <= most:
+        shown = " ".join(repr(given).split())
+        raise InputError(f"{P_SCALE} is {shown}; mend: a number from 1 to {most:g}, the largest that is stored")
+    return found
 
 
 def dequantised(spec: Attention, inputs: Arrays, factors: Mapping[str, Any]) -> Arrays:

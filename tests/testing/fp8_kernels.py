@@ -88,3 +88,23 @@ KERNELS = (
     Kernel(weights=E5M2, times=4096.0),
     Kernel(output=Format("float16")),
 )
+
+
+def on_matrix_units(q: Array, k: Array, v: Array, bits: int = 13, tile: int = 128, at_once: int = 32) -> Array:
+    """Attention of one head whose products of weights and values are summed as Hopper's matrix units do in FP8: so many
+    at once with what they add to, each cut off at 2⁻ᵇⁱᵗˢ of the power of 2 below the largest."""
+    m, total = np.full((len(q), 1), -np.inf), np.zeros((len(q), 1))
+    out = np.zeros((len(q), v.shape[1]))
+    for at in range(0, len(k), tile):
+        s = q @ k[at : at + tile].T / sqrt(q.shape[1])
+        new = np.maximum(m, s.max(axis=1, keepdims=True))
+        e, kept = (np.exp(s - new) * 256).astype(np.float32), np.exp(m - new)
+        p, total, out = E4M3.rounded(e), total * kept + e.sum(axis=1, keepdims=True), out * kept
+        for some in range(0, tile, at_once):
+            rows = v[at + some : at + some + at_once]
+            products = p[:, some : some + at_once, None] * rows
+            top = np.maximum(np.abs(products).max(axis=1), np.abs(out))
+            unit = np.exp2(np.floor(np.log2(np.maximum(top, 2.0**-100))) - bits)
+            out = (np.trunc(out / unit) + np.trunc(products / unit[:, None]).sum(axis=1)) * unit
+        m = new
+    return BF16.rounded(out / total)

@@ -17,7 +17,7 @@ from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.arithmetic.contracts import Contract, replay
 from symattn.verification.arithmetic.presets import PRESETS
 from symattn.verification.sharp import elements, means
-from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, quantised
+from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, on_matrix_units, quantised
 from tests.testing.half_kernels import INPUTS, normal
 
 H, N, D, SIZE = 2, 128, 40, 32
@@ -39,7 +39,9 @@ def factors(three: Three, per: str) -> dict[str, Any]:
 
 
 def held(out: Array, three: Three, per: str, f: Format = E4M3, spec: Attention = CAUSAL, **how: Any) -> None:
+    """With sums in float32, as the kernels here take them."""
     kept = how.pop("kept", BF16)
+    how = {"precision": Precision.of(f.name, "fused", "float32", output=kept.name), **how}
     arrays = (f.cast(a.numbers) for a in three)
     assert_close_to_exact(kept.cast(out), *arrays, spec, **{**factors(three, per), **how})
 
@@ -129,6 +131,31 @@ def test_sums_of_matrix_units_are_held_to_the_worst_case() -> None:
     assert "the worst-case bound certifies" in text
 
 
+@pytest.mark.deep
+def test_sums_of_matrix_units_are_what_is_taken_for_granted() -> None:
+    """2048 values near 2, which they cut off: beyond rounding to nearest, and right."""
+    rng, n = np.random.default_rng(0), 2048
+    q, k = (E4M3.rounded(rng.standard_normal((rows, 32))) for rows in (4, n))
+    v = E4M3.rounded(rng.standard_normal((n, 8)) / 2 + 2)
+    out, arrays = BF16.cast(on_matrix_units(q, k, v)), tuple(E4M3.cast(a) for a in (q, k, v))
+    for named in ({}, {"contract": "fused"}, {"precision": "e4m3"}):
+        assert_close_to_exact(out, *arrays, Attention(), p_scale=256, **named)
+    wide = Precision.of("e4m3", "fused", "float32", output="bfloat16")
+    with pytest.raises(AttentionFault, match=r"if roundings .* sums are taken in float32"):
+        assert_close_to_exact(out, *arrays, Attention(), p_scale=256, precision=wide)
+    assert_close_to_exact(BF16.cast(on_matrix_units(q, k, v, bits=23)), *arrays, p_scale=256, precision=wide)
+
+
+@pytest.mark.deep
+def test_another_heads_factor_is_found_whatever_sums_are_taken_in() -> None:
+    three = made()
+    arrays = [E4M3.cast(a.numbers) for a in three]
+    right, wrong = Kernel()(*three), Kernel()(three[0], three[1].of_another_head(), three[2])
+    assert_close_to_exact(BF16.cast(right), *arrays, CAUSAL, p_scale=256, **factors(three, "head"))
+    with pytest.raises(AttentionFault, match="the worst-case bound certifies"):
+        assert_close_to_exact(BF16.cast(wrong), *arrays, CAUSAL, p_scale=256, **factors(three, "head"))
+
+
 def test_heads_that_share_keys_share_factors_of_queries() -> None:
     q, k, v = made(heads=4)
     spec = Attention(causal=True, heads=4, kv_heads=2)
@@ -151,7 +178,10 @@ def test_heads_that_share_keys_share_factors_of_queries() -> None:
         ({"q_descale": float("nan")}, "mend: finite ones from 0 on"),
         ({"q_descale": "head"}, "q_descale is no number"),
         ({"power": {"scale": 0.1}}, "the output alone is judged"),
-        ({"p_scale": 0.5}, "times of a precision: 0.5"),
+        ({"p_scale": 0.5}, "p_scale is 0.5; mend: a number from 1 to 448"),
+        ({"p_scale": float("nan")}, "p_scale is nan; mend: a number from 1"),
+        ({"p_scale": 449}, "p_scale is 449; mend: a number from 1 to 448"),
+        ({"p_scale": np.ones((2, 2))}, r"^p_scale is array\(\[\[1., 1.\], \[1., 1.\]\]\); mend: a number"),
         ({"p_scale": "all"}, "p_scale is 'all'"),
         ({"cu_seqlens": [0, N]}, "is not split into sequences"),
     ],
@@ -160,6 +190,12 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], said: str) -> None:
     three = made()
     with pytest.raises(InputError, match=said):
         held(three[2].numbers, three, "head", **given)
+
+
+def test_an_output_is_an_array() -> None:
+    q = E4M3.cast(np.ones((H, N, D)))
+    with pytest.raises(InputError, match="out is no array of NumPy or torch: it is of list"):
+        assert_close_to_exact([1.0], q, q, q, CAUSAL, k_descale=2.0)
 
 
 def test_factors_are_of_fp8() -> None:
