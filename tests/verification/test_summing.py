@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from symattn.verification.summing.reading import Reading, kept, read
 from symattn.verification.summing.tree import NoTree, Tree, rebuilt
 from symattn.verification.summing.width import Width, widths
 from symattn.verification.summing.written import written
-from tests.verification.sums import ORDERS, Adding, back, lanes, loop, pairs, split, tiles, tree_of
+from tests.verification.sums import ORDERS, Adding, back, halves, lanes, loop, pairs, split, tiles, tree_of
 
 Array = np.ndarray
 TYPES: dict[str, type] = {
@@ -109,6 +109,31 @@ def test_a_tail_in_another_order() -> None:
 def test_tiles_and_parts_are_told_apart_by_two_lengths() -> None:
     for adding, meant in ((tiles(64), (64, 0)), (split(2), (0, 2)), (split(4), (0, 4)), (split(2, tiles(16)), (16, 2))):
         assert kept(tree_of(adding, 128), tree_of(adding, 256)) == meant
+
+
+def fours(terms: Sequence[Any]) -> Any:
+    """Groups of four, each in pairs, added in order."""
+    return tiles(4, pairs)(terms)
+
+
+INNER = {
+    "loop": loop, "back": back, "pairs": pairs, "halves": halves, "2 lanes": lanes(2), "4 lanes in pairs":
+    lanes(4, loop, pairs), "fours": fours, "tiles of 8": tiles(8), "tiles of 8 in pairs": tiles(8, pairs),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("inner", ["loop", "pairs", "fours", *(pytest.param(n, marks=pytest.mark.deep) for n in INNER)])
+@pytest.mark.parametrize("merge", [loop, back, pairs])
+def test_no_other_tile_and_no_other_number_of_parts_is_told(inner: str, merge: Adding) -> None:
+    for size in (8, 16):
+        one, other = (tree_of(tiles(size, INNER[inner], merge), n) for n in (64, 128))
+        if read(one).size == size:  # else it is a plainer order with the same tree
+            assert kept(one, other) == (size, 0)
+    for count in (2, 4):
+        one, other = (tree_of(split(count, INNER[inner], merge), n) for n in (64, 128))
+        if read(one).size == 64 // count:
+            assert kept(one, other)[1] == count
+            assert kept(one, other)[0] in (0, {"fours": 4, "tiles of 8": 8, "tiles of 8 in pairs": 8}.get(inner))
 
 
 def test_an_order_without_a_name() -> None:

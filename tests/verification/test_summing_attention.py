@@ -60,6 +60,20 @@ def test_causal_and_windows() -> None:
     assert (found.n, found.tree) == (40, tree_of(loop, 40))
 
 
+def test_a_window_that_takes_no_more_keys_tells_no_parts() -> None:
+    """With twice as many keys the last query sees as many as before."""
+
+    def window(q: Array, k: Array, v: Array) -> Array:
+        seen = np.tri(len(q), len(k), dtype=bool) & ~np.tri(len(q), len(k), -32, dtype=bool)
+        e = np.where(seen, np.exp(q @ k.T / np.sqrt(q.shape[-1])), 0).astype(q.dtype)
+        terms = [e[:, i : i + 1] * v[i] for i in range(len(v))]
+        return np.asarray(tiles(16)(terms) / e.sum(1, keepdims=True), q.dtype)
+
+    found = told(window, Attention(causal=True, window=32), keys=64).order
+    assert (found.n, found.tree) == (32, tree_of(tiles(16), 32))
+    assert (found.longer, found.split, "With" in " ".join(found.words)) == (0, 0, False)
+
+
 def broken(q: Array, k: Array, v: Array) -> Array:
     if not q.any():
         raise ValueError("queries are zero")

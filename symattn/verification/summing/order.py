@@ -120,6 +120,8 @@ def _longer(tree: Tree, asked: Callable[[int], Sum]) -> tuple[int, dict[str, Any
     other: Sum | None = None
     try:
         other = asked(2 * tree.n)
+        if other.n != 2 * tree.n:  # a window takes no more of them
+            return 0, {}
         tile, split = kept(tree, other.tree())
     except NoTree:
         return other.calls if other else 0, {}

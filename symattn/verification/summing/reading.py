@@ -146,13 +146,32 @@ def tiles_of(tree: Tree) -> set[int]:
 def kept(one: Tree, other: Tree) -> tuple[int, int]:
     """The size of tiles, and the number of parts (split-K), that two lengths of a sum have in common; 0 for none.
 
-    Parts of parts look like tiles at one length, and pairs of tiles like parts: what is explained by a number of parts
-    at both lengths is no tile, and where tiles are added in a plain way at both lengths there are no parts.
+    Both are read where parts are added last: tiles are those of one size that add alike at both lengths; where there
+    are none, parts are as many at both lengths, which they divide, added alike, and may have tiles within.
     """
-    short, long = tiles_of(one), tiles_of(other)
-    splits = {s for s in range(2, one.n // 2 + 1) if -(-one.n // s) in short and -(-other.n // s) in long}
-    tiles = {t for t in short & long if not {one.n / t, other.n / t} <= splits}
-    tile = min(tiles, default=0)
-    if tile and all(_plain(tree.over(_runs(tree.n, tile))) for tree in (one, other)):
+    tile = _tile(one, other)
+    if tile:
         return tile, 0
-    return tile, max(splits, default=0)
+    for count in range(one.n // 2, 1, -1):
+        if one.n % count or other.n % count:
+            continue
+        sizes = (one.n // count, other.n // count)
+        readings = [_tiled(tree, size) for tree, size in zip((one, other), sizes, strict=True)]
+        if readings[0] and readings[1] and readings[0].merge == readings[1].merge:
+            return _tile(one.within(range(sizes[0])), other.within(range(sizes[1]))), count
+    return 0, 0
+
+
+def _tile(one: Tree, other: Tree) -> int:
+    """The size of the tiles whose results both sums add last, if it is the same, and so is the order within; or 0."""
+    if _plain(one) or _plain(other):
+        return 0
+    for size in range(2, (one.n + 1) // 2 + 1):
+        if _tiled(one, size) and _tiled(other, size) and one.within(range(size)) == other.within(range(size)):
+            return size
+    return 0
+
+
+def _tiled(tree: Tree, size: int) -> Reading | None:
+    """The reading by tiles of this size, if there is one."""
+    return next(_as_parts(tree, "tiles", size, _runs(tree.n, size)), None)
