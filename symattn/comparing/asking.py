@@ -45,13 +45,14 @@ class Asked:
         held = [self._held(own, wide, side) for side in sides]
         places = [_first(found) for found in held]
         first = next((place for place in places if place is not None), None)
-        if first is not None and not stored[1].steps:
+        if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
         last = held[-1]
         return Row(
             way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
             apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
             prefill=_most(one.alone[-1] for one in last), doubt=self._doubt(places),
+            unclear=next((one.unclear for one in last if one.unclear), ""),
             stored=stored[1].lost() or stored[0].lost(), moved=self._quantised(wide) if stored[1].steps else (),
         )  # fmt: skip
 

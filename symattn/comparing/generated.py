@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from symattn.comparing.common import plain
-from symattn.comparing.held import Difference
+from symattn.comparing.held import ROUGH, Difference
 from symattn.comparing.stored import Lost
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 
-_ROUGH = 16.0  # times the rounding of the prefill, above which it is told
 #: What counts as rounding is measured, so that a fault is no more than sampled.
 _GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
 
@@ -31,6 +30,7 @@ class Row:
     stored    where a cache that quantises gives back something else than it was handed (None: nowhere)
     moved     of such a cache, how far quantisation moves each state in float64, from the embeddings to the logits
     doubt     why it cannot be told that this way is wrong, and not the reference; empty where it can
+    unclear   why its numbers in the model's own type tell nothing; empty where they do
     """
 
     way: str
@@ -42,6 +42,7 @@ class Row:
     rounding: float = 0.0
     prefill: float = 0.0
     doubt: str = ""
+    unclear: str = ""
     stored: Lost | None = None
     moved: tuple[float, ...] = ()
 
@@ -56,16 +57,23 @@ class Row:
         return self.first is not None and bool(self.doubt) and self.stored is None
 
     @property
+    def undecided(self) -> bool:
+        """Whether float64 shows no fault, and nobody can tell whether the model's own type does."""
+        return bool(self.unclear) and not self.wrong and not self.differs
+
+    @property
     def verdict(self) -> str:
         """In a word."""
         if self.wrong or self.differs:
             return "wrong" if self.wrong else "differs"
+        if self.undecided:
+            return "undecided"
         return "not run" if self.reason else "rounding alone"
 
     @property
     def rough(self) -> bool:
         """Whether it rounds much more than the prefill does."""
-        return self.first is None and not self.reason and self.rounding > _ROUGH * self.prefill > 0
+        return self.first is None and not self.reason and self.rounding > ROUGH * self.prefill > 0
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -73,7 +81,7 @@ class Row:
             "way": self.way, "verdict": self.verdict, "reason": self.reason,
             "first": self.first.record() if self.first else None, "of room": plain(self.used),
             "off in float64": plain(self.off), "apart": plain(self.apart), "rounding": plain(self.rounding),
-            "rounding of prefill": plain(self.prefill), "doubt": self.doubt,
+            "rounding of prefill": plain(self.prefill), "doubt": self.doubt, "unclear": self.unclear,
             "cache": self.stored.words if self.stored else "", "moved by quantisation": list(map(plain, self.moved)),
         }  # fmt: skip
 
@@ -83,7 +91,7 @@ class Generation(Printable):
     """The answer of ``generation``: a row for each way. It prints as text, and has the forms of a document.
 
     ``verdict`` is a fault where a way is wrong, and undecided where none is and one could not be run that was asked
-    for by name, or none could.
+    for by name, or none could, or where what a way gives in the model's own type cannot be judged.
     """
 
     model: str
@@ -108,6 +116,8 @@ class Generation(Printable):
         """A fault, no fault, or undecided. Of two that differ one is wrong, whichever it is."""
         if self.wrong or self.differing:
             return Verdict.FAULT
+        if any(row.undecided for row in self.rows):
+            return Verdict.UNDECIDED
         missing = {row.way for row in self.rows if row.reason and not row.stored}
         return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.asked else Verdict.NO_FAULT
 
@@ -147,9 +157,11 @@ class Generation(Printable):
                 yield Paragraph((Code(row.way), f" is wrong: in layers.{row.stored.layer} {row.stored.words}."))
             elif row.first is not None:
                 yield Paragraph((Code(row.way), f" {_told(row.first, row.doubt)}"))
+            elif row.undecided:
+                yield Paragraph((Code(row.way), f" is undecided: {row.unclear}."))
         if all(row.reason for row in self.rows):
             yield Paragraph(("No way could be run.",))
-        elif not self.wrong and not self.differing:
+        elif self.verdict is not Verdict.FAULT and not any(row.undecided for row in self.rows):
             yield Paragraph(("Every way that ran says the same as the prefill, but for rounding.",))
 
     def _table(self) -> Table:
@@ -170,7 +182,7 @@ class Generation(Printable):
                     "from the embeddings to the logits: how it grows from layer to layer is measured, and no bound of "
                     "it is known."
                 )
-            if row.rough and not row.moved:
+            if row.rough and not row.moved and not row.undecided:
                 times = row.rounding / row.prefill
                 yield f"{row.way} rounds {times:.0f} times as much as the prefill: it may store something coarsely."
         yield from self._of_prefix()
@@ -193,8 +205,8 @@ _MEANING = (
     "float64; apart: the same in the model's own type; rounding: the distance of the way's logits in that type from "
     "their float64 selves, and of the prefill's. Another continuation is held to the model's own prefill. A "
     "difference in the model's own type is at most the sum of the three others. What counts as rounding in float64 is "
-    "2¹⁰ times what was measured in the model's own type, scaled by the ratio of the unit roundoffs: that is measured, "
-    "and no proof."
+    "2¹⁰ times what was measured in the model's own type, scaled by the ratio of the unit roundoffs; of the way no more "
+    "than 2¹⁰ times the reference's counts: that is measured, and no proof."
 )
 
 
@@ -203,6 +215,8 @@ def _told(at: Difference, doubt: str) -> str:
     seen = f" It {at.seen}." if at.seen else ""
     verb = "differs" if doubt else "is wrong"
     rest = f" Which of the two is wrong cannot be told: {doubt}, and no configuration decides." if doubt else ""
+    if at.own:
+        return f"{verb} from {at.layer} on, first at token {at.token}{item}: {at.own}.{rest}"
     return (
         f"{verb} from {at.layer} on, first at token {at.token}{item}: in float64 it is {at.off:.2g} from the "
         f"reference, where rounding explains {at.room:.1g}.{seen}{rest}"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import InputError, Verdict
+from symattn.comparing.generated import Generation, Row
 from symattn.comparing.held import Held
 from symattn.comparing.models import Read
 from tests.comparing import families
@@ -43,6 +44,53 @@ def test_what_stays_in_float64_is_no_rounding() -> None:
 def test_a_number_that_is_none_is_no_rounding() -> None:
     held = Held.of(read(1, float("nan")), read(1, float("nan")), read(1, 2), read(1, 2), "float32")
     assert held.first(0) is not None
+
+
+@pytest.mark.parametrize("none", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_in_the_models_own_type_is_a_fault(none: float) -> None:
+    held = Held.of(read(1, none), read(1, 2), read(1, 2), read(1, 2), "float16")
+    place = held.first(0)
+    assert place is not None
+    assert (place.layer, place.token, place.off) == ("logits", 0, 0.0)
+    assert place.own == "in float16 it is not finite, where the reference is"
+    found = Generation("M", "float16", 3, (Row("left padding", place),))
+    assert found.verdict is Verdict.FAULT
+    assert "left padding is wrong from logits on, first at token 0: in float16 it is not finite" in found.text(
+        columns=200
+    )
+
+
+def test_words_that_are_ruled_out_by_infinity_are_equal() -> None:
+    ruled = Read((np.array([[1.0, -np.inf]]),))
+    held = Held.of(ruled, ruled, ruled, ruled, "float16")
+    assert (held.first(0), held.unclear) == (None, "")
+
+
+def test_a_reference_that_is_not_finite_in_the_models_own_type_judges_nothing() -> None:
+    held = Held.of(read(1, np.nan), read(1, 2), read(1, np.inf), read(1, 2), "float16")
+    assert held.first(0) is None
+    assert held.unclear == "the reference itself is not finite in float16 from logits on"
+    found = Generation("M", "float16", 3, (Row("prefill", unclear=held.unclear), Row("batch")))
+    assert (found.verdict, found["prefill"].verdict) == (Verdict.UNDECIDED, "undecided")
+    assert "prefill is undecided: the reference itself" in found.text(columns=200)
+    assert "Every way" not in found.text()
+
+
+@pytest.mark.parametrize("far", [1.0, 6e4])
+def test_large_errors_in_the_models_own_type_are_no_pass(far: float) -> None:
+    held = Held.of(read(1, 2 + far), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
+    assert held.first(0) is None
+    assert held.unclear.startswith(f"in float16 it is {far:.2g} from its float64 self at logits")
+    coarse = Held.of(read(1, 2 + 1e-1), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
+    assert coarse.unclear == ""  # a hundred times the rounding of the reference, which is told in a note
+
+
+def test_errors_in_the_models_own_type_excuse_none_in_float64() -> None:
+    """However large they are: this one is a millionth in float64."""
+    held = Held.of(read(1, 1e30), read(1, 2 + 1e-6), read(1, 2 + 1e-7), read(1, 2), "float32")
+    place = held.first(0)
+    assert place is not None
+    assert (place.layer, place.own) == ("logits", "")
 
 
 # -- models that are right ---------------------------------------------------------------------------------------------
@@ -145,6 +193,28 @@ def test_a_cache_that_loses_a_token(family: str) -> None:
     at = found["mine, decoding"].first
     assert (at.layer, at.token, at.seen) == ("layers.0", 5, "does not see token 3")
     assert "mine, decoding is wrong from layers.0 on, first at token 5" in " ".join(found.text(columns=200).split())
+
+
+def overflowing(config: Any, length: int) -> Any:
+    """A cache whose values overflow where the largest number is small, as in float16."""
+    from transformers import DynamicCache
+
+    class Overflowing(DynamicCache):
+        def update(self, *given: Any, **told: Any) -> Any:
+            k, v = super().update(*given, **told)
+            return k, v * 1e5 / 1e5
+
+    return Overflowing()
+
+
+@pytest.mark.transformers
+def test_a_cache_that_overflows_in_the_models_own_type() -> None:
+    way = "mine, decoding"
+    found = generation(families.made("llama", dtype="float16"), 10, caches={"mine": overflowing}, ways=[way])
+    assert found.wrong == (way,)
+    assert found[way].first.own == "in float16 it is not finite, where the reference is"
+    right = generation(families.made("llama"), 10, caches={"mine": overflowing}, ways=[way])
+    assert (right.verdict, right[way].undecided) == (Verdict.NO_FAULT, False)
 
 
 @pytest.mark.transformers
