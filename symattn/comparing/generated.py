@@ -205,8 +205,8 @@ _MEANING = (
     "float64; apart: the same in the model's own type; rounding: the distance of the way's logits in that type from "
     "their float64 selves, and of the prefill's. Another continuation is held to the model's own prefill. A "
     "difference in the model's own type is at most the sum of the three others. What counts as rounding in float64 is "
-    "2¹⁰ times what was measured in the model's own type, scaled by the ratio of the unit roundoffs; of the way no more "
-    "than 2¹⁰ times the reference's counts: that is measured, and no proof."
+    "2¹⁰ times what was measured in the model's own type, scaled by the ratio of the unit roundoffs; of the way "
+    "no more than 2¹⁰ times the reference's counts: that is measured, and no proof."
 )
 
 
