@@ -9,7 +9,7 @@ from typing import Any
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.closeness import close_to_exact, on_cpu, ready
+from symattn.sources.closeness import check_alpha, close_to_exact, on_cpu, ready
 from symattn.sources.descale import arithmetic, scaled
 from symattn.sources.pieces import Layout, close_by_pieces
 from symattn.verification.report import Sought
@@ -56,8 +56,13 @@ def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
 
 
 def _check(asked: Question) -> None:
+    check_alpha(asked.alpha)
     if asked.gradients is not None and (asked.do is None or not asked.layout.plain):
         raise InputError("gradients are those of ⟨do, out⟩ for one array of each; mend: give do, and no packed layout")
+    if asked.do is not None and asked.gradients is None:
+        raise InputError("do is for gradients, and there are none; mend: give gradients=(dq, dk, dv), or leave out do")
+    if isinstance(asked.gradients, tuple | list) and all(a is None for a in asked.gradients):
+        raise InputError("gradients are None, all of them; mend: give one that is to be judged, or leave out gradients")
     if scaled(asked.given) and (asked.gradients is not None or asked.power is not None):
         raise InputError("with descale factors the output alone is judged; mend: leave out gradients and power")
     if asked.power is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,8 +78,7 @@ def ready(
     read_as = {name: read_array(name, array, name in _LARGE, device) for name, array in arrays.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
     arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
-    if alpha is not None and not 0 < alpha < 1:
-        raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1, or None")
+    check_alpha(alpha)
     for name in TOKENS:
         if name in inputs and read_as[name][1] != arithmetic.input.name:
             check_held(name, inputs[name], arithmetic.input)
@@ -87,6 +87,12 @@ def ready(
     named = isinstance(precision, Precision) or contract is not None
     how = Stores.of(arithmetic, not named, spec.softcap is not None) if alpha is not None else None
     return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
+
+
+def check_alpha(alpha: float | None) -> None:
+    """Raises ``InputError`` for what is no probability."""
+    if alpha is not None and (not isinstance(alpha, Real) or not 0 < alpha < 1):
+        raise InputError(f"alpha is {alpha!r}; it is a probability: mend: a number between 0 and 1, or None")
 
 
 def close_to_exact(

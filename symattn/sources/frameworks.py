@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from types import CellType
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,9 @@ class TorchArrays:
 
 
 def arrays(framework: Framework) -> Arrays:
-    """The framework of that name. Raises ``MissingExtra`` where torch is wanted and not installed."""
+    """The framework of that name. Raises ``InputError`` for another, ``MissingExtra`` where torch is not installed."""
+    if framework not in get_args(Framework):
+        raise InputError(f"framework is {framework!r}; mend: {' or '.join(get_args(Framework))}")
     return TorchArrays() if framework == "torch" else NumpyArrays()
 
 

@@ -18,6 +18,7 @@ from symattn.verification.target import Framework
 Kind = Literal["sum", "product"]
 Array = np.ndarray
 COLUMNS = 64
+DTYPES = ("bfloat16", "float16", "float32", "float64")
 LEAST, MOST = 4, 4096  # terms
 _ROWS = 4  # of the left factor
 
@@ -35,7 +36,8 @@ def summation(
     A ``sum`` takes x (m, n) and gives the sums (m,) of its rows, a ``product`` takes a (m, n) and b (n, d) and gives
     a b (m, d); n is the number of ``terms``. It is called with up to 64 rows or columns at once, at most 96 times for
     one tree. What it gives is told by its outputs alone, so the tree is sampled. Raises ``InputError`` for another
-    kind, for ``terms`` not from 4 to 4096, and ``MissingExtra`` for torch that is not installed.
+    kind, framework or ``dtype`` (numbers of FP8 are too small to swallow others), and for ``terms`` not from 4 to 4096,
+    ``MissingExtra`` for torch that is not installed.
 
     >>> print(summation(lambda x: x.sum(axis=-1)).text)
     pairs((0+8+…+120), (1+9+…+121), …, (7+15+…+127))
@@ -44,7 +46,8 @@ def summation(
         raise InputError(f"kind is {kind!r}; mend: sum or product")
     if isinstance(terms, bool) or not isinstance(terms, int) or not LEAST <= terms <= MOST:
         raise InputError(f"terms is {terms!r}; mend: a whole number from {LEAST} to {MOST}")
-    frameworks.numpy_dtype(dtype)
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}; its bits tell nothing here; mend: {' or '.join(DTYPES)}")
     arrays = frameworks.arrays(framework)
 
     def run(*given: Array) -> Array:

@@ -374,6 +374,11 @@ def test_numpy_is_seen_or_else_tried_and_that_is_told() -> None:
     assert target(lambda q, k, v: np.exp(v), Request()).convention.notes == ()
 
 
+def test_another_framework_is_refused() -> None:
+    with pytest.raises(InputError, match="framework is 'foo'; mend: numpy or torch"):
+        target(reference, Request(framework="foo"))  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("no_torch")
 def test_without_torch() -> None:
     with pytest.raises(MissingExtra, match=r"symattn\[torch\]"):

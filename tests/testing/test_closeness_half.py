@@ -257,8 +257,11 @@ def test_what_the_filter_speaks_of() -> None:
     assert Stores.of(Precision.of("float32"), wide_sums=True) is None
     assert Stores.of(Precision.of("float16", "eager")) is None
     assert Stores.of(Precision.of("float16", "fused", "fp22")) is None
-    with pytest.raises(InputError, match="alpha"):
-        assert_close_to_exact(*(np.ones((2, 2), np.float16),) * 4, alpha=2.0)
+    wrong: list[Any] = [2.0, float("nan"), "x", [0.1]]
+    for alpha in wrong:
+        for more in ({}, {"power": {"scale": 0.1}}):
+            with pytest.raises(InputError, match=r"alpha is .*; it is a probability"):
+                assert_close_to_exact(*(np.ones((2, 2), np.float16),) * 4, alpha=alpha, **more)
 
 
 MASK = np.random.default_rng(5).random((N, N)) < 0.5

@@ -172,6 +172,8 @@ def test_what_is_not_judged_is_refused_in_a_line() -> None:
         ({"do": None}, "give do"),
         ({"gradients": (q, k)}, "gradients are not 3 arrays"),
         ({"gradients": 3}, "gradients are not 3 arrays"),
+        ({"gradients": None}, "do is for gradients, and there are none"),
+        ({"gradients": (None, None, None)}, "gradients are None, all of them"),
         ({"do": do + 1e-4}, "do holds numbers that bfloat16 does not"),
         ({"do": do[:, :-1]}, "do has the shape"),
         (
