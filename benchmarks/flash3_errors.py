@@ -27,7 +27,7 @@ import numpy as np
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
 from symattn.verification.arithmetic.contracts import Contract, replay
-from symattn.verification.arithmetic.presets import PRESETS
+from symattn.verification.arithmetic.presets import PRESETS, REPLAYED
 from symattn.verification.bounding.interface import bound
 from symattn.verification.sharp.elements import tolerances
 from symattn.verification.sharp.limits import ALPHA, Stores
@@ -41,7 +41,7 @@ Inputs = dict[str, Array]
 
 EAGER = Contract(FP16, ("scores", "scaled"), "normalised")
 FUSED = PRESETS["FlashAttention 2 and 3"].contract(FP16, BLOCK)
-FUSED8 = PRESETS["FlashAttention 3 in FP8"].contract(FP8, BLOCK, FP16)
+FUSED8 = REPLAYED["FlashAttention 3 in FP8"].contract(FP8, BLOCK, FP16)
 
 
 @dataclass(frozen=True)

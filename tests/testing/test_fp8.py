@@ -15,7 +15,7 @@ from symattn.arrays.formats import Format
 from symattn.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.arithmetic.contracts import Contract, replay
-from symattn.verification.arithmetic.presets import PRESETS
+from symattn.verification.arithmetic.presets import REPLAYED
 from symattn.verification.sharp import elements, means
 from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, on_matrix_units, quantised
 from tests.testing.half_kernels import INPUTS, normal
@@ -207,7 +207,7 @@ def test_factors_are_of_fp8() -> None:
 def test_a_replay_has_the_bits_of_a_kernel() -> None:
     three = made()
     given = {name: a.numbers * a.factors for name, a in zip("qkv", three, strict=True)}
-    preset = PRESETS["FlashAttention 3 in FP8"].contract(E4M3, 64, BF16)
+    preset = REPLAYED["FlashAttention 3 in FP8"].contract(E4M3, 64, BF16)
     assert preset.words.endswith("over 64 keys, times 256; in float8_e4m3fn, the output in bfloat16")
     for contract, kernel in (
         (preset, Kernel()),

@@ -9,8 +9,8 @@ import pytest
 import symattn
 from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.verification.arithmetic.contracts import Contract
-from symattn.verification.arithmetic.presets import PRESETS, named
+from symattn.verification.arithmetic.contracts import Contract, family, near
+from symattn.verification.arithmetic.presets import PRESETS, REPLAYED, named
 
 NAMES = [name for name, preset in PRESETS.items() if preset.held]
 
@@ -20,6 +20,14 @@ def test_a_preset_is_told_by_its_contract(name: str) -> None:
     for tile in (16, 128):
         assert named(PRESETS[name].contract(Format("float16"), tile)) == (name,)
     assert named(Contract(Format("float16"), ("scores",), "summed", 32)) == ()
+
+
+def test_every_preset_is_among_what_is_tried_and_none_in_fp8_is_told() -> None:
+    made = family(Attention(), frozenset("qkv"), Format("bfloat16"), 256)
+    tried = [c for one in made for c in (one, *near(one, Attention()))]
+    assert {name for c in tried for name in named(c)} == set(PRESETS)
+    fp8 = [preset.contract(Format("float8_e4m3fn"), output=Format("bfloat16")) for preset in REPLAYED.values()]
+    assert [named(c) for c in fp8] == [()]
 
 
 def math(q: Any, k: Any, v: Any) -> Any:

@@ -1,6 +1,7 @@
-"""``PRESETS``: what attention of others stores, as contracts by name.
+"""``PRESETS``: what attention of others stores, as contracts by name; ``REPLAYED``, what is in FP8.
 
-Those with ``held`` are held by tests to the library's own bits on a CPU; the others are held to no kernel.
+Those with ``held`` are held by tests to the library's own bits on a CPU; the others are held to no kernel. Contracts in
+FP8 are for replays alone: functions are not asked for their arithmetic in it, so ``named`` does not know them.
 """
 
 from __future__ import annotations
@@ -36,17 +37,21 @@ class Preset:
 
 
 #: FlashAttention is taken to store P relative to a running maximum where it meets V, and to sum it before that, in the
-#: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1. In FP8 it
-#: subtracts 8 from the maximum in powers of 2, so that exponentials are times 256 (``scale_apply_exp2`` in
-#: hopper/softmax.h of its repository); the inputs of a replay are queries, keys and values times their descale factors.
+#: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1.
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "PyTorch's math path on a CPU": Preset(held=True),
         "Transformers' eager attention": Preset(("scores", "scaled"), "normalised", held=True),
         "FlashAttention 2 and 3": Preset((), "alone", tiled=True),
-        "FlashAttention 3 in FP8": Preset((), "alone", tiled=True, times=256.0),
         "queries that are scaled before the product, in eager steps": Preset(("scaled",), "normalised", queries=True),
     }
+)
+
+#: In FP8 FlashAttention-3 subtracts 8 from the maximum in powers of 2, so that exponentials are times 256
+#: (``scale_apply_exp2`` in hopper/softmax.h of its repository); the inputs of a replay are queries, keys and values
+#: times their descale factors.
+REPLAYED: Mapping[str, Preset] = MappingProxyType(
+    {"FlashAttention 3 in FP8": Preset((), "alone", tiled=True, times=256.0)}
 )
 
 
