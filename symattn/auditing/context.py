@@ -19,11 +19,15 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """A model, the arguments that it was called with, and how many tokens its cache held before."""
+    """A model, the arguments that it was called with, and how many tokens its cache held before.
+
+    ``lossy``: the cache may hand back other numbers than it is given.
+    """
 
     model: Any
     arguments: dict[str, Any]
     past: int
+    lossy: bool = False
 
     @property
     def config(self) -> Any:
@@ -73,4 +77,20 @@ def context_of(model: Any, args: Any, kwargs: Any) -> Context:
             given = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
     cache = given.get("past_key_values")
     length = getattr(cache, "get_seq_length", None)
-    return Context(model, given, int(length()) if length is not None else 0)
+    return Context(model, given, int(length()) if length is not None else 0, _lossy(cache))
+
+
+def _lossy(cache: Any) -> bool:
+    """Whether a cache may hand back other numbers than it is given.
+
+    It has quantized some, as Transformers' layers with ``nbits`` or ``fp8_dtype`` do after their first call, or its
+    code is none of Transformers', so that what it does is not known.
+    """
+    if cache is None:
+        return False
+    layers = list(getattr(cache, "layers", ()))
+    codes = [getattr(type(held), "update", None) for held in (cache, *layers)]
+    if any(getattr(code, "__module__", "") != "transformers.cache_utils" for code in codes):
+        return True
+    quantized = [held for held in layers if hasattr(held, "nbits") or hasattr(held, "fp8_dtype")]
+    return any(getattr(held, "is_initialized", True) for held in quantized)

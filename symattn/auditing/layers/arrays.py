@@ -9,9 +9,15 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.auditing.layers.seen import Array
 from symattn.auditing.setting import Floats
-from symattn.auditing.tensors import numbers
+from symattn.auditing.tensors import dtype_of, numbers
 
 _ENTRIES = 2048  # of arrays of which each number stands alone
+#: Code that multiplies by ``weight`` and adds ``bias``, and whether that matrix is for tokens on the left as it is.
+_PLAIN = {
+    "torch.nn.modules.linear.Linear.forward": False,
+    "transformers.models.falcon.modeling_falcon.FalconLinear.forward": False,
+    "transformers.pytorch_utils.Conv1D.forward": True,
+}
 
 
 class Open(Exception):
@@ -59,13 +65,18 @@ def narrow(table: Floats, width: int) -> Floats:
 
 
 def matrix(module: Any) -> tuple[Floats, Floats | None]:
-    """The matrix of a linear layer for tokens on the left, and its bias. Raises Open for another module."""
+    """The matrix of a linear layer for tokens on the left, and its bias.
+
+    Raises Open for a module that may do more than multiply by the numbers it holds, as where weights are quantized.
+    """
     import torch
 
-    weight: Any = getattr(module, "weight", None)
-    bias = getattr(module, "bias", None)
-    left = type(module).__name__ == "Conv1D"  # of transformers, which stores it so
-    if (not left and not isinstance(module, torch.nn.Linear)) or not hasattr(weight, "ndim") or weight.ndim != 2:
+    forward = type(module).forward
+    code = f"{forward.__module__}.{forward.__qualname__}"
+    held = [getattr(module, name, None) for name in ("weight", "bias")]
+    plain = all(type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_of(t) in FORMATS for t in held if t is not None)
+    if code not in _PLAIN or not plain or held[0] is None:
         raise Open(f"it is {type(module).__name__}, whose matrix is not known")
-    w = numbers(weight)
-    return (w if left else w.T), None if bias is None else numbers(bias)
+    w, b = (None if t is None else numbers(t) for t in held)
+    assert w is not None
+    return (w if _PLAIN[code] else w.T), b

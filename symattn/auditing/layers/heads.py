@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import sqrt
 
 import numpy as np
@@ -21,6 +21,7 @@ from symattn.sources.configurations.weights import by_groups, by_rows
 from symattn.verification.definitions.rotary import subjects
 
 _BARE = "it is left out: attention is called with what was projected"
+_LOSSY = "the cache may hand back other {} than were projected: it quantizes them, or its code is not known"
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
@@ -70,11 +71,17 @@ class Heads(Parts):
             if norm in self.layout.paths and norm not in self.seen.heads:
                 bare = all(part.state == "pass" for part in found)
                 yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
-            yield from found
+            yield from self._cached(role, found)
         try:
-            yield from self._handed("v", heads["v"])
+            yield from self._cached("v", self._handed("v", heads["v"]))
         except Open as reason:
             yield PartFinding("attention.v", reason=str(reason))
+
+    def _cached(self, role: str, found: Iterable[PartFinding]) -> Iterator[PartFinding]:
+        """What is found of keys or values: of wrong ones nothing is said where a lossy cache may have made them so."""
+        lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
+        for part in found:
+            yield PartFinding(part.part, reason=_LOSSY.format(_ROLES[role])) if lossy and part.wrong else part
 
     def _head_norm(self, name: str, role: str, made: Array) -> Iterator[PartFinding]:
         """The norm of queries or keys, whose arrays have heads before or after the tokens."""
@@ -121,7 +128,7 @@ class Heads(Parts):
             dtype = format_of(made)
             subject = definitions.scaled(1 / sqrt(made.values.shape[-1]))
             yield judged("attention.q_scaled", subject, {"x": made.values}, [got], [stored(dtype)], self.search)
-        elif not np.array_equal(got, made.values):
+        elif not np.array_equal(got, made.values, equal_nan=True):
             yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
 
     def _called(self, role: str, made: Array) -> Floats:
@@ -132,7 +139,7 @@ class Heads(Parts):
         own, many = made.values.shape[1], found.values.shape[1]
         if role != "q" and many == self.spec.heads != own:
             first = found.values[:, :: many // own]
-            if not np.array_equal(np.repeat(first, many // own, axis=1), found.values):
+            if not np.array_equal(np.repeat(first, many // own, axis=1), found.values, equal_nan=True):
                 raise Open("heads of keys and values are repeated in a way that is not known")
             return first
         return found.values

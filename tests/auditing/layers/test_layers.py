@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from itertools import cycle
 
 import pytest
@@ -14,6 +15,7 @@ from symattn.sources.configurations.layouts import LAYOUTS
 from tests.auditing.families import decoding, inputs
 from tests.auditing.layers.families import made
 from tests.auditing.layers.seeds import SEEDS, Seed, seeded
+from tests.comparing.quantised import float8
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -81,6 +83,55 @@ def test_what_cannot_be_excluded_is_said() -> None:
     assert "pass (cannot exclude: attention_norm: ε is 1e-05 in place of 1e-06" in report.layers[0].verdict
     assert "2 of 2 whole layers judged" in report.coverage
     assert '"part": "mlp.hidden"' in report.json()
+
+
+class _Rounded(torch.nn.Linear):
+    """A layer that rounds what it multiplies to float8, as layers with quantized weights do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x.to(torch.float8_e4m3fn).to(x.dtype), self.weight, self.bias)
+
+
+class _Packed(torch.nn.Parameter):
+    """Weights of a class that may multiply in a way of its own."""
+
+
+def test_linear_layers_with_code_or_weights_of_their_own_are_left_open() -> None:
+    model = made("llama", torch.float32)
+    model.model.layers[0].mlp.down_proj.__class__ = _Rounded
+    held = model.model.layers[1].self_attn.q_proj
+    held.weight = _Packed(held.weight.detach())
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("llama", model.dtype))
+    told = [{part.part: part.reason for part in layer.parts if part.state != "pass"} for layer in report.layers]
+    assert told == [
+        {"mlp.down": "it is _Rounded, whose matrix is not known"},
+        {"attention.q": "it is Linear, whose matrix is not known"},
+    ]
+
+
+def test_a_right_model_that_overflows_is_not_accused() -> None:
+    model = made("llama", torch.float16)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model.model.layers[0].mlp.up_proj.weight *= 3e4
+        model(**inputs("llama", model.dtype))
+    assert [layer.state for layer in report.layers] == ["cannot tell", "cannot tell"], report.layers[0].verdict
+    assert next(part.state for part in report.layers[0].parts if part.part == "mlp.up") == "pass"
+
+
+def test_a_cache_that_quantizes_is_not_accused() -> None:
+    model = made("llama", torch.float32)
+    seed = next(seed for seed in SEEDS if seed.part == "attention.position")
+    given = inputs("llama", model.dtype)["input_ids"]
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        cache = float8(model.config, 32)
+        for stop in range(4, 7):
+            if stop == 6:
+                seed.make(model, ExitStack())
+            model(given[:, (0 if stop == 4 else stop - 1) : stop], past_key_values=cache, use_cache=True)
+    told = [{part.part: part.state for part in layer.parts if part.state != "pass"} for layer in report.layers[::2]]
+    lossy = {"attention.k_rotated": "cannot tell", "attention.v": "cannot tell"}
+    assert told == [{}, lossy, {"attention.position": "wrong"} | lossy]
 
 
 def test_training_is_not_judged_and_without_layers_nothing_is_known() -> None:
