@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from symattn.errors import InputError
+from symattn.sources.graphs.ranges import whole
 from symattn.sources.graphs.values import Context, is_plain
 
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
@@ -34,7 +35,11 @@ def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Any:
     if to == "int" and x.dtype.kind == "f":
         if not np.isfinite(x).all():
             raise InputError("a cast of an infinite number to a whole one is not read")
+        if (abs(x) >= 2.0**63).any():
+            raise InputError("a cast of a number beyond 64 bits to a whole one is not read")
         return np.trunc(x).astype(np.int64)
+    if to == "int" and x.dtype.kind in "iu":
+        return whole(x)
     if to == "float" and x.dtype == bool and c.kind is not None:
         return c.xp.where(x, c.lifted(1), c.lifted(0))
     wanted = {"bool": "b", "int": "iu", "float": "f"}[to]

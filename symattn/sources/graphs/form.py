@@ -21,13 +21,15 @@ class Ref(NamedTuple):
 class Node:
     """An operator of the graph's own language, what it takes (``Ref``, plain values, lists of them), what it makes.
 
-    An operand that is left out is None. ``attributes`` are told by name.
+    An operand that is left out is None. ``attributes`` are told by name. ``types`` are those of what it makes, such as
+    ``uint8``, ``bool`` and ``float`` for one of any format, where the graph tells them, else an empty word or none.
     """
 
     operator: str
     operands: tuple[Any, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    types: tuple[str, ...] = ()
 
     def refs(self) -> Iterator[Ref]:
         """The values that it takes."""

@@ -17,9 +17,10 @@ def array(x: Any) -> Any:
     return np.asarray(x) if is_plain(x) and not isinstance(x, Joined) else x
 
 
-def iota(c: Context, *_: Any, shape: Sequence[Any], dimension: int, **__: Any) -> Any:
-    """0, 1, … along one axis, the same along all others."""
+def iota(c: Context, *_: Any, shape: Sequence[Any], dimension: int, dtype: str, **__: Any) -> Any:
+    """0, 1, … along one axis, the same along all others; floats where these are asked for."""
     row = op.arange(c, 0, shape[dimension])
+    row = row.astype(np.float64) if dtype == "float" and is_plain(row) else row
     others = [n for n in range(len(shape)) if n != dimension]
     return op.expand(c, op.unsqueeze(c, row, others) if others else row, shape)
 

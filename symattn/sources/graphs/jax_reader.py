@@ -16,6 +16,7 @@ from symattn.errors import InputError
 from symattn.sources.frameworks import import_jax
 from symattn.sources.graphs.form import MOST_NODES, Given, Graph, Node, Ref
 from symattn.sources.graphs.jax_sizes import size_nodes
+from symattn.sources.graphs.ranges import whole
 from symattn.sources.loading import one_line
 from symattn.sources.modules import flat
 from symattn.sources.names import meaning
@@ -25,7 +26,7 @@ _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 _LONGEST = 256  # turns of a scan that is unrolled
-_KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "V": "float"}  # V: bfloat16 and fp8 of ml_dtypes
+_BITWISE = ("and", "or", "not")  # of truth values, or of the bits of whole numbers
 Axes = Literal["bhnd", "bnhd"]
 
 
@@ -129,18 +130,22 @@ class _Reader:
         nodes = _needed(self._nodes, kept)
         return Graph("jax", self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept)
 
-    def add(self, operator: str, operands: Sequence[Any], count: int = 1, **told: Any) -> list[Ref]:
+    def add(
+        self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **told: Any
+    ) -> list[Ref]:
         """The outputs of a new node."""
         if len(self._nodes) >= MOST_NODES:
             raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
         made = [Ref(self._fresh()) for _ in range(count)]
-        self._nodes.append(Node(operator, tuple(operands), tuple(r.name for r in made), told))
+        self._nodes.append(Node(operator, tuple(operands), tuple(r.name for r in made), told, tuple(types)))
         return made
 
     def constant(self, value: Any) -> Ref:
-        """A value that is what it is; floats of any format as float64."""
+        """A value that is what it is; floats of any format as float64, whole numbers as int64."""
         found = np.asarray(value)
-        found = found.astype(np.float64) if _kind(found.dtype) == "float" else found
+        told = _type(found.dtype)
+        found = found.astype(np.float64) if told == "float" else found
+        found = whole(found) if told.startswith(("int", "uint")) else found
         ref = Ref(self._fresh())
         self._constants[ref.name] = found
         return ref
@@ -203,8 +208,11 @@ class _Reader:
         inner = next((told[k] for k in _CALLED if k in told), None) if name in _CALLS else None
         if inner is not None:
             return self.inlined(inner, operands)
+        types = [_type(getattr(v.aval, "dtype", "")) for v in equation.outvars]
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
-        made = self.add(name, operands, len(equation.outvars), **{k: self._attribute(v) for k, v in told.items()})
+        name = f"{name}.bits" if name in _BITWISE and types[0] != "bool" else name
+        given = {k: self._attribute(v) for k, v in told.items()}
+        made = self.add(name, operands, len(types), types, **given)
         if name == "reduce_max" or (name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima):
             self._maxima.update(made)
         return made
@@ -229,6 +237,8 @@ class _Reader:
         if not isinstance(count, int) or count > _LONGEST:
             raise InputError(f"{self.name}: a scan of {count} turns is not read; at most {_LONGEST}, a fixed number")
         fixed, carry, rows = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
+        if not count and len(told["jaxpr"].jaxpr.outvars) > carries:
+            raise InputError(f"{self.name}: rows of a scan of 0 turns are not read")
         turns = range(count)[::-1] if told["reverse"] else range(count)
         stacked: list[list[Any]] = []
         for turn in turns:
@@ -250,9 +260,15 @@ def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
     return tuple(reversed(kept))
 
 
+def _type(dtype: Any) -> str:
+    """``float`` for floats of any format, those of ml_dtypes as well; else the name, such as ``uint32``."""
+    return "float" if str(dtype).startswith(("bfloat", "float")) else str(dtype)
+
+
 def _kind(dtype: Any) -> str:
-    found = _KINDS.get(np.dtype(dtype).kind, str(dtype)) if not str(dtype).startswith("key") else str(dtype)
-    return "float" if str(dtype).startswith(("bfloat", "float")) else found
+    """What a cast is to; the range of whole numbers is told with the node."""
+    found = _type(dtype)
+    return "int" if found.startswith(("int", "uint")) else found
 
 
 def _length(n: Any) -> int | str:

@@ -6,33 +6,22 @@ Source: JAX, ``jax.lax``; what a primitive takes besides its operands is told by
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from symattn.errors import InputError
+from symattn.errors import InputError, Refused
 from symattn.sources.graphs import jax_moving as moving
 from symattn.sources.graphs import operators as op
 from symattn.sources.graphs.casting import cast
+from symattn.sources.graphs.ranges import are_whole, check_wide
 from symattn.sources.graphs.running import Rule
 from symattn.sources.graphs.values import Context, Joined, is_plain, length
 
 
 def _same(c: Context, x: Any, **_: Any) -> Any:
     return x
-
-
-def _whole_numbers(*arrays: Any) -> bool:
-    """Whether plain values are booleans, whole numbers or ±∞, of which NumPy's sums and products are exact."""
-    for a in arrays:
-        if not is_plain(a) or isinstance(a, Joined) or np.asarray(a).dtype == object:
-            return False
-        with np.errstate(invalid="ignore"):
-            finite = np.asarray(a)[np.isfinite(a)]
-            if np.asarray(a).dtype.kind == "f" and ((finite % 1 != 0) | (abs(finite) > 2**53)).any():
-                return False
-    return True
 
 
 def _is_int(x: Any) -> bool:
@@ -51,7 +40,8 @@ def _binary(name: str) -> Rule:
         for one, other in ((a, b), (b, a)):
             if neutral is not None and is_plain(one) and np.ndim(one) == 0 and _is_int(one) and one == neutral:
                 return other
-        if _whole_numbers(a, b):
+        if are_whole(a, b):
+            check_wide(name, a, b)
             with np.errstate(invalid="ignore"):
                 return plainly(a, b)
         return rule(c, a, b)
@@ -64,13 +54,13 @@ def _unary(name: str) -> Rule:
     return lambda c, x, **_: rule(c, x)
 
 
-def _logical(name: str, of_bits: Any) -> Rule:
-    """Of booleans; of plain whole numbers bit by bit."""
-    rule = op.binary(name)
+def _bits(rule: Callable[..., Any]) -> Rule:
+    """Of whole numbers bit by bit."""
 
-    def run(c: Context, a: Any, b: Any) -> Any:
-        whole = is_plain(a) and is_plain(b) and np.asarray(a).dtype.kind in "iu"
-        return of_bits(a, b) if whole else rule(c, a, b)
+    def run(c: Context, *arrays: Any) -> Any:
+        if not all(map(is_plain, arrays)):
+            raise Refused("bits of computed numbers are not read")
+        return rule(*arrays)
 
     return run
 
@@ -92,7 +82,7 @@ def _reduce(name: str) -> Rule:
     rule = op.reduce(name)
 
     def run(c: Context, x: Any, axes: Sequence[int], **_: Any) -> Any:
-        if is_plain(x) and np.asarray(x).dtype.kind in "iub":
+        if are_whole(x):
             return getattr(np, name)(x, axis=tuple(axes))
         return rule(c, x, axes, False) if axes else x
 
@@ -101,8 +91,8 @@ def _reduce(name: str) -> Rule:
 
 def _of_truth(name: str) -> Rule:
     def run(c: Context, x: Any, axes: Sequence[int], **_: Any) -> Any:
-        if not is_plain(x):
-            raise InputError("truth values that are computed are not reduced")
+        if not is_plain(x) or np.asarray(x).dtype != bool:
+            raise InputError("truth values that are computed, and bits of numbers, are not reduced")
         return getattr(np, name)(x, axis=tuple(axes))
 
     return run
@@ -133,6 +123,9 @@ def _power(c: Context, x: Any, y: Any, **_: Any) -> Any:
 
 
 def _integer_power(c: Context, x: Any, y: int) -> Any:
+    if y >= 0 and are_whole(x) and _is_int(x):
+        check_wide("power", x, y)
+        return np.power(x, y)
     if y < 0:
         return op.divide(c, 1.0, _integer_power(c, x, -y))
     return op.power(c, x, y)
@@ -161,12 +154,12 @@ def _sign(c: Context, x: Any) -> Any:
 
 
 def _at_maximum(c: Context, x: Any, m: Any) -> Any:
-    """Where x is its maximum, of which derivatives of a maximum are made.
+    """Where x is its maximum, of which derivatives of a maximum are made; of plain numbers that is known.
 
     A maximum of residues is any number, and so is what is said here: letters, in the place of 0 and 1. What is equal
     for all of these is equal for the true ones.
     """
-    if c.kind is None or not hasattr(c.kind, "letters"):
+    if c.kind is None or not hasattr(c.kind, "letters") or (is_plain(x) and is_plain(m)):
         return op.binary("equal")(c, x, m)
     return c.kind.letters(*(max(int(a), int(b)) for a, b in zip(x.shape, m.shape, strict=True)))
 
@@ -216,9 +209,12 @@ RULES: Mapping[str, Rule] = {
     "le": op.binary("less_equal"),
     "gt": op.binary("greater"),
     "ge": op.binary("greater_equal"),
-    "and": _logical("logical_and", np.bitwise_and),
-    "or": _logical("logical_or", np.bitwise_or),
+    "and": op.binary("logical_and"),
+    "or": op.binary("logical_or"),
     "not": _unary("logical_not"),
+    "and.bits": _bits(np.bitwise_and),
+    "or.bits": _bits(np.bitwise_or),
+    "not.bits": _bits(np.bitwise_not),
     "select_n": _select,
     "convert_element_type": _cast,
     "reduce_sum": _reduce("sum"),

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from symattn.errors import InputError, Refused
+from symattn.sources.graphs.ranges import are_whole, check_wide
 from symattn.sources.graphs.values import Context, Joined, is_plain, length, lengths, place, sizes, whole
 
+_COMPARISONS = frozenset(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
 _LAST = 2**31  # an end of a slice from here on is the end of the axis
 
 
@@ -25,7 +27,8 @@ def binary(name: str) -> Callable[..., Any]:
         if isinstance(a, Joined) and isinstance(b, Joined) and len(a.parts) == len(b.parts):
             return Joined(tuple(run(c, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
         a, b = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b))
-        if is_plain(a) and is_plain(b) and not (c.kind is not None and _has_float(a, b)):
+        compared = name in _COMPARISONS and are_whole(a, b)
+        if is_plain(a) and is_plain(b) and (compared or not (c.kind is not None and _has_float(a, b))):
             return _plain(name, a, b)
         return getattr(c.xp, name)(c.lifted(a), c.lifted(b))
 
@@ -58,6 +61,7 @@ _BY_SIGN: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _plain(name: str, a: Any, b: Any) -> Any:
+    check_wide(name, a, b)
     if name in _BY_SIGN:
         return _BY_SIGN[name](a, b)
     return getattr(np, {"pow": "power"}.get(name, name))(a, b)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from symattn.errors import InputError, SymattnError
 from symattn.sources.graphs.form import Graph, Node, Ref
+from symattn.sources.graphs.ranges import settled
 from symattn.sources.graphs.values import Context, Joined
 
 #: What an operator does with a node: the context, its operands in order, its attributes by name.
@@ -81,6 +83,8 @@ def run(graph: Graph, given: Mapping[str, Any], like: Any) -> tuple[Any, ...]:
         several = made if apart else (made,)
         if lost := next((name for name in node.outputs[len(several) :] if name), None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
+        typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
+        several = tuple(_settled(node, x, told) for x, told in typed)
         values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
     return tuple(values[name] for name in graph.outputs)
 
@@ -97,6 +101,13 @@ def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, Any]) -
     except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError, StopIteration) as error:
         words = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError(f"{node.operator} cannot be computed: {words}") from error
+
+
+def _settled(node: Node, x: Any, told: str) -> Any:
+    try:
+        return settled(x, told)
+    except SymattnError as error:
+        raise type(error)(f"{node.operator}: {error}") from None
 
 
 def _value(x: Any, values: Mapping[str, Any]) -> Any:
