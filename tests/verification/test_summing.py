@@ -258,6 +258,64 @@ def test_an_accumulator_that_cuts_off() -> None:
     assert widths(one, one.tree()) == (Width(24, nearest=False),) * 2
 
 
+def _half_up(x: Array) -> Array:
+    """To bfloat16, as by adding 0x8000 to the bits: ties go away from zero."""
+    bits = (x.astype(np.float32).view(np.uint32) + np.uint32(0x8000)) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32).astype(float)
+
+
+def test_ties_that_go_away_from_zero() -> None:
+    one = asked(_each(_half_up), 64, "float32", np.float64)
+    assert widths(one, one.tree()) == (Width(8, nearest=True, away=True),) * 2
+    assert Width(8, nearest=True, away=True).words.endswith("rounded to nearest, ties away from zero")
+
+
+def test_a_compensated_sum_in_order_has_no_digits() -> None:
+    """W. Kahan's loses large terms as a plain loop does, and keeps small ones."""
+
+    def kahan(terms: Any) -> Any:
+        total, lost = terms[0] * 0, terms[0] * 0
+        for x in terms:
+            y = x - lost
+            new = total + y
+            total, lost = new, (new - total) - y
+        return total
+
+    one = asked(kahan, 64, "float32")
+    tree = one.tree()
+    assert tree == tree_of(loop, 64)
+    with pytest.raises(NoTree, match="come back together, as in a compensated sum"):
+        widths(one, tree)
+
+
+def _narrow(terms: Any) -> Any:
+    """In bfloat16, one after the other."""
+    total = terms[0].astype(ml_dtypes.bfloat16)
+    for x in terms[1:]:
+        total = (total.astype(np.float32) + x).astype(ml_dtypes.bfloat16)
+    return total.astype(np.float32)
+
+
+def test_accumulators_that_differ() -> None:
+    """Of one half, or of the sum of tiles."""
+
+    def half(terms: Any) -> Any:
+        return loop(terms[:32]) + _narrow(terms[32:])
+
+    for adding, digits, meets in ((half, 24, (32, 33)), (tiles(16, _narrow), 8, (0, 16))):
+        found = ordered("keys", 64, lambda n, adding=adding: asked(adding, n, "float32"), 64)
+        assert found.words[-1].startswith(f"Where keys 0 and 1 meet, accumulators have {digits} digits")
+        assert found.words[-1].endswith(f"; where keys {meets[0]} and {meets[1]} meet, it is not so.")
+        assert found.record()["apart"] == [[0, 1], [*meets]]
+    for adding in (tiles(16), lanes(4), pairs, tiles(16, _cast)):
+        assert ordered("keys", 64, lambda n, adding=adding: asked(adding, n, "float32"), 64).apart is None
+
+
+def _cast(terms: Any) -> Any:
+    """A loop whose result is stored in bfloat16."""
+    return loop(terms).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
 def test_partial_sums_that_are_stored() -> None:
     def stored(terms: Any) -> Any:
         return loop(terms).astype(ml_dtypes.bfloat16).astype(np.float32)

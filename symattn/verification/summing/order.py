@@ -10,7 +10,7 @@ from symattn.evidence import Grade
 from symattn.verification.summing.asking import Sum
 from symattn.verification.summing.reading import Reading, kept, read, tiles_of
 from symattn.verification.summing.tree import NoTree, Tree
-from symattn.verification.summing.width import Width, widths
+from symattn.verification.summing.width import Pair, Width, deepest, unlike, widths
 from symattn.verification.summing.written import written
 
 
@@ -19,7 +19,8 @@ class Order:
     """The order of a sum of n terms, and the digits of its accumulators.
 
     ``tree`` is None where it cannot be told, and ``why`` says why; ``widths`` are those where terms first meet and on
-    the way to the whole sum, None for the reason ``why_width``. ``tile`` and ``split`` are the size of tiles and the
+    the way to the whole sum, None for the reason ``why_width``, and ``apart`` are, if there are any, the two terms that
+    were asked for them and two of which they are not so. ``tile`` and ``split`` are the size of tiles and the
     number of parts that stay the same where there are ``longer`` terms, 0 for none. ``terms`` says what is added, and
     ``calls`` how often the function was called.
     """
@@ -31,6 +32,7 @@ class Order:
     why: str = ""
     widths: tuple[Width, Width] | None = None
     why_width: str = ""
+    apart: tuple[Pair, Pair] | None = None
     longer: int = 0
     tile: int = 0
     split: int = 0
@@ -54,11 +56,17 @@ class Order:
             yield self._at_both()
         if self.widths is None:
             yield f"The digits of the accumulators cannot be told: {self.why_width}."
-        elif self.widths[0] == self.widths[1]:
-            yield f"The accumulators have {self.widths[0].words}."
         else:
-            inner, outer = (width.words for width in self.widths)
-            yield f"Terms are first added with {inner}; on the way to the whole sum only {outer}."
+            yield self._digits(*self.widths)
+
+    def _digits(self, inner: Width, outer: Width) -> str:
+        same = f"accumulators have {inner.words}"
+        two = f"terms are first added with {inner.words}; on the way to the whole sum only {outer.words}"
+        told = same if inner == outer else two
+        if not self.apart:
+            return f"The {told}." if inner == outer else f"{told.capitalize()}."
+        here, there = (f"{self.terms} {i} and {m} meet" for i, m in self.apart)
+        return f"Where {here}, {told}; where {there}, it is not so."
 
     def _at_both(self) -> str:
         lengths = f"{self.n} and {self.longer} {self.terms}"
@@ -84,6 +92,8 @@ class Order:
             told |= {"longer": self.longer, "tile": self.tile, "split": self.split}
         if self.widths:
             told["digits"] = [width.record() for width in self.widths]
+        if self.apart:
+            told["apart"] = [list(pair) for pair in self.apart]
         return told
 
 
@@ -106,6 +116,8 @@ def ordered(terms: str, n: int, asked: Callable[[int], Sum], most: int) -> Order
     found: dict[str, Any] = {}
     try:
         found["widths"] = widths(one, tree)
+        other = unlike(one, tree, found["widths"])
+        found["apart"] = (deepest(tree), other) if other else None
     except NoTree as error:
         found["why_width"] = str(error)
     calls = one.calls

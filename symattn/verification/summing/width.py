@@ -1,8 +1,10 @@
 """How many digits an accumulator has: a small term is added to a large one, which then cancels; what is left of it?
 
 With 1 at term i, 2⁻ᵏ at m and −1 at j, where i and m meet before j, the result is 2⁻ᵏ as long as 1 + 2⁻ᵏ is a number of
-the accumulator, which has t digits for k up to t − 1. With 1.5 · 2⁻ᵗ in its place, rounding to nearest gives 2¹⁻ᵗ and
-cutting off 0. Where i and j meet at last, partial results are stored in between, so the narrowest of these is told.
+the accumulator, which has t digits for k up to t − 1. At k = t a tie to even gives 0, and one away from zero 2¹⁻ᵗ. With
+1.5 · 2⁻ᵗ in its place, rounding to nearest gives 2¹⁻ᵗ and cutting off 0. Where i and j meet at last, partial results
+are stored in between, so the narrowest of these is told. After the last addition nothing cancels any more, so nothing
+is told of it. Many terms of 2⁻ᵗ⁻² are lost one by one, unless the sum keeps what is lost beside it.
 
 Source: M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer
 Science 7:e330 (2021); X. Li, A. Li, B. Fang, K. Swirydowicz, I. Laguna, G. Gopalakrishnan, FTTN: Feature-Targeted
@@ -12,6 +14,7 @@ Testing for Numerical Properties of NVIDIA & AMD Matrix Accelerators (2024). Bot
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,75 +24,147 @@ from symattn.verification.summing.tree import NoTree, Tree
 _MOST = 64  # digits
 _NEAR = 0.2  # how far from the last digit what comes back may be, which is rounded once more
 _NAMES = {8: "bfloat16", 11: "float16", 24: "float32", 53: "float64"}
+#: Whether to nearest, and whether ties go away from zero: what is left of 1/4, 1/2 and 3/4 of the last digit.
+_ROUNDED = {(True, False): (0, 0, 1), (False, False): (0, 0, 0), (True, True): (0, 1, 1), (None, False): (1, 1, 1)}
+_KEPT = 16  # small terms that a compensated sum does not lose, of which it takes half at least to see it
 Triple = tuple[int, int, int]
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Width:
     """The digits t of an accumulator, at least so many where ``more``, and whether it rounds to nearest, None where
-    that does not show."""
+    that does not show; ``away`` where ties go away from zero."""
 
     digits: int
     more: bool = False
     nearest: bool | None = None
+    away: bool = False
 
     @property
     def words(self) -> str:
         """Digits, their format, and how it rounds."""
         if self.more:
             return f"{self.digits} digits or more"
-        name = f", as {_NAMES[self.digits]} has" if self.digits in _NAMES else ""
+        name = f", as {_NAMES[self.digits]} has" if self.digits in _NAMES else ", which no usual format has"
         rounds = {True: ", rounded to nearest", False: ", cut off", None: ""}[self.nearest]
-        return f"{self.digits} digits{name}{rounds}"
+        return f"{self.digits} digits{name}{rounds}{', ties away from zero' if self.away else ''}"
 
     def record(self) -> dict[str, object]:
         """As JSON holds it."""
-        return {"digits": self.digits, "more": self.more, "nearest": self.nearest}
+        return {"digits": self.digits, "more": self.more, "nearest": self.nearest, "away": self.away}
 
 
 def widths(asked: Sum, tree: Tree) -> tuple[Width, Width]:
-    """The accumulator where terms first meet, and the narrowest on the way to the whole sum.
+    """The accumulator where terms first meet, and the narrowest on the way to the whole sum, for the deepest terms.
 
-    Raises ``NoTree`` where weights round the terms, and where all terms are added at once.
+    Raises ``NoTree`` where weights round the terms, where all terms are added at once, and where what comes back is
+    that of no number of digits or of a compensated sum.
     """
     if not asked.numbers.exact:
         raise NoTree(
             f"each term is rounded by its weight, 1/{1 / asked.numbers.weight:g}; mend: as many as a power of two"
         )
-    first, last = _triples(tree)
+    around = _path(tree, deepest(tree)[0])
+    first, last = _triples(around, deepest(tree))
     inner = _width(asked, first)
+    if inner.nearest is not None and _compensated(asked, around, last, inner.digits):
+        raise NoTree("small terms that are lost one by one come back together, as in a compensated sum")
     return inner, inner if first == last else _width(asked, last)
 
 
-def _triples(tree: Tree) -> tuple[Triple, Triple]:
-    """i and m that meet deepest, with a j that comes to them next, and with one that comes last."""
+def deepest(tree: Tree) -> Pair:
+    """Two terms that meet deepest. Raises ``NoTree`` where all are added at once."""
     depth = [sum(i in found for found in tree.subtrees) for i in range(tree.n)]
     i = int(np.argmax(depth))
-    around = [found for found in tree.subtrees if i in found]
-    if len(around) < 2:
+    if max(depth) < 2:
         raise NoTree("all of its terms are added at once")
-    m = min(around[0] - {i})
-    return (i, m, min(around[1] - around[0])), (i, m, min(around[-1] - around[-2]))
+    return i, min(_path(tree, i)[0] - {i})
+
+
+def unlike(asked: Sum, tree: Tree, told: tuple[Width, Width]) -> Pair | None:
+    """Two terms of which the digits told are not so, where they meet or on the way; None where none were found.
+
+    Asked are places where terms alone meet, since all other additions are on the way from these; of many some, spread
+    evenly. Where they meet, those alone are asked whose sum goes on as that of the deepest.
+    """
+    pairs = [sorted(f)[:2] for f, children in zip(tree.subtrees, tree.nodes, strict=True) if max(children) < tree.n]
+    some = np.unique(np.linspace(0, len(pairs) - 1, max(2, asked.columns // 4)).astype(int))
+    at = [deepest(tree), *((pairs[k][0], pairs[k][1]) for k in some)]
+    paths = [_path(tree, i) for i, _ in at]
+    triples = [_triples(path, pair) for path, pair in zip(paths, at, strict=True) if len(path) > 1]
+    sizes = [[len(found) for found in path[:2]] for path in paths if len(path) > 1]
+    near = [first for (first, _), size in zip(triples, sizes, strict=True) if size == sizes[0]]
+    t, least = told[0].digits, told[1].digits
+    probes = [] if told[0].more else [2.0 ** (1 - t), 2.0**-t, 1.5 * 2.0**-t]
+    if told[0] == told[1]:
+        near += _outer(tree, paths[0], triples[0][1])
+    found = _odd(asked, near, probes)
+    return found or _odd(asked, [last for _, last in triples], [] if told[1].more else [2.0 ** (1 - least)])
+
+
+def _odd(asked: Sum, at: list[Triple], probes: list[float]) -> Pair | None:
+    """Where something else comes back than at the first place."""
+    left = _left(asked, [(place, x) for place in at for x in probes]).reshape(len(at), len(probes))
+    for (i, m, _), here in zip(at, left, strict=True):
+        if (np.abs(here - left[0]) > _NEAR * np.array(probes)).any():
+            return i, m
+    return None
+
+
+def _outer(tree: Tree, path: list[frozenset[int]], at: Triple) -> list[Triple]:
+    """The same i and j, with an m whose own sum comes to that of i, where this is first and last so."""
+    added = [b - a for a, b in pairwise(path[:-1]) if len(b - a) > 1 and b - a in tree.known]
+    return [(at[0], min(found), at[2]) for found in dict.fromkeys((*added[:1], *added[-1:]))]
+
+
+def _path(tree: Tree, i: int) -> list[frozenset[int]]:
+    """The subtrees that hold i, from the smallest."""
+    return [found for found in tree.subtrees if i in found]
+
+
+def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
+    """Two terms that meet first on a path, with a j that comes to them next, and with one that comes last."""
+    return (*pair, min(path[1] - path[0])), (*pair, min(path[-1] - path[-2]))
 
 
 def _width(asked: Sum, at: Triple) -> Width:
-    """What survives beside the large term."""
-    half = asked.numbers.large < 2.0**16
-    large = asked.numbers.large if half else 1.0
-    most = min(_MOST, 39 + int(np.log2(asked.numbers.weight))) if half else _MOST
-    found = _left(asked, at, large, [2.0**-k for k in range(1, most + 1)])
-    lost = np.flatnonzero(found == 0)
-    if not np.isfinite(found).all() or not lost.size:
+    """What survives beside the large term. Raises ``NoTree``."""
+    most = min(_MOST, 39 + int(np.log2(asked.numbers.weight))) if _large(asked) != 1 else _MOST
+    small = 2.0 ** -np.arange(1.0, most + 1)
+    found = _left(asked, [(at, x) for x in small])
+    if not np.isfinite(found).all():
+        raise NoTree("small terms beside a large one come back as NaN or infinite")
+    lost = np.flatnonzero(np.abs(found - small) > _NEAR * small)
+    if not lost.size:
         return Width(most + 1, more=True)
-    digits = int(lost[0]) + 1
-    ties = [1.5 * 2.0**-digits]
-    left = float(_left(asked, at, large, ties)[0]) * 2.0 ** (digits - 1)
-    return Width(digits, nearest=True if abs(left - 1) < _NEAR else False if left == 0 else None)
+    t = int(lost[0]) + 1
+    below, above = _left(asked, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
+    left = np.array([below, found[t - 1], above]) * 2.0 ** (t - 1)  # of half the last digit and less and more than it
+    for told, meant in _ROUNDED.items():
+        if (np.abs(left - meant) < _NEAR).all():
+            return Width(t, False, *told)
+    raise NoTree("what comes back of small terms is that of no number of digits")
 
 
-def _left(asked: Sum, at: Triple, large: float, small: list[float]) -> np.ndarray:
+def _compensated(asked: Sum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
+    """Whether terms come back that are lost one by one: what is lost is kept beside the sum, as W. Kahan does."""
+    single = [min(b - a) for a, b in pairwise(path[:-1]) if len(b - a) == 1][:_KEPT]
+    if len(single) < _KEPT // 2:
+        return False
+    terms = np.zeros((asked.n, 1))
+    terms[single], terms[at[0]], terms[at[2]] = 2.0 ** -(digits + 2), 1.0, -1.0
+    return bool(asked.sums(terms * _large(asked))[0])
+
+
+def _large(asked: Sum) -> float:
+    """The large term; in float16 as large as may be, so that small ones are within its range."""
+    return asked.numbers.large if asked.numbers.large < 2.0**16 else 1.0
+
+
+def _left(asked: Sum, asks: list[tuple[Triple, float]]) -> np.ndarray:
     """What comes back of small terms, in units of the large one."""
-    terms = np.zeros((asked.n, len(small)))
-    i, m, j = at
-    terms[i], terms[m], terms[j] = large, np.array(small) * large, -large
-    return asked.sums(terms) / large
+    terms = np.zeros((asked.n, len(asks)))
+    for column, ((i, m, j), small) in enumerate(asks):
+        terms[[i, m, j], column] = 1.0, small, -1.0
+    return asked.sums(terms * _large(asked)) / _large(asked)
