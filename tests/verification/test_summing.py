@@ -136,6 +136,15 @@ def test_no_other_tile_and_no_other_number_of_parts_is_told(inner: str, merge: A
             assert kept(one, other)[0] in (0, {"fours": 4, "tiles of 8": 8, "tiles of 8 in pairs": 8}.get(inner))
 
 
+def test_a_term_that_comes_last_is_no_tile() -> None:
+    assert read(tree_of(lambda terms: loop([*terms[::2], *terms[1::2]]), 64)) == Reading("other", 64)
+
+
+def test_lanes_are_counted_in_english() -> None:
+    for count, word in ((3, "3rd"), (22, "22nd"), (13, "13th")):
+        assert f"{count} lanes, every {word}," in read(tree_of(lanes(count), 4 * count)).words
+
+
 def test_an_order_without_a_name() -> None:
     def odd(terms: Any) -> Any:
         return loop([terms[i] for i in (3, 0, 2, 1, 7, 5, 4, 6)])

@@ -98,12 +98,12 @@ def test_what_cannot_be_told(function: Any, spec: Attention, why: str) -> None:
     assert json.loads(found.json())["verdict"] == "undecided"
 
 
-def stored(dtype: str, **kinds: Any) -> Scores:
+def stored(dtype: str, domain: Domain | None = None, **kinds: Any) -> Scores:
     def function(q: Array, k: Array, v: Array) -> Array:
         return kernel(q, k, v, dtype, causal=False, **kinds)
 
     runner = called(function, requested(Attention(), dtype=dtype))
-    return scores(runner, Maker(Attention(), runner.convention, Precision.of(dtype), Domain()), 16)
+    return scores(runner, Maker(Attention(), runner.convention, Precision.of(dtype), domain or Domain()), 16)
 
 
 @pytest.mark.parametrize("dtype", HALF)
@@ -111,7 +111,8 @@ def stored(dtype: str, **kinds: Any) -> Scores:
 def test_stored_scores(stores: str, dtype: str) -> None:
     found = stored(dtype, stores=stores)
     assert found.stored == ("s" in stores)
-    assert found.words.startswith("Scores are stored" if found.stored else "No scores are stored")
+    assert found.words.startswith(f"Scores are {'' if found.stored else 'not '}")
+    assert ("before the largest is subtracted" in found.words) == (not found.stored)
 
 
 def test_scores_of_which_nothing_is_told() -> None:
@@ -128,6 +129,7 @@ def test_sizes_that_are_not_promised() -> None:
     for domain in (Domain(max_tokens=100), Domain(max_width=4)):
         assert told(attention(loop), domain=domain, keys=64).order.tree == tree_of(loop, 64)
     assert "within what the function takes" in told(attention(loop), domain=Domain(max_tokens=100)).order.why
+    assert "a query has one entry" in stored("bfloat16", Domain(max_width=1)).why
     with pytest.raises(InputError, match="keys is 3; mend: a whole number from 4 to 512"):
         told(attention(loop), keys=3)
 

@@ -87,6 +87,12 @@ def test_layer_norms(name: str) -> None:
         assert found.widths[1].digits == {"float32": 24, "float64": 53}[dtype]
 
 
+def test_rows_of_a_few_entries() -> None:
+    for keys in (4, 5):
+        found = symattn.arithmetic(norm(loop), LayerNorm(), dtype="float32", keys=keys).order
+        assert found.tree == tree_of(loop, keys), found.words
+
+
 def welford(x: Array, weight: Array, bias: Array) -> Array:
     mean, squares = np.zeros_like(x[..., 0]), np.zeros_like(x[..., 0])
     for i in range(x.shape[-1]):

@@ -32,7 +32,7 @@ def order(runner: Runner, spec: Norm, format: str, width: int) -> Order:
             raise NoTree("squares have one sign, so no two of them cancel")
         if format not in _LARGE:
             raise NoTree(f"{format} has not the range for it")
-        alive = min(_ALIVE.get(format, n), n // 2)
+        alive = min(_ALIVE.get(format, n), n // 2, n - 3)  # beside two large terms and a zero
         return Sum(n, _ROWS, Numbers(_LARGE[format], 1.0, alive), _asked(runner, spec))
 
     return ordered("entries of a row", width, asked, _LONGEST)

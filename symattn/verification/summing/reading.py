@@ -45,7 +45,7 @@ class Reading:
             ends += f" ({self.last.words})" if self.last else ""
             return f"tiles of {self.size}{ends}, added {_MERGED[self.merge.way]}; within a tile: {self.inner.words}"
         if self.way == "lanes" and self.merge and self.inner:
-            lanes = "2 lanes, even and odd" if self.size == 2 else f"{self.size} lanes, every {self.size}th"
+            lanes = "2 lanes, even and odd" if self.size == 2 else f"{self.size} lanes, every {_ordinal(self.size)}"
             inner = self.inner.words
             return f"in {lanes}, which are added {_MERGED[self.merge.way]}; within a lane: {inner}"
         steps = f", {self.step} at a time" if self.step > 1 else ""
@@ -67,6 +67,11 @@ class Reading:
         for name, part in (("merge", self.merge), ("inner", self.inner), ("last", self.last)):
             told |= {name: part.record()} if part else {}
         return told
+
+
+def _ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 22nd."""
+    return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
 def read(tree: Tree) -> Reading:
@@ -112,6 +117,8 @@ def _in_parts(tree: Tree) -> Iterator[Reading]:
 def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[Reading]:
     """The reading by these parts, if there is one."""
     if not all(frozenset(part) in tree.known for part in parts):
+        return
+    if way == "tiles" and len(parts) == 2 and len(parts[1]) == 1:  # a term that comes last is no tile
         return
     merge = _plain(tree.over(parts))
     inner = {tree.within(part) for part in parts if len(part) == len(parts[0])}

@@ -1,4 +1,7 @@
-"""Whether scores are stored in half precision: two keys whose scores are alike then, and differ otherwise.
+"""Whether scores are rounded to half precision before the largest is subtracted.
+
+Asked are two keys whose scores are alike then, and differ otherwise.
+
 
 With scale 1/8, a query gives two keys the scores 2048 and 2054 in bfloat16 (16384 and 16390 in float16), which the
 format holds as the same number, and so it does what comes of them by the scale: the weights differ by a factor of
@@ -25,13 +28,15 @@ _NEAR, _TELLING = 0.02, 0.1  # how near weights are to what is meant, and how fa
 
 @dataclass(frozen=True)
 class Scores:
-    """Whether scores are ``stored``, None where ``why`` it cannot be told; ``scores`` are those of two keys, and
-    ``weights`` what these got."""
+    """Whether scores are ``stored`` in a ``format``, None where ``why`` it cannot be told.
+
+    ``scores`` are those of two keys, and ``weights`` what these got."""
 
     stored: bool | None = None
     why: str = ""
     scores: tuple[float, float] = (0.0, 0.0)
     weights: tuple[float, float] = (0.0, 0.0)
+    format: str = ""
 
     @property
     def words(self) -> str:
@@ -39,7 +44,8 @@ class Scores:
         if self.stored is None:
             return f"Whether scores are stored cannot be told from two keys: {self.why}."
         (s, t), (a, b) = self.scores, self.weights
-        found = "Scores are stored" if self.stored else "No scores are stored"
+        no = f"Scores are not rounded to {self.format} before the largest is subtracted"
+        found = f"Scores are stored in {self.format}" if self.stored else no
         return f"{found}: keys with the scores {s:g} and {t:g} get the weights {a:.4g} and {b:.4g}."
 
     def record(self) -> dict[str, object]:
@@ -61,6 +67,8 @@ def _scores(attending: Attending, n: int) -> Scores:
     scale = width**-0.5 if scale is None else float(scale)
     if name not in _SCALED:
         raise NoTree(f"{name} holds both")
+    if width < 2:
+        raise NoTree("a query has one entry, and two are needed")
     if float(np.frexp(scale)[0]) != 0.5 or _SCALED[name] / scale > 2.0**15:
         raise NoTree("the scale is no power of two, or scores leave the range of the format")
     first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
@@ -71,7 +79,7 @@ def _scores(attending: Attending, n: int) -> Scores:
     found = attending.row(given)[:2]
     for stored, meant in ((False, apart), (True, alike)):
         if np.abs(found - meant).max() < _NEAR:
-            return Scores(stored, "", (first, second), (float(found[0]), float(found[1])))
+            return Scores(stored, "", (first, second), (float(found[0]), float(found[1])), name)
     raise NoTree("their weights are neither those of scores that differ nor of scores that are alike")
 
 
