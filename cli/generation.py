@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +51,7 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     tokens = _tokens(wishes["tokens"], wishes["ids"])
     try:
         with progress("generating"):
-            caches = {_own_name(name): load(name).function for name in wishes["caches"]}
+            caches = {name: load(target).function for name, target in _named(wishes["caches"]).items()}
             model = opened(target, wishes["random"], fields(wishes["changed"]), seed)
             model = model if wishes["dtype"] is None else _cast(model, wishes["dtype"])
             ways = [*wishes["ways"]] or None
@@ -73,9 +74,15 @@ def _tokens(count: int | None, ids: str | None) -> int | list[int] | None:
     return [int(word) for word in words]
 
 
-def _own_name(target: str) -> str:
-    """``paged`` of ``mycache.py:paged``."""
-    return target.rpartition(":")[2]
+def _named(targets: Sequence[str]) -> dict[str, str]:
+    """``mycache.py:paged`` by its name, ``paged``."""
+    found: dict[str, str] = {}
+    for target in targets:
+        name = target.rpartition(":")[2]
+        if name in found:
+            raise click.UsageError(f"--cache: {found[name]} and {target} have the same name; give one of them another.")
+        found[name] = target
+    return found
 
 
 def _cast(model: Any, dtype: str) -> Any:

@@ -13,7 +13,7 @@ from symattn.comparing.held import Difference, Held
 from symattn.comparing.models import Array, Model, Positions, Read, Text
 from symattn.comparing.reference import Candidate, Reference, alone
 from symattn.comparing.stored import Recorded
-from symattn.comparing.ways import Cache, Way
+from symattn.comparing.ways import Cache, Way, plain_cache
 
 _SEEN = 64  # tokens up to which it is asked which of them a place sees
 
@@ -48,13 +48,14 @@ class Asked:
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
         last = held[-1]
-        return Row(
+        row = Row(
             way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
             apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
             prefill=_most(one.alone[-1] for one in last), doubt=self._doubt(places),
             unclear=next((one.unclear for one in last if one.unclear), ""),
             stored=stored[1].lost() or stored[0].lost(), moved=self._quantised(wide) if stored[1].steps else (),
         )  # fmt: skip
+        return self._of_exact(way, row) if stored[1].steps else row
 
     def _sides(self, way: Way, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
         """What a way is held to, one after the other: where there is doubt, to its own side of it first."""
@@ -74,6 +75,13 @@ class Asked:
             for model, one, by in zip((self.own, self.wide), stored, (None, name), strict=True)
         )
         return Candidate(name, tuple(wide), tuple(own))
+
+    def _of_exact(self, way: Way, row: Row) -> Row:
+        """Wrong, too, where the same way is from an exact cache: masks of padding and positions are those of both."""
+        if row.wrong or row.differs:
+            return row
+        exact = self.row(replace(way, cache=plain_cache))
+        return replace(row, first=exact.first, doubt=exact.doubt) if exact.first else row
 
     def _quantised(self, wide: Sequence[Read]) -> tuple[float, ...]:
         """How far quantisation moves each state in float64, the logits last."""

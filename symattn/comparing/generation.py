@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from symattn.errors import InputError
 from symattn.verification.engine import SEED
 
 _USUAL, _LEAST, _LONGEST, _BEYOND = 16, 6, 512, 6  # tokens; how many more than a window has
+_WORDS = 3  # the least of a vocabulary: a word is exchanged for 1, and 1 for 2
 
 
 def generation(
@@ -72,6 +74,9 @@ def generation(
 
 def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[Way, ...]:
     """The prefill, the ways by name, and those with caches of one's own; an encoder's sources alone are padded."""
+    usual = {way.name for way in WAYS}
+    if twice := next((way.name for way in of_caches(caches) if way.name in usual), None):
+        raise InputError(f"{twice!r} is a way that there is without your cache; mend: another name of the cache")
     known = {way.name: way for way in (*WAYS, *of_caches(caches)) if not (encodes and way.padding)}
     for name in names or ():
         if name not in known:
@@ -83,22 +88,33 @@ def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tup
     """The sequence, and a shorter one, which is padded."""
     config = model.config.get_text_config(decoder=True)
     rng, words = np.random.default_rng(seed), int(config.vocab_size)
+    if words < _WORDS:
+        raise InputError(f"a vocabulary of {words}; mend: {_WORDS} words or more, of which others can be taken")
     most = min(int(getattr(config, "max_position_embeddings", None) or _LONGEST), _LONGEST)
     if tokens is None:
         tokens = min(max(_USUAL, _window(config) + _BEYOND), most)
-    if isinstance(tokens, int):
-        first = rng.integers(1, words, max(tokens, 0))
-    else:
-        first = np.asarray(tokens, dtype=np.int64)
-        if first.ndim != 1 or not ((first >= 0) & (first < words)).all():
-            raise InputError(f"tokens must be the token ids of one sequence, each from 0 to {words - 1}")
-    if not _LEAST <= len(first) <= most:
-        raise InputError(f"{len(first)} tokens; mend: from {_LEAST} to {most}")
+    first = _first(tokens, words, most, rng)
     texts = Text(first), Text(rng.integers(1, words, len(first) * 5 // 8))
     if not model.config.is_encoder_decoder:
         return texts
     first_source, second_source = (_source(model, len(text), rng) for text in texts)
     return replace(texts[0], source=first_source), replace(texts[1], source=second_source)
+
+
+def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Generator) -> Array:
+    """So many tokens, drawn, or these. Raises ``InputError`` before anything is made of too many."""
+    bad = InputError(f"tokens must be the token ids of one sequence, each from 0 to {words - 1}, or how many")
+    listed = hasattr(tokens, "__len__")
+    try:
+        count = len(tokens) if listed else operator.index(tokens)  # type: ignore[arg-type]
+        if not _LEAST <= count <= most:
+            raise InputError(f"{count} tokens; mend: from {_LEAST} to {most}")
+        ids = [operator.index(i) for i in tokens] if listed else []  # type: ignore[union-attr]
+    except TypeError:
+        raise bad from None
+    if not all(0 <= i < words for i in ids):
+        raise bad
+    return np.asarray(ids, dtype=np.int64) if listed else rng.integers(1, words, count)
 
 
 def _source(model: Any, tokens: int, rng: np.random.Generator) -> Array:

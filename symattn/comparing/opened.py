@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from symattn.comparing import models
+from symattn.comparing import checkpoints, models
 from symattn.errors import InputError
-from symattn.sources.configurations import configuration
+from symattn.sources.configurations.configuration import Configuration
 from symattn.sources.loading import CannotRun, load, one_line
 
-_DEEPEST = 1000  # layers and experts that are made to be counted
-_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "num_local_experts", "num_experts", "n_routed_experts")
+#: Neither a folder nor a configuration says what computes attention or experts: names of kernels would be fetched.
+_USUAL = {"attn_implementation": None, "experts_implementation": None}
+_PASSED_OVER = ("model_type", "auto_map", "dtype", "quantization_config", "transformers_weights")
 
 
 def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None = None, seed: int = 0) -> Any:
@@ -24,7 +26,8 @@ def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None 
     changed  with ``random``: fields of the configuration that are others, such as ``num_hidden_layers``
 
     No weights are unpickled, nothing is fetched, and no code of a checkpoint is run. Raises ``InputError`` for what
-    cannot be read, and before a model at random is made that is too large; ``CannotRun`` where the function raises.
+    cannot be read, for fields that the configuration does not have, for a checkpoint that lacks weights, and before a
+    model is made that is too large; ``CannotRun`` where the function raises.
     """
     models.libraries()
     path = Path(source)
@@ -36,8 +39,6 @@ def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None 
         return _at_random(path, dict(changed or {}), seed)
     if changed:
         raise InputError("fields are changed for weights at random alone; mend: --random, in Python random=True")
-    if not path.is_dir() or not list(path.glob("*.safetensors")):
-        raise InputError(f"{source} holds no weights in safetensors; mend: --random, or the folder of a checkpoint")
     return _checkpoint(path)
 
 
@@ -65,36 +66,36 @@ def _made(target: str) -> Any:
 
 def _checkpoint(path: Path) -> Any:
     """The class that its configuration names, with its weights."""
-    from transformers import AutoConfig
-
-    _logs_nothing()
-    config = _read(path, lambda: AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False))
-    told = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False, "dtype": "auto"}
-    return _read(path, lambda: _auto(config).from_pretrained(path, **told))
+    checkpoints.weights(path)
+    read = checkpoints.read(path)
+    if named := next((n for n in ("quantization_config", "transformers_weights") if read.data.get(n)), None):
+        raise InputError(f"{path}: {named} is not read; mend: plain weights in safetensors, or --random")
+    config = _config(path, read, ("model_type", "auto_map"))
+    told = {"config": config, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+    told |= {"dtype": "auto", "output_loading_info": True, **_USUAL}
+    model, info = _read(path, lambda: _auto(config).from_pretrained(path, **told))
+    checkpoints.complete(path, info)
+    return model
 
 
 def _at_random(path: Path, changed: dict[str, Any], seed: int) -> Any:
     import torch
+
+    config = _config(path, checkpoints.read(path, changed), _PASSED_OVER)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return _read(path, lambda: _auto(config).from_config(config, **_USUAL).eval())
+
+
+def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
+    """The configuration as transformers has it, of a model that is not too large."""
     from transformers import AutoConfig
 
     _logs_nothing()
-    read = configuration(str(path))
-    given = {name: x for name, x in {**read.data, **changed}.items() if name not in ("model_type", "auto_map", "dtype")}
+    given = {name: x for name, x in read.data.items() if name not in without}
     config = _read(path, lambda: AutoConfig.for_model(read.model_type, **given))
-    text = config.get_text_config(decoder=True)
-    deep = next((n for n in _COUNTS if isinstance(x := getattr(text, n, None), int) and x > _DEEPEST), None)
-    if deep:
-        raise InputError(f"{path}: {deep} is {getattr(text, deep)}; mend: --set {deep}=2, at most {_DEEPEST}")
-    with torch.device("meta"):
-        size = sum(p.numel() for p in _read(path, lambda: _auto(config).from_config(config)).parameters())
-    if size > models.MOST:
-        raise InputError(
-            f"{path}: {size:,} parameters, and at most {models.MOST:,} are made at random; mend: --set "
-            "num_hidden_layers=2, or narrower layers, which run the same code"
-        )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return _auto(config).from_config(config).eval()
+    _read(path, lambda: checkpoints.sized(path, lambda: _auto(config).from_config(copy.deepcopy(config), **_USUAL)))
+    return config
 
 
 def _auto(config: Any) -> Any:
@@ -111,6 +112,8 @@ def _read(path: Path, reading: Any) -> Any:
     """What ``reading`` gives. Raises ``InputError`` with the first line of what transformers says."""
     try:
         return reading()
+    except InputError:
+        raise
     except Exception as error:  # of every kind, for files that nobody vouches for
         raise InputError(f"{path} is no model that transformers makes: {one_line(error)[:200]}") from error
 

@@ -9,6 +9,7 @@ import pytest
 
 from symattn import InputError, Verdict
 from symattn.comparing.generated import Generation, Row
+from symattn.comparing.generation import _chosen, _first
 from symattn.comparing.held import Held
 from symattn.comparing.models import Read
 from tests.comparing import families
@@ -256,6 +257,31 @@ def test_a_mask_of_padding_that_is_ignored(family: str) -> None:
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
+def drawn(tokens: Any) -> Any:
+    return _first(tokens, 64, 32, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "tokens", [10**13, range(10**13), [1.9] * 8, 8.0, "abcdefgh", [[1] * 8], [1, 64] * 4, [-1] * 8]
+)
+def test_tokens_are_checked_before_they_are_drawn(tokens: Any) -> None:
+    with pytest.raises(InputError, match=r"from 6 to 32|each from 0 to 63"):
+        drawn(tokens)
+
+
+def test_tokens_are_whole_numbers_of_any_kind() -> None:
+    assert len(drawn(np.int64(8))) == len(drawn(8)) == 8
+    for ids in (range(8), np.arange(8), [np.int32(i) for i in range(8)]):
+        assert drawn(ids).tolist() == list(range(8))
+
+
+def test_a_cache_that_is_called_as_a_way_is_refused() -> None:
+    for name in ("batch", "static cache"):
+        with pytest.raises(InputError, match=f"'{name}, decoding' is a way that there is"):
+            _chosen(None, {name: losing}, encodes=False)
+    assert "batched, decoding" in {way.name for way in _chosen(None, {"batched": losing}, encodes=False)}
+
+
 @pytest.mark.transformers
 def test_bad_input_is_refused() -> None:
     model = families.made("llama")

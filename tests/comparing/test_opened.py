@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from symattn import InputError
+from symattn.comparing import checkpoints
 from symattn.comparing.opened import fields, opened
 from symattn_cli.main import main
 from tests.comparing import families
@@ -101,6 +102,10 @@ def test_a_function_and_a_cache_of_ones_own(tmp_path: Path, capsys: pytest.Captu
         (["--random", "--set", "hidden_size=65536"], "parameters, and at most"),
         (["--random", "--set", "num_attention_heads=0"], "is no model that transformers makes"),
         ([], "holds no weights in safetensors"),
+        (["--random", "--set", "num_hiden_layers=1"], "no field num_hiden_layers; mend: num_hidden_layers"),
+        (["--random", "--set", "dtype=float16"], "--dtype"),
+        (["--random", "--set", "model_type=llama"], "is not set here"),
+        (["--random", "--set", "attn_implementation=kernels-community/flash-attn"], "is not set here"),
         (["--set", "a=1"], "for weights at random alone"),
         (["--ids", "1,x"], "must be whole numbers"),
         (["--ids", "1,2", "--tokens", "8"], "exclude each other"),
@@ -111,6 +116,75 @@ def test_bad_input_is_one_line(config: Path, words: list[str], told: str, capsys
     said = capsys.readouterr().err
     assert told in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"a": "model-1.safetensors", "b": "evil.bin"}, "names 'evil.bin'"),
+        ({"a": "../model.safetensors"}, "names '../model.safetensors'"),
+        ({"a": 3}, "names '3'"),
+        ({}, "has no weight_map"),
+    ],
+)
+def test_an_index_names_safetensors_of_its_folder_alone(tmp_path: Path, parts: dict[str, Any], told: str) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": parts}), encoding="utf-8")
+    with pytest.raises(InputError, match=told):
+        checkpoints.weights(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors"}}), encoding="utf-8")
+    checkpoints.weights(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="adapter"):
+        checkpoints.weights(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["num_decoder_layers", "encoder_layers", "n_routed_experts"])
+def test_counts_of_layers_are_bounded_at_any_depth(config: Path, name: str) -> None:
+    config.write_text(json.dumps({**CONFIG, "text_config": {name: 10**9}}), encoding="utf-8")
+    with pytest.raises(InputError, match=f"{name} is 1000000000; mend"):
+        checkpoints.read(config)
+    config.write_text(json.dumps({**CONFIG, "vocab_size_per_layer_input": 10**5, name: 3}), encoding="utf-8")
+    assert checkpoints.read(config).data[name] == 3
+
+
+def test_caches_of_the_same_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generation", "x.json", "--cache", "a.py:paged", "--cache", "b.py:paged"]) == 2
+    assert "a.py:paged and b.py:paged have the same name" in capsys.readouterr().err
+
+
+@pytest.mark.transformers
+def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    families.made("llama").save_pretrained(tmp_path)
+    arrays = load_file(tmp_path / "model.safetensors")
+    del arrays["model.layers.1.mlp.up_proj.weight"]
+    save_file(arrays, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"lacks 1 arrays of its model, such as model\.layers\.1\.mlp\.up_proj"):
+        opened(str(tmp_path))
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("told", [{"hidden_size": 65536}, {"num_hidden_layers": 10**9}, {"vocab_size": 10**12}])
+def test_a_checkpoint_is_counted_before_it_is_made(config: Path, told: dict[str, Any]) -> None:
+    (config.parent / "model.safetensors").write_bytes(b"")
+    config.write_text(json.dumps({**CONFIG, **told}), encoding="utf-8")
+    with pytest.raises(InputError, match="at most"):
+        opened(str(config.parent))
+
+
+@pytest.mark.transformers
+def test_kernels_that_a_configuration_names_are_passed_over(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import modeling_utils
+
+    def fetched(*given: Any, **told: Any) -> None:
+        raise AssertionError("a kernel is fetched")
+
+    monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", fetched)
+    for name in ("attn_implementation", "_attn_implementation"):
+        config.write_text(json.dumps({**CONFIG, name: "kernels-community/flash-attn"}), encoding="utf-8")
+        assert opened(str(config), random=True).config._attn_implementation in ("sdpa", "eager")
 
 
 @pytest.mark.transformers

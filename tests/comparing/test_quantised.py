@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from symattn import Verdict
+from symattn.comparing.models import generates
 from symattn.comparing.stored import Recorded
 from tests.comparing import families, quantised
+from tests.comparing.test_generation import counting_padding, deaf
 
 RIGHT = {"two bits": quantised.cache(2), "four bits": quantised.cache(4), "eight bits": quantised.cache(8),
          "float8": quantised.float8}  # fmt: skip
@@ -133,3 +135,13 @@ def test_a_cache_that_stores_rightly_and_counts_wrongly_is_found() -> None:
     row = found["mine, decoding"]
     assert (found.wrong, row.stored) == (("mine, decoding",), None)
     assert (row.first.layer, row.first.token) == ("embeddings", 6)
+
+
+@pytest.mark.transformers
+def test_masks_of_padding_and_positions_are_judged_from_an_exact_cache() -> None:
+    """Both would replay the same mistake."""
+    way = "left padding, mine"
+    for model, positions in ((deaf("llama"), generates), (families.made("llama"), counting_padding)):
+        found = generation(model, 10, positions=positions, caches={"mine": quantised.cache(4)}, ways=[way])
+        assert found.wrong == (way,), found.text()
+        assert found[way].stored is None

@@ -25,7 +25,7 @@ def configuration(source: Any) -> Configuration:
         return source
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        return _of_fields(_decoded(path), str(path))
+        return _of_fields(decoded(path), str(path))
     if isinstance(source, Mapping):
         return _of_fields(source, "the configuration")
     if hasattr(source, "to_dict") and hasattr(source, "model_type"):
@@ -44,7 +44,7 @@ def _of_fields(data: Any, where: str, given: Any = None) -> Configuration:
     return Configuration(family, data, where, given)
 
 
-def _decoded(path: Path) -> Any:
+def decoded(path: Path) -> Any:
     """The JSON of a file that nobody vouches for. Raises InputError."""
     path = path / "config.json" if path.is_dir() else path
     try:
