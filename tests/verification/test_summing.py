@@ -136,6 +136,26 @@ def test_no_other_tile_and_no_other_number_of_parts_is_told(inner: str, merge: A
             assert kept(one, other)[0] in (0, {"fours": 4, "tiles of 8": 8, "tiles of 8 in pairs": 8}.get(inner))
 
 
+def _at_once(terms: list[Array]) -> Array:
+    """As matrix units do: aligned to the largest, what is below 26 digits of it cut off."""
+    x = np.stack(terms).astype(float)
+    unit = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(x).max(axis=0), 1e-300))) - 25)
+    return np.asarray((np.trunc(x / unit) * unit).sum(axis=0), dtype=np.float32)
+
+
+def test_many_terms_at_once() -> None:
+    """All of them, half of them, and beside one part of them that is not."""
+    for n, adding, parts in (
+        (128, lambda terms: _at_once(list(terms)), [range(128)]),
+        (128, lambda terms: _at_once([_at_once(terms[:64]), *terms[64:]]), [range(64), range(128)]),
+        (64, lambda terms: _at_once([*terms[:9], terms[9] + terms[17], *terms[10:17], *terms[18:]]),
+         [(9, 17), range(64)]),
+    ):  # fmt: skip
+        one = asked(adding, n, "float32")
+        assert one.tree() == Tree.of(n, parts)
+        assert one.calls < (40 if n == 128 else 96)
+
+
 def test_a_term_that_comes_last_is_no_tile() -> None:
     assert read(tree_of(lambda terms: loop([*terms[::2], *terms[1::2]]), 64)) == Reading("other", 64)
 
@@ -339,17 +359,10 @@ def test_partial_sums_that_are_stored() -> None:
 
 
 def test_terms_that_are_added_at_once() -> None:
-    """As matrix units do: aligned to the largest, what is below 26 digits of it cut off."""
-
-    def at_once(terms: list[Array]) -> Array:
-        x = np.stack(terms).astype(float)
-        unit = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(x).max(axis=0), 1e-300))) - 25)
-        return np.asarray((np.trunc(x / unit) * unit).sum(axis=0), dtype=np.float32)
-
     def fours(terms: Any) -> Any:
         total = terms[0] * 0
         for i in range(0, len(terms), 4):
-            total = at_once([total, *terms[i : i + 4]])
+            total = _at_once([total, *terms[i : i + 4]])
         return total
 
     one = asked(fours, 64)

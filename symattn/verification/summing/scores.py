@@ -2,7 +2,6 @@
 
 Asked are two keys whose scores are alike then, and differ otherwise.
 
-
 With scale 1/8, a query gives two keys the scores 2048 and 2054 in bfloat16 (16384 and 16390 in float16), which the
 format holds as the same number, and so it does what comes of them by the scale: the weights differ by a factor of
 e^0.75 where neither is stored, and are equal where one is. All other keys have weight zero.

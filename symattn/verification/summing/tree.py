@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 
 Pair = tuple[int, int]
+_MANY = 8  # leaves of which one is added alone; more are asked whether all are
 Sizes = Callable[[Sequence[Pair]], Sequence[int]]
 
 
@@ -96,17 +97,36 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
     """
     found: list[frozenset[int]] = []
     open_ = [(list(range(n)), n + 1)]  # leaves of sibling subtrees, and the size of what holds these
-    last = False
+    last, doubted = False, set[Pair]()
     while open_:
         pivots = [leaves[-1 if last else 0] for leaves, _ in open_]
         pairs = [(p, j) for p, (leaves, _) in zip(pivots, open_, strict=True) for j in leaves if j != p]
         size = dict(zip(pairs, sizes(pairs), strict=True))
+        maybe: list[tuple[list[int], int]] = []
         asked, open_, last = open_, [], not last  # in turn the first and the last: loops run either way
         for p, (leaves, outer) in zip(pivots, asked, strict=True):
             subtrees, beside = _around(p, {j: size[p, j] for j in leaves if j != p}, outer)
             found += subtrees
             open_ += [(rest, of) for rest, of in beside if len(rest) > 1]
+            lone = [(rest, of) for rest, of in beside if not subtrees and len(rest) > _MANY]
+            maybe += [(rest, of) for rest, of in lone if (rest[0], of) not in doubted]
+        once = _at_once(maybe, sizes)
+        open_ = [entry for entry in open_ if entry not in once]
+        doubted |= {(leaf, of) for rest, of in maybe for leaf in rest}  # which is asked once
     return Tree.of(n, found)
+
+
+def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[list[int], int]]:
+    """Those of these sets of leaves, one sibling of which is a leaf, that are leaves all: they are added at once.
+
+    Pairs are asked that stand a power of two apart, in which loops, tiles and lanes would show; a tree has to explain
+    others at random afterwards.
+    """
+    pairs = [[(a, b) for k in range(len(rest).bit_length()) for a, b in zip(rest, rest[2**k :], strict=False)]
+             for rest, _ in maybe]  # fmt: skip
+    found = iter(sizes([pair for some in pairs for pair in some]) if pairs else ())
+    left = [[next(found) for _ in some] for some in pairs]
+    return [entry for entry, got in zip(maybe, left, strict=True) if set(got) == {entry[1]}]
 
 
 def _around(p: int, sizes: dict[int, int], outer: int) -> tuple[list[frozenset[int]], list[tuple[list[int], int]]]:
