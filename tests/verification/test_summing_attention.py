@@ -71,6 +71,8 @@ def test_a_window_that_takes_no_more_keys_tells_no_parts() -> None:
 
     found = told(window, Attention(causal=True, window=32), keys=64).order
     assert (found.n, found.tree) == (32, tree_of(tiles(16), 32))
+    assert found.words[0].startswith("32 keys, the one at place 32 counted as 0, are added by tiles of 16")
+    assert found.record()["first"] == 32
     assert (found.longer, found.split, "With" in " ".join(found.words)) == (0, 0, False)
 
 

@@ -58,7 +58,7 @@ class Numbers:
 class Sum:
     """A sum of n terms: ``call`` takes terms (n, columns), always as many columns, since other numbers of them may be
     added in another order, and gives the sums, each times ``numbers.weight``; it raises ``NoTree`` where it does not.
-    ``calls`` counts what was asked.
+    ``calls`` counts what was asked. ``first`` is the number of the first term among all, of which others are masked.
     """
 
     n: int
@@ -66,6 +66,7 @@ class Sum:
     numbers: Numbers
     call: Callable[[Array], Array]
     calls: int = 0
+    first: int = 0
     _ones: list[Array] = field(init=False)
 
     def __post_init__(self) -> None:

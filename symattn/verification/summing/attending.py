@@ -78,7 +78,7 @@ class Attending:
         if len(seen) < 3 or np.ptp(weights[seen]) > _ALIKE * weights[seen].max():
             raise NoTree("with queries of zeros the weights of keys differ, or there are fewer than three")
         numbers = Numbers.of(self.maker.precision.input.name, len(seen), float(weights[seen[0]]))
-        return Sum(len(seen), self.width, numbers, self._asked(seen, first["k"].shape[-2]))
+        return Sum(len(seen), self.width, numbers, self._asked(seen, first["k"].shape[-2]), first=int(seen[0]))
 
     def _asked(self, seen: Array, keys: int) -> Callable[[Array], Array]:
         def call(terms: Array) -> Array:

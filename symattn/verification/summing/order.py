@@ -21,7 +21,8 @@ class Order:
     ``tree`` is None where it cannot be told, and ``why`` says why; ``widths`` are those where terms first meet and on
     the way to the whole sum, None for the reason ``why_width``, and ``apart`` are, if there are any, the two terms that
     were asked for them and two of which they are not so. ``tile`` and ``split`` are the size of tiles and the
-    number of parts that stay the same where there are ``longer`` terms, 0 for none. ``terms`` says what is added, and
+    number of parts that stay the same where there are ``longer`` terms, 0 for none. ``first`` is the place of the first
+    term where a window leaves out others before it. ``terms`` says what is added, and
     ``calls`` how often the function was called.
     """
 
@@ -36,6 +37,7 @@ class Order:
     longer: int = 0
     tile: int = 0
     split: int = 0
+    first: int = 0
 
     @property
     def reading(self) -> Reading | None:
@@ -51,7 +53,8 @@ class Order:
         if self.reading is None:
             yield f"The order in which {self.terms} are added cannot be told: {self.why}."
             return
-        yield f"{self.n} {self.terms} are added {_by(self.reading)}."
+        counted = f", the one at place {self.first} counted as 0," if self.first else ""
+        yield f"{self.n} {self.terms}{counted} are added {_by(self.reading)}."
         if self.longer:
             yield self._at_both()
         if self.widths is None:
@@ -88,6 +91,8 @@ class Order:
         told |= {"grade": Grade.SAMPLED.value if self.tree else Grade.UNDECIDED.value}
         if self.tree and self.reading:
             told |= {"reading": self.reading.record(), "nodes": [list(children) for children in self.tree.nodes]}
+        if self.first:
+            told["first"] = self.first
         if self.longer:
             told |= {"longer": self.longer, "tile": self.tile, "split": self.split}
         if self.widths:
@@ -124,7 +129,7 @@ def ordered(terms: str, n: int, asked: Callable[[int], Sum], most: int) -> Order
     if 2 * n <= most and tiles_of(tree) and read(tree).way == "tiles":
         more, told = _longer(tree, asked)
         found, calls = found | told, calls + more
-    return Order(terms, n, calls, tree, **found)
+    return Order(terms, n, calls, tree, first=one.first, **found)
 
 
 def _longer(tree: Tree, asked: Callable[[int], Sum]) -> tuple[int, dict[str, Any]]:
