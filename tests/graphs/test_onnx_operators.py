@@ -154,3 +154,38 @@ def test_a_weight_that_no_node_takes_is_no_hindrance() -> None:
 def test_a_name_that_no_array_has_is_refused() -> None:
     with pytest.raises(InputError, match="no input or weight called 'typo'"):
         verify_graph(bare(), Attention(), names={"q": "typo"})
+
+
+def _scaled_by(nodes: list[Any], **constants: Any) -> Any:
+    """The bare graph, whose scale those nodes make of constants."""
+    return bare([make_node("Identity", ["q"], ["q2"]), *nodes], scale=np.float32(1), **constants)
+
+
+def test_a_range_of_floats_is_divided_as_floats() -> None:
+    nodes = [make_node("Range", ["zero", "two", "one"], ["r"]), make_node("Div", ["r", "two"], ["halves"])]
+    nodes += [make_node("ReduceSum", ["halves"], ["used"], keepdims=0)]
+    floats = {n: np.float32(x) for n, x in (("zero", 0), ("one", 1), ("two", 2))}
+    assert _verdict(_scaled_by(nodes, **floats)) == "no fault"  # 0/2 + 1/2
+    with pytest.raises(InputError, match="a range of numbers that are not whole"):
+        _verdict(_scaled_by(nodes, **floats | {"two": np.float32(2.5)}))
+
+
+@pytest.mark.parametrize(("number", "fits"), [(250, True), (256, False), (-1, False)])
+def test_a_cast_keeps_what_fits_alone(number: int, fits: bool) -> None:
+    nodes = [make_node("Cast", ["n"], ["byte"], to=TensorProto.UINT8), make_node("Sub", ["byte", "byte"], ["zero"])]
+    nodes += [
+        make_node("Cast", ["zero"], ["nought"], to=TensorProto.FLOAT),
+        make_node("Add", ["nought", "half"], ["used"]),
+    ]
+    model = _scaled_by(nodes, n=np.int64(number), half=np.float32(0.5))
+    if fits:
+        assert _verdict(model) == "no fault"
+    else:
+        with pytest.raises(InputError, match=f"Cast: {number} does not fit uint8"):
+            _verdict(model)
+
+
+def test_a_sum_of_bytes_that_wraps_around_is_refused() -> None:
+    nodes = [make_node("Add", ["n", "n"], ["sum"]), make_node("Cast", ["sum"], ["used"], to=TensorProto.FLOAT)]
+    with pytest.raises(InputError, match="Add: 400 does not fit uint8"):
+        _verdict(_scaled_by(nodes, n=np.uint8(200)))

@@ -6,16 +6,16 @@ Source: JAX, ``jax.lax``; what a primitive takes besides its operands is told by
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from symattn.errors import InputError, Refused
+from symattn.errors import InputError
 from symattn.sources.graphs import jax_moving as moving
 from symattn.sources.graphs import operators as op
 from symattn.sources.graphs.casting import cast
-from symattn.sources.graphs.ranges import are_whole, check_wide
+from symattn.sources.graphs.ranges import are_whole, bits, check_wide
 from symattn.sources.graphs.running import Rule
 from symattn.sources.graphs.values import Context, Joined, is_plain, length
 
@@ -52,17 +52,6 @@ def _binary(name: str) -> Rule:
 def _unary(name: str) -> Rule:
     rule = op.unary(name)
     return lambda c, x, **_: rule(c, x)
-
-
-def _bits(rule: Callable[..., Any]) -> Rule:
-    """Of whole numbers bit by bit."""
-
-    def run(c: Context, *arrays: Any) -> Any:
-        if not all(map(is_plain, arrays)):
-            raise Refused("bits of computed numbers are not read")
-        return rule(*arrays)
-
-    return run
 
 
 def _extreme(name: str, neutral: float) -> Rule:
@@ -212,9 +201,9 @@ RULES: Mapping[str, Rule] = {
     "and": op.binary("logical_and"),
     "or": op.binary("logical_or"),
     "not": _unary("logical_not"),
-    "and.bits": _bits(np.bitwise_and),
-    "or.bits": _bits(np.bitwise_or),
-    "not.bits": _bits(np.bitwise_not),
+    "and.bits": bits(np.bitwise_and),
+    "or.bits": bits(np.bitwise_or),
+    "not.bits": bits(np.bitwise_not),
     "select_n": _select,
     "convert_element_type": _cast,
     "reduce_sum": _reduce("sum"),

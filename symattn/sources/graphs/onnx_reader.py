@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from symattn.errors import InputError, MissingExtra
+from symattn.sources.graphs import onnx_types
 from symattn.sources.graphs.form import Given, Graph, Node, Ref
+from symattn.sources.graphs.ranges import whole
 
 MOST_BYTES = 2**28
 _FLOATS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
@@ -72,7 +74,8 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
         else:
             constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
     opset = _opset(name, model)
-    nodes = tuple(_node(name, n, opset) for n in g.node)
+    types = onnx_types.of_nodes(g)
+    nodes = tuple(_node(name, n, opset, types) for n in g.node)
     outputs = tuple(v.name for v in g.output)
     return Graph("onnx", name, inputs, tuple(weights), constants, nodes, outputs[:1])
 
@@ -150,12 +153,13 @@ def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
             f"{place} is a constant of shape {shape}; at most {_SMALL} entries in the model itself are read"
         )
     try:
-        return np.asarray(numpy_helper.to_array(a))
+        found = np.asarray(numpy_helper.to_array(a))
+        return whole(found) if found.dtype.kind in "iu" else found
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
 
 
-def _node(name: str, proto: Any, opset: int) -> Node:
+def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> Node:
     operator = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
     operands = tuple(Ref(i) if i else None for i in proto.input)
     attributes = dict(_attributes(f"{name}: {operator}", proto))
@@ -165,7 +169,7 @@ def _node(name: str, proto: Any, opset: int) -> Node:
         if "opset" in attributes:  # which is told below, and is no attribute of the operator
             raise InputError(f"{name}: Attention: unknown attribute 'opset'")
         attributes = {**attributes, "opset": opset}
-    return Node(operator, operands, tuple(proto.output), attributes)
+    return Node(operator, operands, tuple(proto.output), attributes, tuple(types[o] for o in proto.output))
 
 
 def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:

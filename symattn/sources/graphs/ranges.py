@@ -5,12 +5,13 @@ Here whole numbers of NumPy are int64 whatever their type is called, and none wr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from symattn.errors import InputError, Refused
-from symattn.sources.graphs.values import Joined, is_plain
+from symattn.sources.graphs.values import Context, Joined, is_plain
 
 _WIDE = 2**63
 _SIZES = ("int32", "int64")  # the types of sizes and positions, which are taken to hold those that were left open
@@ -76,3 +77,14 @@ def are_whole(*arrays: Any) -> bool:
             if np.asarray(a).dtype.kind == "f" and ((finite % 1 != 0) | (abs(finite) > 2**53)).any():
                 return False
     return True
+
+
+def bits(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator of whole numbers bit by bit, by the function of NumPy. It raises Refused for computed numbers."""
+
+    def run(c: Context, *arrays: Any) -> Any:
+        if not all(map(is_plain, arrays)):
+            raise Refused("bits of computed numbers are not read")
+        return rule(*arrays)
+
+    return run
