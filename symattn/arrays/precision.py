@@ -129,8 +129,8 @@ class Precision:
         return fused if contract == "fused" else eager
 
     def in_tiles(self, keys: int, width: int = 64) -> Precision:
-        """For code of which this is known: keys come in tiles of ``width``, one after another, are normalised once, at
-        the end, and not merged."""
+        """For code of which this is known: keys come in tiles of ``width``, one after another, each summed by itself
+        before it is added to the others; they are normalised once, at the end, and not merged."""
         if width < 1 or keys < 1:
             raise InputError(f"{keys} keys in tiles of {width}; mend: both at least 1")
         count = -(-keys // width)

@@ -14,7 +14,7 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.auditing.setting import Floats
 from symattn.auditing.tensors import heads_apart, numbers
-from symattn.verification.sharp.added import ways
+from symattn.verification.sharp.added import scalings
 from symattn.verification.sharp.backward import Gradient, beyond, of_sums
 from symattn.verification.sharp.limits import Stores, W, half_ulp
 
@@ -39,7 +39,7 @@ def ratio(groups: Sequence[Group], came: Any) -> float:
     n_k = groups[0].inputs["k"].shape[-2]
     got = numbers(heads_apart(came))[..., :n_k]
     best = np.inf
-    for taken in zip(*(ways(g.spec, g.inputs, g.how) for g in groups), strict=True):
+    for taken in zip(*(scalings(g.spec, g.inputs, g.how) for g in groups), strict=True):
         best = min(best, float(beyond(_exact(groups, taken, got.shape), got).max()))
         if best <= 1:
             break

@@ -12,7 +12,7 @@ from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.closeness import check_held, form_words, read_array
-from symattn.verification.sharp.added import bounded, largest_scale, ways
+from symattn.verification.sharp.added import bounded, largest_scale, scalings
 from symattn.verification.sharp.backward import NAMES, Gradient, beyond, gradients, sampled
 from symattn.verification.sharp.limits import STORED, Stores
 from symattn.verification.sharp.sample import chosen
@@ -84,7 +84,7 @@ def nearest(
     ones may be out of range.
     """
     first: dict[str, Gradient] = {}
-    for one, given in ways(spec, inputs, how):
+    for one, given in scalings(spec, inputs, how):
         found = gradients(one, given, do, how, queries, keys, factors)
         if any(np.isnan(g.exact).any() for g in found.values()):
             raise InputError(

@@ -53,7 +53,7 @@ def bounded(spec: Attention, inputs: Mapping[str, Any]) -> bool:
     return spec.base is None and applies(plain, given) and all(np.isfinite(a).all() for a in added)
 
 
-def ways(spec: Attention, inputs: Mapping[str, Any], how: Stores) -> Iterator[tuple[Attention, Mapping[str, Any]]]:
+def scalings(spec: Attention, inputs: Mapping[str, Any], how: Stores) -> Iterator[tuple[Attention, Mapping[str, Any]]]:
     """With the scale as it is, then with each constant of the format that it may be."""
     width = inputs["q"].shape[-1]
     if spec.scale != "given":

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.rows import alone
@@ -23,7 +24,7 @@ from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
 from symattn.attention.flow import run_steps
 from symattn.attention.spec import Attention
 from symattn.verification.bounding import plain
-from symattn.verification.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, functions_of, half_ulp
+from symattn.verification.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 
 QUERIES = 256
 _KEYS = 1 << 13  # keys and values that are widened to float64 at a time
@@ -59,7 +60,7 @@ class Block:
     @property
     def xp(self) -> Any:
         """The namespace of the arrays."""
-        return functions_of(self.p)
+        return namespace_of(self.p)
 
     @property
     def width(self) -> int:
@@ -243,12 +244,12 @@ Made = dict[tuple[int, ...], Block]
 
 def _grown(most: Floats) -> Floats:
     """e^{2Ē}, but for at most e^80: there r is more than 2 Σ A |D|, which no mean can be beyond."""
-    xp = functions_of(most)
+    xp: Any = namespace_of(most)
     return xp.exp(xp.minimum(2 * most, 80.0))
 
 
 def _multiplicity(t: Floats) -> Floats:
-    xp = functions_of(t)
+    xp: Any = namespace_of(t)
     order = xp.argsort(t, axis=1)
     ordered = xp.take_along_axis(t, order, axis=1)
     new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
@@ -275,7 +276,7 @@ def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, l
 
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     """What some queries, in any order, see of a range of keys, (r, n)."""
-    xp = functions_of(head.q)
+    xp: Any = namespace_of(head.q)
     together = bool((np.diff(rows) == 1).all())
     runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]
     seen = [head.seen.tile(run, keys) for run in runs]
@@ -294,7 +295,8 @@ def block(
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         keys = keys if keys.stop > keys.start else slice(0, 1)
-    own, xp = alone(spec), functions_of(head.q)
+    own = alone(spec)
+    xp: Any = namespace_of(head.q)
     given: dict[str, Any] = {"q": wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
     if own.mask:
         given["mask"] = allowed(head, rows, keys)
@@ -318,7 +320,8 @@ def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
 
     The sum has the terms that it always has, in another order, which ``Block.error`` allows.
     """
-    n, xp = len(given["k"]), functions_of(given["q"])
+    n = len(given["k"])
+    xp: Any = namespace_of(given["q"])
     if n <= _KEYS:
         return spec.trace(**{name: a if name == "mask" else wide(a) for name, a in given.items()})
     steps = {step.name: step for step in spec.pipeline(frozenset(given))}
@@ -342,7 +345,7 @@ def _summed(w: Floats, v: Floats) -> Floats:
 
 def wide(a: Floats) -> Floats:
     """As float64."""
-    xp = functions_of(a)
+    xp: Any = namespace_of(a)
     return xp.astype(a, xp.float64, copy=False)
 
 
@@ -351,7 +354,7 @@ def narrow(a: Floats, copy: bool = False) -> Floats:
 
     What is of this type already is copied where that is asked for.
     """
-    xp = functions_of(a)
+    xp: Any = namespace_of(a)
     return xp.astype(a, xp.float64 if is_tensor(a) else xp.float32, copy=copy)
 
 

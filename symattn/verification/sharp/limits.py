@@ -166,11 +166,6 @@ class Stores:
         return f"{HYPOTHESIS.replace('mean 0', f'a mean of at most {self.mean:.2g} of a weight')}, {_EXPONENTIALS}"
 
 
-def functions_of(a: Floats) -> Any:
-    """The namespace of an array or a tensor."""
-    return namespace_of(a)
-
-
 def factor(count: int, alpha: float) -> float:
     """λ = √(2 ln(2K/α)) for K directions.
 
@@ -187,7 +182,7 @@ def half_ulp(f: Format, x: Floats) -> Floats:
     >>> half_ulp(Format("bfloat16"), np.array([1.0, 1.9, 2.0])).tolist()
     [0.00390625, 0.00390625, 0.0078125]
     """
-    xp = functions_of(x)
+    xp: Any = namespace_of(x)
     size = xp.astype(x, xp.float64, copy=False)
     mantissa, _ = xp.frexp(size)
     fine = xp.isfinite(size) & (size != 0)

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, narrow, together, wide
 from symattn.verification.sharp.directions import directions
-from symattn.verification.sharp.limits import Floats, Stores, W, factor, functions_of, half_ulp
+from symattn.verification.sharp.limits import Floats, Stores, W, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # of the limit: what right replays must need less than
@@ -156,7 +157,8 @@ def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Fl
     """λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ where scores of different queries coincide."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(1, alpha)
-    squares, rest, xp = [], 0.0, functions_of(weights)
+    squares, rest = [], 0.0
+    xp: Any = namespace_of(weights)
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
             if _coincide([_below(b, _alone(b.given["q"]))]):
@@ -179,7 +181,8 @@ class _Scan:
         self.how, self.indices = how, [head.index for _, head in taken]
         self.taken, self.kept = taken, kept
         head = taken[0][1]
-        self.xp = xp = functions_of(head.q)
+        xp: Any = namespace_of(head.q)
+        self.xp = xp
         self.same = _groups(xp.concat([head.q for _, head in taken]))
         n_rows, n_heads = len(head.q), len(taken)
         self.few = n_heads * n_rows * len(head.k) <= _KEPT
@@ -332,13 +335,15 @@ class _Scan:
 
 def _groups(queries: Floats) -> Any:
     """The same number for equal queries of all heads, head by head."""
-    _, number = functions_of(queries).unique(queries, axis=0, return_inverse=True)
+    xp: Any = namespace_of(queries)
+    _, number = xp.unique(queries, axis=0, return_inverse=True)
     return number.reshape(-1)
 
 
 def _alone(queries: Floats) -> Any:
     """Which queries are the first of those that equal them, (r,)."""
-    xp, number = functions_of(queries), _groups(queries)
+    xp: Any = namespace_of(queries)
+    number = _groups(queries)
     order = xp.argsort(number, stable=True)
     new = xp.concat([number[:1] == number[:1], number[order[1:]] != number[order[:-1]]])
     return new[xp.argsort(order)]
@@ -356,7 +361,7 @@ def _below(b: Block, alone: Any) -> Floats:
 
 def _coincide(scores: Sequence[Floats]) -> bool:
     """Whether scores of different queries, as ``_below`` has them, are equal, so that their roundings are, too."""
-    xp = functions_of(scores[0])
+    xp: Any = namespace_of(scores[0])
     below = xp.sort(xp.concat(list(scores)))
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
     return equal > max(2, len(below) // 200)

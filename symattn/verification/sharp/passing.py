@@ -89,7 +89,7 @@ class Part:
         keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
         sink = sink if "sink" in b.given else np.zeros_like(sink)
         mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + self.rest * np.exp(sink)).clip(0)
-        mean = mean + W * (3 * (n + 16) + 2 * (b.T + self.sizes[1]) + 64) + 1.02 * how.u
+        mean = mean + W * (3 * (n + 16) + 2 * (b.T + self.sizes[1]) + 64) + _SECOND * how.u
         return np.asarray(np.exp(np.minimum(np.hstack([keys, sink]) + mean, _MOST)) * (1 + how.u) - 1)
 
     @property
