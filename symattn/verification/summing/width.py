@@ -154,7 +154,7 @@ def _compensated(asked: Sum, path: list[frozenset[int]], at: Triple, digits: int
         return False
     terms = np.zeros((asked.n, 1))
     terms[single], terms[at[0]], terms[at[2]] = 2.0 ** -(digits + 2), 1.0, -1.0
-    return bool(asked.sums(terms * _large(asked))[0])
+    return bool(abs(asked.sums(terms * _large(asked))[0]) > terms[single[0], 0] * _large(asked))
 
 
 def _large(asked: Sum) -> float:
