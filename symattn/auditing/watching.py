@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from symattn.arrays.precision import Contract
 from symattn.auditing.backward import Watched
@@ -46,7 +47,7 @@ class Audit:
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[Watched] = []
-        self._names: dict[int, str] = {}
+        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._held: set[int] = set()
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
@@ -146,7 +147,7 @@ class Audit:
 
     def wants(self, module: Any) -> bool:
         """Whether a module is audited, or runs inside of one that is."""
-        return self._model is None or id(module) in self._names or any(id(m) in self._names for m in doing.modules)
+        return self._model is None or module in self._names or any(m in self._names for m in doing.modules)
 
     def holds(self, tensor: Any) -> bool:
         """Whether an array is a parameter of what is audited."""
@@ -223,7 +224,7 @@ class Audit:
             self.report.findings[place] = replace(self.report.findings[place], backward=found)
 
     def _made(self, module: Any, via: str, heads_last: bool = False) -> Made:
-        name = self._names.get(id(module), "–" if module is None else type(module).__name__)
+        name = "–" if module is None else self._names.get(module, type(module).__name__)
         return Made(module, name, via, doing.models[-1] if doing.models else None, heads_last)
 
     def _tell_compiled(self, module: Any) -> None:
@@ -234,7 +235,7 @@ class Audit:
 
     def _know(self, root: Any) -> None:
         """The paths of the modules within one, and where its parameters are."""
-        self._names |= {id(m): path or type(m).__name__ for path, m in root.named_modules()}
+        self._names.update({m: path or type(m).__name__ for path, m in root.named_modules()})
         self._held |= {p.untyped_storage().data_ptr() for p in root.parameters()}
 
     def _follow(self) -> None:

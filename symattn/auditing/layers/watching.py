@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from symattn.auditing.begun import in_words
 from symattn.auditing.layers.around import Judge
@@ -25,16 +26,16 @@ class Layers:
     def __init__(self, told: Callable[[LayerFinding], None]) -> None:
         self._told = told
         self._handles: list[Any] = []
-        self._known: set[int] = set()
+        self._known: WeakSet[Any] = WeakSet()
         self._running = threading.local()
         self._searched = 0
 
     def know(self, root: Any) -> None:
         """See the layers within a module from now on."""
         for name, layer, config in _layers(root):
-            if id(layer) in self._known:
+            if layer in self._known:
                 continue
-            self._known.add(id(layer))
+            self._known.add(layer)
             try:
                 found = promised(config, int(name.rpartition(".")[2]))
                 modules = {part: layer.get_submodule(path) for part, path in found.layout.paths.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from itertools import cycle
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,6 +133,19 @@ def test_a_cache_that_quantizes_is_not_accused() -> None:
     told = [{part.part: part.state for part in layer.parts if part.state != "pass"} for layer in report.layers[::2]]
     lossy = {"attention.k_rotated": "cannot tell", "attention.v": "cannot tell"}
     assert told == [{}, lossy, {"attention.position": "wrong"} | lossy]
+
+
+class _Attention(torch.nn.Identity):
+    """A layer's, of a family that nobody knows."""
+
+    config = SimpleNamespace(model_type="nobody's")
+
+
+def test_models_that_come_and_go_are_each_seen() -> None:
+    with audit(layers=True) as report:
+        for _ in range(20):  # what is made may lie where something was that is gone
+            torch.nn.Sequential(torch.nn.Sequential(_Attention()))(torch.zeros(1, 2, 3))
+    assert len(report.layers) == 20
 
 
 def test_training_is_not_judged_and_without_layers_nothing_is_known() -> None:
