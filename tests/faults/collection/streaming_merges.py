@@ -182,9 +182,9 @@ def value_in_other_slot(q: Array, k: Array, v: Array) -> Array:
 
 
 def _masked_part(q: Array, k: Array, v: Array, hidden: Array) -> tuple[Array, Array]:
-    """The output of these keys alone, and the logarithm of the sum; −10⁴ where all are hidden."""
+    """The output of these keys alone, and the logarithm of the sum; −10³⁸ where all are hidden."""
     s = np.where(hidden, q.dtype.type(-np.inf), q @ k.T * root(q))
-    m = np.maximum(s.max(axis=1, keepdims=True), q.dtype.type(-1e4))
+    m = np.maximum(s.max(axis=1, keepdims=True), q.dtype.type(-1e38))
     e = np.exp(s - m)
     z = e.sum(axis=1, keepdims=True)
     return np.where(z > 0, e @ v / np.where(z > 0, z, 1), 0), m + np.log(np.where(z > 0, z, 1))
