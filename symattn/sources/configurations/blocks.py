@@ -68,6 +68,8 @@ def promised(source: Any, layer: int | None = None) -> Promised:
     activation, spelled = _activation(c, layout)
     parallel = c.flag(layout.parallel) if isinstance(layout.parallel, str) else layout.parallel
     layout = _by_fields(c, layout, parallel)
+    if spec.qk_norm is not None and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys():
+        c.cannot_tell("queries and keys are normalised, and nobody has written down by which modules of the layer")
     made = Block(
         attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
         gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
@@ -104,6 +106,8 @@ def _by_fields(c: Configuration, layout: Layout, parallel: bool) -> Layout:
     paths = dict(layout.paths)
     if parallel and layout.shared:
         paths.pop("mlp_norm", None)
+    if c.model_type == "phi" and c.flag("qk_layernorm"):
+        paths |= {f"attention.{role}_norm": f"self_attn.{role}_layernorm" for role in "qk"}
     if c.model_type == "falcon" and c.flag("new_decoder_architecture"):
         if not parallel:
             c.cannot_tell("parallel_attn is false in the new architecture, whose norms are then others")

@@ -135,6 +135,16 @@ def test_a_cache_that_quantizes_is_not_accused() -> None:
     assert told == [{}, lossy, {"attention.position": "wrong"} | lossy]
 
 
+def test_norms_of_queries_and_keys_that_a_field_asks_for_are_judged() -> None:
+    model = made("phi", torch.float32, qk_layernorm=True)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("phi", model.dtype))
+        model.model.layers[1].self_attn.k_layernorm.forward = lambda x: x
+        model(**inputs("phi", model.dtype))
+    assert [layer.state for layer in report.layers] == ["pass", "pass", "pass", "wrong"], report.layers[0].verdict
+    assert [part.part for part in report.layers[3].parts if part.wrong] == ["attention.k_norm"]
+
+
 class _Attention(torch.nn.Identity):
     """A layer's, of a family that nobody knows."""
 
