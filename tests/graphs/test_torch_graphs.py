@@ -131,3 +131,33 @@ def test_a_buffer_that_changes_is_not_the_output() -> None:
         program = program.run_decompositions(table)
     assert program.graph_signature.output_specs[0].kind.name == "BUFFER_MUTATION"
     assert verify_graph(program, prove=False).verdict.value == "no fault"
+
+
+class Masked(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """Attention of q, k, v under a mask of positions."""
+
+    def __init__(self, seen: Any) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        s = (q @ k.transpose(-1, -2) / 2).masked_fill(~self.seen(torch.arange(5)), float("-inf"))
+        return s.softmax(-1) @ v
+
+
+def test_bytes_in_their_range_are_read() -> None:
+    program = _exported(Masked(lambda i: i.to(torch.uint8) <= i.to(torch.uint8)[:, None]), *torch.randn(3, 5, 4))
+    assert verify_graph(program, Attention(causal=True)).verdict.value == "no fault"
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (lambda i: (i[:, None] - i).to(torch.uint8) <= 4, "-4 does not fit uint8"),
+        (lambda i: i.to(torch.uint8) * 100 <= 200, "400 does not fit uint8"),
+        (lambda i: ~i.to(torch.uint8) > 250, "-5 does not fit uint8"),
+    ],
+)
+def test_what_wraps_around_is_refused(seen: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        verify_graph(_exported(Masked(seen), *torch.randn(3, 5, 4)), Attention(causal=True))

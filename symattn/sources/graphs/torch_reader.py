@@ -9,8 +9,10 @@ import numpy as np
 
 from symattn.errors import InputError
 from symattn.sources.graphs.form import Given, Graph, Node, Ref
+from symattn.sources.graphs.ranges import whole
 
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
+_BITWISE = ("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_not")  # of truth values, or of whole numbers
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
 _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 
@@ -57,7 +59,15 @@ def _node(node: Any) -> Iterator[Node]:
         return
     told: Mapping[str, Any] = {k: _operand(v) for k, v in node.kwargs.items() if k not in ("device", "layout")}
     told = {k: v for k, v in told.items() if k not in ("pin_memory", "memory_format")}
-    yield Node(operator, tuple(map(_operand, node.args)), (node.name,), told)
+    made = _type(getattr(node.meta.get("val"), "dtype", ""))
+    operator += ".bits" if operator in _BITWISE and made != "bool" else ""
+    yield Node(operator, tuple(map(_operand, node.args)), (node.name,), told, (made,))
+
+
+def _type(dtype: Any) -> str:
+    """``float`` for floats of any format, else the name, such as ``uint8``."""
+    name = str(dtype).removeprefix("torch.")
+    return "float" if name.startswith(("float", "bfloat")) else name
 
 
 def _name(target: Any) -> str:
@@ -85,4 +95,7 @@ def _held(program: Any, target: str) -> np.ndarray:
     tensor = program.state_dict.get(target, program.constants.get(target))
     if tensor is None:
         raise InputError(f"the program holds no values of {target}")
-    return np.asarray(tensor.detach().cpu().double().numpy() if tensor.is_floating_point() else tensor.cpu().numpy())
+    if tensor.is_floating_point():
+        return np.asarray(tensor.detach().cpu().double().numpy())
+    found = np.asarray(tensor.cpu().numpy())
+    return whole(found) if found.dtype.kind in "iu" else found

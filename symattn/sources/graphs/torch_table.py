@@ -15,6 +15,7 @@ from symattn.errors import InputError
 from symattn.sources.graphs import attending as at
 from symattn.sources.graphs import operators as op
 from symattn.sources.graphs.casting import cast, cast_like
+from symattn.sources.graphs.ranges import bits
 from symattn.sources.graphs.running import Rule
 from symattn.sources.graphs.values import Context, length
 
@@ -103,6 +104,9 @@ RULES: Mapping[str, Rule] = {
     "aten.bitwise_and": op.binary("logical_and"),
     "aten.logical_or": op.binary("logical_or"),
     "aten.bitwise_or": op.binary("logical_or"),
+    "aten.bitwise_not.bits": bits(np.bitwise_not),
+    "aten.bitwise_and.bits": bits(np.bitwise_and),
+    "aten.bitwise_or.bits": bits(np.bitwise_or),
     "aten.eq": op.binary("equal"),
     "aten.lt": op.binary("less"),
     "aten.le": op.binary("less_equal"),
