@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .calling import calling
-from .choices import Choice
+from .choices import Choice, Whole
 from .errors import Status, say
 from .fields import ATTENTION, chosen, fields
 from .groups import Grouped
@@ -32,7 +32,7 @@ DTYPES = ("bfloat16", "float16", "float32", "float64")
 @variants
 @calling
 @promises
-@click.option("--keys", type=click.IntRange(4, 512), metavar="N", help="Keys that are added; by default 128.")
+@click.option("--keys", type=Whole(4, 512), metavar="N", help="Keys that are added; by default 128.")
 @click.option("--draw", metavar="FILE", help="Write FILE, too: the tree of the sum, as .svg, .pdf or .png.")
 @click.option("--seed", type=int, help="Seed of the inputs.")
 @options

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from .choices import Choice
+from .choices import Choice, Whole
+from .errors import say
 from .groups import Grouped, under
 from .output import Output, options
 
@@ -27,7 +28,7 @@ _JUDGED = under("How calls are judged")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @_JUDGED("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
-@_JUDGED("--rows", type=click.IntRange(1), help="Queries of each head that are looked at; by default 32.")
+@_JUDGED("--rows", type=Whole(1), help="Queries of each head that are looked at; by default 32.")
 @_JUDGED("--all-rows", is_flag=True, help="Look at every query.")
 @_JUDGED("--gradients", is_flag=True, help="Judge backward passes, too: dQ, dK and dV of every call.")
 @_JUDGED("--layers", is_flag=True, help="Judge whole layers, too: norms, rotations, feed-forward layers.")
@@ -65,7 +66,7 @@ def command(
         judged = {"contract": contract, "rows": rows, "gradients": gradients, "layers": layers}
         report, code = audit_script(script, arguments, **judged)
     sys.stdout.flush()
-    print(f"symattn: {script} ended with exit code {code}", file=sys.stderr)
+    say(f"symattn: {script} ended with exit code {code}")
     again = replace(report.document(), command=_repeated(script, arguments, contract, rows, gradients, layers))
     return output.emit(replace(again, record={**again.record, "script_exit_code": code}))
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .arguments import line
-from .choices import Choice
+from .choices import Choice, Whole
 from .fields import chosen, fields
 from .groups import Grouped
 from .output import Output, given, options
@@ -49,13 +49,13 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
     "--contract", type=Choice(("eager", "fused")), help="Scores in the input type, or wider (fused)? By default fused."
 )
 @click.option("--accumulate", metavar="FORMAT", help="Arithmetic of sums: float32, fp32-truncated, fp22, ...")
-@click.option("--tile", type=click.IntRange(1), metavar="KEYS", help="Keys come in such tiles, one after another.")
+@click.option("--tile", type=Whole(1), metavar="KEYS", help="Keys come in such tiles, one after another.")
 @click.option("--largest", type=float, metavar="X", help="Entries of at most X; by default they are from N(0, 1).")
 @click.option(
     "--inputs", "--input", callback=path, metavar="FILE", help="An npz file of q, k, v, ...: the bound of each element."
 )
 @click.option("--compare/--no-compare", default=True, help="Try what other tolerances accept and refuse.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs of that comparison.")
+@click.option("--seed", type=Whole(0), default=0, help="Seed of the inputs of that comparison.")
 @click.option("--alpha", type=float, default=1e-9, metavar="P", help="That a right output exceeds the sharp tolerance.")
 @fields
 @variants

@@ -12,7 +12,7 @@ import click
 
 from . import stream
 from .calling import DTYPES
-from .choices import Choice
+from .choices import Choice, Whole
 from .errors import say
 from .groups import Grouped, under
 from .output import FORMATS, _output
@@ -27,7 +27,7 @@ _SUMMARY = under("The summary")
 @_TRIED("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain.")
 @_TRIED("--dtypes", metavar="DTYPE,...", help="Types of the inputs; by default float32.")
 @_TRIED("--budget", type=float, metavar="SECONDS", help="Upper limit of the time of each verification.")
-@_TRIED("--examples", type=click.IntRange(0), help="Number of inputs at random, for each verification.")
+@_TRIED("--examples", type=Whole(0), help="Number of inputs at random, for each verification.")
 @click.option("-o", "--output", "path", metavar="DIR", help="Where results are kept; with --summary, a file.")
 @_SUMMARY("--summary", metavar="DIR", help="Verify nothing; tell what the results in DIR say.")
 @_WHERE("--backend", type=Choice(("joblib", "dask")), default="joblib", help="All cores by joblib, or dask.")

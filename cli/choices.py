@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from .stream import tell
 
 if TYPE_CHECKING:  # generic for type checkers; older versions of click have no brackets at run time
     _Choice = click.Choice[str]
@@ -38,11 +39,17 @@ def understood(word: str) -> str:
     found = _SPELLINGS.get(plain, plain)
     if found != word and word not in _told:
         _told.add(word)
-        print(f"symattn: --{word} is written --{found}", file=sys.stderr)
+        tell(f"symattn: --{word} is written --{found}")
     return found
 
 
 _told: set[str] = set()
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds, called an integer where it is told and listed."""
+
+    name = "integer"
 
 
 class Choice(_Choice):

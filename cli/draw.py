@@ -10,7 +10,7 @@ import click
 
 from . import stream
 from .choices import Choice
-from .errors import Status
+from .errors import Status, say
 from .fields import NAMES, chosen, fields
 from .groups import Grouped, under
 from .output import given
@@ -109,7 +109,7 @@ def _compared(path: Path, content: bytes) -> Status:
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
     if there.replace(b"\r\n", b"\n") == content.replace(b"\r\n", b"\n"):
         return Status.HOLDS
-    print(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check", file=sys.stderr)
+    say(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from enum import IntEnum
+from errno import EDQUOT, ENOSPC
 
 import click
+
+from .stream import tell
+
+# Longer words are cut: a number of thousands of digits says no more than its beginning.
+_LONGEST, _LEFT = 400, 60
 
 
 class Status(IntEnum):
@@ -38,8 +43,13 @@ def report(error: BaseException) -> int:
 
 
 def say(line: str) -> None:
-    """One line on stderr, whatever line ends the text has."""
-    print(" ".join(line.split()), file=sys.stderr)
+    """One line on stderr, whatever the text holds: line ends, codes that a terminal obeys, words without end."""
+    tell(" ".join(map(_shown, line.split())))
+
+
+def _shown(word: str) -> str:
+    short = word if len(word) <= _LONGEST else f"{word[:_LEFT]}…({len(word)} characters)"
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in short)
 
 
 def _told(error: BaseException) -> tuple[Status, str]:
@@ -53,12 +63,33 @@ def _told(error: BaseException) -> tuple[Status, str]:
         return Status.UNDECIDED, f"symattn: undecided: {error}"
     if isinstance(error, SymattnError):
         return Status.USAGE, f"symattn: {error}"
+    if isinstance(error, SystemExit):
+        return Status.TARGET, f"symattn: the code that was run ended the process: SystemExit: {error.code}"
+    if isinstance(error, MemoryError):
+        return Status.USAGE, f"symattn: there is not enough memory; mend: smaller sizes. {error}".rstrip()
+    if isinstance(error, OSError) and _of_the_system(error):
+        return Status.USAGE, f"symattn: {error.filename or 'a file'} cannot be used: {error.strerror}"
     return Status.DEFECT, _defect(error)
+
+
+def _of_the_system(error: OSError) -> bool:
+    """Whether the system refused a file: a name too long, a folder that must not be entered, a full disk.
+
+    A file of symattn's own that is missing is a defect.
+    """
+    import symattn
+
+    if error.filename is None:
+        return error.errno in (ENOSPC, EDQUOT)
+    own = tuple(os.path.dirname(str(file)) for file in (symattn.__file__, __file__))
+    return not os.path.abspath(os.fsdecode(error.filename)).startswith(own)
 
 
 def _usage(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "symattn"
+    if type(error).__name__ == "NoArgsIsHelpError" and context:  # its message is the whole help
+        return f"{path}: a command is missing: {', '.join(context.command.commands)} (see {path} --help)"
     if isinstance(error, click.NoSuchOption) and error.option_name in ("--tolerance", "--tol", "--atol", "--rtol"):
         return f"{path}: no tolerance is picked: symattn bound prints the one that follows from the arithmetic"
     return f"{path}: {error.format_message()} (see {path} --help)"

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .choices import Choice
+from .choices import Choice, Whole
 from .errors import Status, say
 from .groups import Grouped, under
 from .output import Output, options
@@ -23,11 +23,11 @@ _MODEL, _TRIED = under("The model"), under("What is tried")
 @_MODEL("--random", is_flag=True, help="Weights at random, of config.json or of its folder.")
 @_MODEL("--set", "changed", multiple=True, metavar="NAME=VALUE", help="With --random: another value of a field.")
 @_MODEL("--dtype", type=Choice(("float32", "bfloat16", "float16", "float64")), help="Its type; by default its own.")
-@_TRIED("--tokens", type=click.IntRange(1), help="How many tokens are drawn; by default some more than a window has.")
+@_TRIED("--tokens", type=Whole(1), help="How many tokens are drawn; by default some more than a window has.")
 @_TRIED("--ids", metavar="N,N,...", help="The tokens of one sequence by their numbers.")
 @_TRIED("--way", "ways", multiple=True, metavar="NAME", help="One way, such as 'left padding'; by default all.")
 @_TRIED("--cache", "caches", multiple=True, metavar="FILE.py:FUNCTION", help="A cache of your own: f(config, length).")
-@_TRIED("--seed", type=click.IntRange(0), help="Seed of tokens and of weights at random.")
+@_TRIED("--seed", type=Whole(0), help="Seed of tokens and of weights at random.")
 @options
 def command(target: str, output: Output, **wishes: Any) -> int:
     """Ask the model TARGET the same in every way: prefill, token by token, caches, padding, batches, drafts.

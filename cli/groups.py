@@ -25,6 +25,17 @@ def under(title: str) -> Callable[..., Callable[[_Command], _Command]]:
 class Grouped(click.Command):
     """A command whose help lists options under their titles, its own first and those of every command last."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # an option without its value is told without the command
+            raise
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and not ctx.resilient_parsing:
+                _refuse_empty(parameter, ctx.params.get(parameter.name or ""), ctx)
+        return rest
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found: dict[str, list[tuple[str, str]]] = {Titled.title: []}
         for parameter in self.get_params(ctx):
@@ -35,3 +46,9 @@ class Grouped(click.Command):
             if lines:
                 with formatter.section(title):
                     formatter.write_dl(lines)
+
+
+def _refuse_empty(option: click.Option, value: Any, ctx: click.Context) -> None:
+    """Refuse an empty word: ``--check "$FILE"``, of a variable that is not set, would check nothing and exit with 0."""
+    if "" in (value if isinstance(value, tuple) else (value,)):
+        raise click.UsageError(f"{option.opts[-1]} is empty; mend: give it a value, or leave it out.", ctx)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -14,7 +13,7 @@ import click
 
 from . import stream
 from .choices import Choice
-from .errors import Status
+from .errors import Status, say
 from .groups import under
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Output:
     def _hint(self, document: Document) -> None:
         if self.format == "text":
             for number, hint in enumerate(document.hints):
-                print(f"{'Next' if number == 0 else '':8}{hint}", file=sys.stderr)
+                stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
 
 
 def status(document: Document) -> Status:
@@ -86,7 +85,7 @@ def _compared(path: Path, text: str) -> Status:
         raise InputError(f"{path} cannot be compared: {getattr(error, 'strerror', None) or error}") from error
     if _timeless(there) == _timeless(text):
         return Status.HOLDS
-    print(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check", file=sys.stderr)
+    say(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 

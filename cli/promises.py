@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import click
-
 from symattn.verification.domain import Domain
 
+from .choices import Whole
 from .groups import under
 
 _INPUTS = under("What is promised of the inputs")
@@ -54,5 +53,5 @@ def _option(name: str) -> Callable[[_Command], _Command]:
         return _INPUTS(option, is_flag=True, help=_FLAGS[name])
     if name in _NUMBERS:
         words = _NUMBERS[name].format(getattr(Domain, name))
-        return _INPUTS(option, type=click.IntRange(1), metavar="N", help=words)
+        return _INPUTS(option, type=Whole(1), metavar="N", help=words)
     return _INPUTS(option, type=float, metavar="S", help="No scaled score is promised to exceed S.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .choices import Whole
 from .groups import Grouped
 from .output import COQ, Output, options
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     help="Write the certificates of one theorem, for `symattn check`.",
 )
 @click.option("--coq", is_flag=True, help="Have the proof assistant Coq check the equations; -o NAME.v writes them.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
+@click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
 @click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
 @options
 def command(

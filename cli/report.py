@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .choices import Whole
 from .groups import Grouped
 from .output import Output, options
 
@@ -13,7 +14,7 @@ from .output import Output, options
 )
 @click.option("--book", is_flag=True, help="All theorems as one volume, which is what there is.")
 @click.option("--explain", is_flag=True, help="With the equations of every proof.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
+@click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
 @click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
 @options
 def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output) -> int:

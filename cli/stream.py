@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
-from typing import Literal
+from typing import Literal, TextIO
 
 Colour = Literal["auto", "always", "never"]
 
@@ -40,7 +40,7 @@ def write(text: str) -> None:
         raise InputError("standard output is closed; mend: -o FILE")
     try:
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.write(text.encode(errors="replace"))  # a name of a file need not be text
         sys.stdout.flush()
     except BrokenPipeError:
         hang_up()
@@ -49,9 +49,19 @@ def write(text: str) -> None:
         raise InputError(f"standard output cannot be written: {error.strerror}") from error
 
 
-def hang_up() -> None:
-    """Point stdout nowhere, so that the interpreter's last flush finds no closed pipe."""
+def tell(line: str) -> None:
+    """Write ``line`` to stderr. Where stderr is closed or cannot be written it is lost, and changes no exit code."""
+    if sys.stderr is None:
+        return
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        hang_up(sys.stderr)
+
+
+def hang_up(stream: TextIO | None = None) -> None:
+    """Point a stream, by default stdout, nowhere, so that the interpreter's last flush finds no closed pipe."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, (stream or sys.stdout).fileno())
         os.close(nowhere)

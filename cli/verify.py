@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from .calling import calling, judging
+from .choices import Whole
 from .errors import Status, say
 from .fields import chosen, fields
 from .groups import Grouped, under
@@ -31,7 +32,7 @@ _FAULTS = under("What becomes of faults")
 @promises
 @_GRAPH("--array", multiple=True, metavar="NAME=NAME", help="Which weight or input is which: w_q=onnx::MatMul_57.")
 @_GRAPH("--prove/--no-prove", default=None, help="Prove it for all sizes left open; by default of small layers.")
-@_TRACE("--rows", type=click.IntRange(1), help="Queries of each head that are judged; by default 32.")
+@_TRACE("--rows", type=Whole(1), help="Queries of each head that are judged; by default 32.")
 @_TRIED(
     "--power", multiple=True, metavar="STEP=PART", help="Try until a step that is so wrong would show: scale=0.001."
 )

@@ -39,7 +39,7 @@ def check(path: Path, force: bool) -> None:
 def write(path: Path, content: str | bytes, force: bool) -> None:
     """Write text as UTF-8, or bytes: into a new file beside ``path``, which then takes its place."""
     check(path, force)
-    content = content.encode() if isinstance(content, str) else content
+    content = content.encode(errors="replace") if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():  # a device or a pipe is written to, never replaced
             path.write_bytes(content)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from errno import ENAMETOOLONG, ENOENT, ENOSPC
+from pathlib import Path
 
 import click
 import pytest
 
+import symattn
 from symattn.errors import InputError, MissingExtra, Refused, Undecided
 from symattn_cli import main as cli
 from symattn_cli.errors import Status, report
@@ -26,6 +29,13 @@ pytestmark = pytest.mark.smoke
         (KeyboardInterrupt(), 130, "symattn: interrupted"),
         (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
         (RuntimeError("two\nlines"), 70, "two lines"),
+        (OSError(ENAMETOOLONG, "File name too long", "x.py"), 2, "x.py cannot be used: File name too long"),
+        (OSError(ENOSPC, "No space left on device"), 2, "a file cannot be used: No space left on device"),
+        (FileNotFoundError(ENOENT, "No such file", symattn.__file__), 70, "a defect of symattn"),
+        (MemoryError("Unable to allocate 8 GiB"), 2, "not enough memory; mend: smaller sizes. Unable to allocate"),
+        (SystemExit(0), 4, "ended the process: SystemExit: 0"),
+        (InputError("\x1b[31mred.json is no file"), 2, r"\x1b[31mred.json"),
+        (InputError(f"{'9' * 5000} is no size"), 2, f"{'9' * 60}…(5000 characters) is no size"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(
@@ -67,6 +77,12 @@ def test_a_defect_says_where_and_shows_its_traceback_when_asked(
         (("completion",), "Missing argument"),
         (("completion", "bash", "more"), "more"),
         (("zzz",), "there is no command 'zzz'."),
+        (("claim",), "a command is missing: weights, similarity, closer, equal"),
+        (("derive", "--check", ""), "symattn derive: --check is empty"),
+        (("derive", "-o", ""), "--output is empty"),
+        (("bound", "--config="), "--config is empty"),
+        (("walk", "--step"), "symattn walk: Option '--step' requires an argument"),
+        (("bound", "--tile", "x"), "'x' is not a valid integer."),
     ],
 )
 def test_wrong_usage_is_one_line_and_exits_with_2(run, arguments: tuple[str, ...], words: str) -> None:
@@ -95,3 +111,25 @@ def test_the_process_exits_with_the_code() -> None:
     )
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.transformers
+def test_a_model_that_ends_the_process_is_no_answer(run, tmp_path: Path) -> None:
+    target = tmp_path / "model.py"
+    target.write_text("import sys\n\n\ndef make():\n    sys.exit(0)\n")
+    assert run("generation", f"{target}:make").status == 4
+
+
+@pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-"])
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
+def test_an_exit_code_and_stdout_do_not_hang_on_stderr(stream: str) -> None:
+    command = f"{sys.executable} -m symattn_cli derve {stream}"
+    ended = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, timeout=60)
+    assert (ended.returncode, ended.stdout) == (2, b"")
+
+
+def test_a_name_that_is_no_text_is_printed_all_the_same(run, tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.json"
+    sheet.write_text(r'{"title": "a\udcffb", "q": [[1]], "k": [[1]], "v": [[1]]}')
+    assert run("walk", str(sheet), "--step", "1").stdout.startswith("a?b")
+    assert run("walk", str(sheet), "-o", str(tmp_path / "walk.md")).status == 0
