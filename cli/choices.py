@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from symattn.errors import near
 
 from .stream import tell
 
@@ -13,14 +14,6 @@ if TYPE_CHECKING:  # generic for type checkers; older versions of click have no 
     _Choice = click.Choice[str]
 else:
     _Choice = click.Choice
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'scaling'?``, or nothing where no known word is near."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 # Spellings of options that people try → the option.
@@ -62,5 +55,5 @@ class Choice(_Choice):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
             listed = ", ".join(self.choices)
-            self.fail(f"{value!r} is not one of {listed}.{did_you_mean(str(value), self.choices)}", param, ctx)
+            self.fail(f"{value!r} is not one of {listed}.{near(str(value), self.choices)}", param, ctx)
         return str(value)

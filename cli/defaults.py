@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from .choices import did_you_mean
+from symattn.errors import near
 
 Defaults = dict[str, Any]
 
@@ -31,7 +31,7 @@ def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
     own = {name: value for name, value in table.items() if isinstance(value, dict)}
     for name in own:
         if name not in commands:
-            raise click.UsageError(f"{path}: [tool.symattn.{name}] is no command.{did_you_mean(name, commands)}")
+            raise click.UsageError(f"{path}: [tool.symattn.{name}] is no command.{near(name, commands)}")
     return {name: value for name, value in table.items() if name not in own}, own
 
 
@@ -42,8 +42,8 @@ def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defau
     known = _known(command)
     for option in mine:
         if option not in known:
-            near = did_you_mean(option, known)
-            raise click.UsageError(f"[tool.symattn.{name}]: {option} is no option of symattn {name}.{near}")
+            meant = near(option, known)
+            raise click.UsageError(f"[tool.symattn.{name}]: {option} is no option of symattn {name}.{meant}")
     return _taken(command, {**general, **mine})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 _ROOT = str(Path(__file__).resolve().parent)
@@ -64,6 +65,24 @@ class MissingExtra(SymattnError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; mend: pip install 'symattn[{extra}]'")
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'scaling'?``, or nothing where no known word is near: what follows a sentence."""
+    found = _nearest(word, known)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def perhaps(word: str, known: Iterable[str]) -> str:
+    """``; did you mean scaling?``, or nothing where no known word is near: the end of a line of error."""
+    found = _nearest(word, known)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _nearest(word: str, known: Iterable[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(word, list(known), n=1)
 
 
 def raised_in_symattn(error: BaseException) -> bool:

@@ -25,7 +25,6 @@ import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from symattn import __version__
 from symattn.attention import presets
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.fields import field_of
-from symattn.errors import InputError
+from symattn.errors import InputError, perhaps
 from symattn.sources.frameworks import DTYPES
 from symattn.verification.domain import Domain
 
@@ -196,6 +195,5 @@ def _list(value: Any, where: str) -> list[Any]:
 def _known(told: Iterable[str], known: Iterable[str], where: str) -> None:
     for name in told:
         if name not in known:
-            near = get_close_matches(name, list(known), n=1)
-            mend = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise InputError(f"{where} has an unknown key {name!r}; {mend}")
+            mend = perhaps(name, known) or f"; known: {', '.join(known)}"
+            raise InputError(f"{where} has an unknown key {name!r}{mend}")

@@ -17,9 +17,8 @@ from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 from symattn.theorems import streaming as theorems
 
-_N, _M, _T = Name("n"), Name("m"), Name("t")
+_N, _T = Name("n"), Name("t")
 _NEW = _N + 1
-_K, _V = name("K", role="key"), name("V", role="value")
 _EXAMPLE = {"q": [[1], [0], [2]], "k": [[0], [1], [1]], "v": [[2], [4], [6]]}
 _CAUSAL = Attention(causal=True)
 _COUNTED = (1, 10, 100, 1000)

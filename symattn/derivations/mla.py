@@ -21,7 +21,7 @@ from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 from symattn.theorems import heads as theorems
 
-_C, _L = Name("C"), Name("ℓ")
+_C = Name("C")
 _U_K, _U_V = name("U", "K", role="key"), name("U", "V", role="value")
 _LATENT = {"q": "d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"}
 _HEADS = {"P": "h n_q n_k", "C": "n_k l", "U": "h l d_v", "W": "h d_v e"}

@@ -23,18 +23,6 @@ SHADE = 0.36
 """How much of a cell the largest weight covers, so that ink is read on every shade."""
 
 
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours, from 1 to 21.
-
-    >>> contrast("#FFFFFF", "#000000")
-    21.0
-
-    Source: W3C, Web Content Accessibility Guidelines 2.2 (2023), contrast ratio.
-    """
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
 def mixed(below: str, above: str, share: float) -> str:
     """The colour of ``above`` that covers a ``share`` of what is below."""
     parts = (round(b + (a - b) * share) for a, b in zip(_parts(above), _parts(below), strict=True))
@@ -43,8 +31,3 @@ def mixed(below: str, above: str, share: float) -> str:
 
 def _parts(colour: str) -> list[int]:
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-
-
-def _luminance(colour: str) -> float:
-    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in (p / 255 for p in _parts(colour))]
-    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +13,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import changed_fields
-from symattn.errors import InputError
+from symattn.errors import InputError, perhaps
 from symattn.faults.table import SPECIFICATIONS, TABLE, Report
 from symattn.verification.domain import Domain
 from symattn.verification.probing.inputs import Maker, Sizes
@@ -94,9 +93,8 @@ def named(name: str) -> Fault:
     """The fault of this name. Raises ``InputError`` where there is none."""
     found = {fault.name: fault for fault in corpus()}
     if name not in found:
-        near = get_close_matches(name, found, n=1)
-        mend = f"did you mean {near[0]}?" if near else "`symattn faults list` names them"
-        raise InputError(f"there is no fault {name!r}; {mend}")
+        mend = perhaps(name, found) or "; `symattn faults list` names them"
+        raise InputError(f"there is no fault {name!r}{mend}")
     return found[name]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from inspect import Parameter
@@ -10,7 +9,7 @@ from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.positions.fields import Position
-from symattn.errors import InputError
+from symattn.errors import InputError, perhaps
 from symattn.sources.matching import is_place, open_ended, unknown
 from symattn.sources.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning, plain
 from symattn.sources.request import Request
@@ -70,9 +69,7 @@ class _Agreement:
         names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
         for name in (*self.told, *filter(None, [self.mask_name])):
             if name not in names and not self.open_ended:
-                near = difflib.get_close_matches(name, names, n=1)
-                mend = f"; did you mean {near[0]}?" if near else ""
-                raise InputError(f"{self.label} has no parameter {name} that can be named{mend}")
+                raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
         if self.mask_name in self.told:
             raise InputError(f"{self.mask_name} is told twice, by --call and by --mask-arg; leave one out")
 

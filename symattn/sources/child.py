@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.sources.loading import CannotRun
 from symattn.sources.process import Process
-from symattn.sources.request import Request, keyword
+from symattn.sources.request import Request
 from symattn.verification.domain import Domain
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
@@ -155,21 +155,6 @@ class Child:
             self._sent.clear()
             return reply
         return _opened(*reply)
-
-
-def open_target(
-    target: str,
-    spec: Attention,
-    *,
-    call: Iterable[str] = (),
-    time_limit: float | None = None,
-    budget: float | None = None,
-    **told: Any,
-) -> Child:
-    """The child for ``symattn verify TARGET``: ``told`` holds ``dtype``, ``layout``, ``framework``, ``mask_arg``."""
-    request = Request.of(spec, call=tuple(map(keyword, call)), **told)
-    limits = Limits(total=budget) if time_limit is None else Limits(call=time_limit, total=budget)
-    return Child(target, request, limits)
 
 
 def _opened(words: str, content: Any, text: str = "") -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import sys
@@ -13,7 +12,7 @@ from typing import Any, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.errors import InputError, MissingExtra
+from symattn.errors import InputError, MissingExtra, perhaps
 from symattn.sources.signature import is_module, parameters
 from symattn.verification.target import Framework, Memory
 
@@ -149,9 +148,8 @@ def exactly(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype of that name. Raises ``InputError`` for one that symattn does not know."""
     if name not in DTYPES:
-        near = difflib.get_close_matches(name, DTYPES, n=1)
-        mend = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(DTYPES)}"
-        raise InputError(f"unknown dtype {name}; {mend}")
+        mend = perhaps(name, DTYPES) or f"; choose one of {', '.join(DTYPES)}"
+        raise InputError(f"unknown dtype {name}{mend}")
     if name in DTYPES[:3]:
         return np.dtype(name)
     import ml_dtypes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from symattn.errors import InputError, MissingExtra, SymattnError
+from symattn.errors import InputError, MissingExtra, SymattnError, perhaps
 from symattn.sources.keras_backend import choose_backend
 from symattn.sources.signature import parameters, printed
 
@@ -158,8 +157,7 @@ def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
         try:
             found = getattr(owner, part)
         except AttributeError:
-            near = difflib.get_close_matches(part, [n for n in dir(owner) if not n.startswith("__")], n=1)
-            mend = f"; did you mean {near[0]}?" if near else ""
+            mend = perhaps(part, (n for n in dir(owner) if not n.startswith("__")))
             raise NoSuchAttribute(f"{seen} has no {part}{mend}") from None
         seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
     return _callable(found, owner, seen)
@@ -220,8 +218,7 @@ def _at(error: BaseException) -> str:
 def _nearby(path: Path) -> str:
     folder = path.parent
     names = [p.name for p in folder.glob("*.py")] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return perhaps(path.name, names)
 
 
 def _first_on_path(folder: Path) -> None:

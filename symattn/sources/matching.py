@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
 
-from symattn.errors import InputError
+from symattn.errors import InputError, perhaps
 from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters, printed
@@ -64,9 +63,7 @@ class Agreement:
         names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
         for name in self.told:
             if name not in names and not open_ended:
-                near = difflib.get_close_matches(name, names, n=1)
-                mend = f"; did you mean {near[0]}?" if near else ""
-                raise InputError(f"{self.label} has no parameter {name} that can be named{mend}")
+                raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
         self.parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=None) for n in self.told if n not in names]
 
     def _meanings(self) -> dict[str, str]:

@@ -58,7 +58,7 @@ FLASH = "Dao et al., FlashAttention (2022)"
 CAP = 2
 BIASED = Attention(bias=True)
 QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
-_DA, _A, _W, _B = name("dA"), name("A", role="weight"), name("W"), name("b")
+_W, _B = name("W"), name("b")
 _Y = name("Y", "i", "j")
 _U, _PI, _C = name("u"), name("Π"), name("c")
 

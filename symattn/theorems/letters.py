@@ -41,7 +41,7 @@ Q, K, V, X = SYMBOLS["q"], SYMBOLS["k"], SYMBOLS["v"], SYMBOLS["x"]
 OUT, P, S = SYMBOLS["output"], name("P", role="weight"), SYMBOLS["scores"]
 W_Q, W_K, W_V, W_O = SYMBOLS["w_q"], SYMBOLS["w_k"], SYMBOLS["w_v"], SYMBOLS["w_o"]
 I_, J_, T_ = name("i"), name("j"), name("t")
-M, B, G, PI = name("M"), name("B"), name("G"), name("Π")
+M, G, PI = name("M"), name("G"), name("Π")
 ONES = name("1", bold=True)
 ATTENDING = Glossary(
     given={"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v", "V′": "n_k d_v", "G": "n_q d_v"},

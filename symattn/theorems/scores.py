@@ -14,7 +14,6 @@ from symattn.attention.sinks import sink_weights
 from symattn.attention.softcap import softcap as cap
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import (
-    Call,
     Node,
     Over,
     Power,
@@ -37,8 +36,6 @@ from symattn.theorems.letters import (
     J_,
     ONES,
     T_,
-    K,
-    Q,
     beside,
     magnitude,
     norm,
@@ -61,7 +58,7 @@ LETTERS = Glossary(
     sharp="attained",
 )
 R_ = name("r")
-B_, C_, L_, TAU, V_, X_, XI = (name(x) for x in ("b", "c", "l", "τ", "v", "x", "ξ"))
+B_, C_, L_, TAU, V_, X_ = (name(x) for x in ("b", "c", "l", "τ", "v", "x"))
 P_J = name("p", J_, role="weight")
 NORM_V = norm(V_, 1)
 QUERY = name("q", role="query")
@@ -252,9 +249,6 @@ A_, Y_ = name("a"), name("y")
 
 def _f(x: Node, y: Node) -> Node:
     return call("f", x, y)
-
-
-Q_HAT, K_HAT = Call(name("unit"), (Q,)), Call(name("unit"), (K,))
 
 
 VECTORS = {"u": "n d", "w": "m d"}

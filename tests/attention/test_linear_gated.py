@@ -12,16 +12,13 @@ import pytest
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.linear.gated import (
     chunk_of_sums,
-    constant_gates,
     decayed,
     empty_state,
     gated_chunk,
     gated_products,
     gated_step,
     normalised,
-    retention_decays,
     scan,
-    state_space,
 )
 from symattn.attention.linear.plain import causal_linear_attention, causal_products
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
@@ -148,18 +145,22 @@ def test_a_wrong_form_is_refused(name: str, gates: str) -> None:
 
 
 # -- gates -----------------------------------------------------------------------------------------------------------
+def _constant(gamma: Fraction) -> Any:
+    """log γ for each of N tokens. Source: Sun et al. (2023)."""
+    return EXACT.xp.broadcast_to(EXACT.xp.log(EXACT.lift([[gamma]])), (N, 1))
+
+
 def test_retention_decays_by_powers() -> None:
     """o_i = Σ_{j ≤ i} γ^{i − j} (q_i · k_j) v_j, in exact numbers: log γ is a logarithm that waits."""
     gamma = Fraction(3, 4)
     q, k, v = (EXACT.lift(PLAIN[name]) for name in "qkv")
     powers = np.array([[gamma ** max(i - j, 0) * (j <= i) for j in range(N)] for i in range(N)], dtype=object)
     wanted = (q @ k.mT * EXACT.lift(powers)) @ v
-    gates = constant_gates(EXACT.lift([[gamma]]), N)
+    gates = _constant(gamma)
     assert gates.shape == (N, 1)
     for found in (gated_products(q, k, v, gates), CHUNKS(q, k, v, g=gates).output, STEPS(q, k, v, g=gates).output):
         assert (found == wanted).all()
-    assert not (gated_products(q, k, v, constant_gates(EXACT.lift([[gamma / 2]]), N)) == wanted).all()
-    assert retention_decays(3) == [Fraction(31, 32), Fraction(63, 64), Fraction(127, 128)]
+    assert not (gated_products(q, k, v, _constant(gamma / 2)) == wanted).all()
 
 
 def test_a_selective_state_space_by_its_recurrence() -> None:
@@ -176,7 +177,7 @@ def test_a_selective_state_space_by_its_recurrence() -> None:
         return xp.concat(rows, axis=0)
 
     def form(x: Any, delta: Any, a: Any, b: Any, c: Any) -> Any:
-        return CHUNKS(*state_space(x, delta, a, b, c)[:3], g=state_space(x, delta, a, b, c)[3]).output
+        return CHUNKS(c, b, delta * x, g=delta * a).output  # Dao, Gu (2024), §7: q = C, k = B, v = Δ x, g = Δ A
 
     assert exactly(form, by_recurrence, given)
     assert legal(form, given)

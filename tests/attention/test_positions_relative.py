@@ -11,6 +11,7 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.arrays.indexed import Indexed
+from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal
 from symattn.attention.positions.alibi import biased, slope_exponents, slopes
 from symattn.attention.positions.buckets import bucket, deberta_bucket, deberta_starts, t5_bucket, t5_starts
@@ -21,7 +22,6 @@ from symattn.attention.positions.relative import (
     from_far_to_near,
     relative_keys,
     relative_queries,
-    relative_shift,
     relative_values,
     spanned,
     with_biases,
@@ -271,6 +271,17 @@ def test_linear_biases_on_letters() -> None:
 
 
 # -- the shift ---------------------------------------------------------------------------------------------------------
+def relative_shift(x: Any) -> Any:
+    """x_{i, j + n_q − 1 − i} by reshaping: what stands right of the last column is wrapped around, and to be masked.
+
+    Source: Dai et al., Transformer-XL (2019), appendix B.
+    """
+    xp = namespace_of(x)
+    *batch, n_q, n_k = x.shape
+    padded = xp.concat([0 * x[..., :1], x], axis=-1)
+    return xp.reshape(xp.reshape(padded, (*batch, n_k + 1, n_q))[..., 1:, :], (*batch, n_q, n_k))
+
+
 @pytest.mark.parametrize(("n_q", "n_k"), [(1, 1), (3, 3), (2, 5), (1, 4)])
 def test_the_shift_looks_up_by_distance_where_the_mask_allows(n_q: int, n_k: int) -> None:
     exact = kind("exact")

@@ -13,7 +13,7 @@ from symattn import InputError, bound, derive, draw
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.model import Walk
 from symattn.drawing import names
-from symattn.drawing.colours import COLOURS, SHADE, contrast, mixed
+from symattn.drawing.colours import COLOURS, SHADE, mixed
 from symattn.drawing.picture import Picture
 from symattn.drawing.placing import overlap
 from symattn.drawing.scene import WIDTH, Label, Line, Scene
@@ -106,6 +106,22 @@ def test_labels_without_room_are_found() -> None:
 
 def test_the_least_size_of_text(picture: Picture) -> None:
     assert min(label.size for label in picture.scene.labels) >= 13
+
+
+def luminance(colour: str) -> float:
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours. Source: W3C, Web Content Accessibility Guidelines 2.2 (2023), contrast ratio."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_of_black_on_white() -> None:
+    assert contrast("#FFFFFF", "#000000") == 21
 
 
 @pytest.mark.parametrize("place", [1, 2])

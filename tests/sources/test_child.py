@@ -16,7 +16,7 @@ import pytest
 
 from symattn import Attention
 from symattn.errors import InputError, MissingExtra
-from symattn.sources.child import Child, Limits, open_target
+from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun, NoSuchAttribute, NotCallable
 from symattn.sources.request import Request
 from symattn.verification.target import Runner
@@ -98,9 +98,8 @@ def test_a_right_function(program: Program) -> None:
 def test_opened_as_the_command_line_does(program: Program) -> None:
     program("def attention(q, k, v, causal=False, more=0): return v + more")
     spec = Attention(causal=True)
-    with open_target(
-        "attn.py:attention", spec, call=("more=2",), dtype="float32", time_limit=5.0, budget=60.0
-    ) as runner:
+    request = Request.of(spec, call=(("more", 2),), dtype="float32")
+    with child("attention", request, Limits(call=5.0, total=60.0)) as runner:
         assert runner.describe() == "attn.py:attention(q, k, v, causal=True, more=2)"
         outcome = runner.run(INPUTS)
     assert outcome.output is not None

@@ -190,9 +190,9 @@ def escape(chance: float, decisions: int, pairs: int, spare: int) -> float:
     return float(min(1.0, 4.0 * (decisions + 1) ** 2 * comb(pairs + spare, spare) * chance**pairs))
 
 
-def pairs_needed(chance: float, decisions: int, epsilon: float, spare: int, most: int = 64) -> int | None:
-    """The least number of pairs for which ``escape`` is at most ε; None if it would be more than ``most``."""
-    return next((t for t in range(1, most + 1) if escape(chance, decisions, t, spare) <= epsilon), None)
+def pairs_needed(chance: float, decisions: int, epsilon: float, spare: int) -> int | None:
+    """The least number of pairs for which ``escape`` is at most ε; None if it would be more than 64."""
+    return next((t for t in range(1, 65) if escape(chance, decisions, t, spare) <= epsilon), None)
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------

@@ -54,13 +54,13 @@ def sigmoid_gradient(a: Array, g: Array) -> Array:
     return a * (1 - a) * g
 
 
-def relu_gradient(s: Array, g: Array, power: Any = 1) -> Array:
-    """dS = dA / n_k^α where s > 0, else 0; at s = 0 it is 0, one of many, as frameworks take it.
+def relu_gradient(s: Array, g: Array) -> Array:
+    """dS = dA / n_k where s > 0, else 0; at s = 0 it is 0, one of many, as frameworks take it.
 
     Shapes: (…, n_q, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
     """
     xp = namespace_of(s)
-    return xp.where(s > 0, g, 0) / xp.pow(xp.asarray(s.shape[-1], dtype=s.dtype), power)
+    return xp.where(s > 0, g, 0) / xp.asarray(s.shape[-1], dtype=s.dtype)
 
 
 def sparsemax_gradient(p: Array, g: Array) -> Array:

@@ -35,8 +35,9 @@ _NORMS: dict[str, Callable[..., Any]] = {"layer": norms.layer_norm, "rms": norms
 HADAMARD = name("⊙")
 
 
-def block_parts(block: Block, names: Mapping[str, str], prefix: str = "", symbol: Node = SYMBOLS["x"]) -> list[Part]:
+def block_parts(block: Block, names: Mapping[str, str], prefix: str = "") -> list[Part]:
     """The steps of a block whose inputs are found under ``names``; what it computes gets ``prefix``."""
+    symbol = SYMBOLS["x"]
     stream = _Stream(block, names, prefix, names["x"], symbol)
     wanted = sublayers(block)
     for index, part in enumerate(wanted, 1):

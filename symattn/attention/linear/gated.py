@@ -12,7 +12,6 @@ Transformers with Hardware-Efficient Training (2023), §4; none, Katharopoulos e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -109,23 +108,3 @@ def normalised(products: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: 
     ``products(q, k, v)`` is any form of the sum over earlier tokens. Source: Katharopoulos et al. (2020), equation 9.
     """
     return products(q, k, v) / products(q, k, namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1)
-
-
-def retention_decays(heads: int) -> list[Fraction]:
-    """γ_h = 1 − 2^{−5−h} for h = 0, 1, …: how much of the state is kept. Source: Sun et al. (2023), equation 8."""
-    return [1 - Fraction(1, 2 ** (5 + h)) for h in range(heads)]
-
-
-def constant_gates(gamma: Any, n: Any) -> Array:
-    """log γ for each of n tokens. Shapes: gamma (…, 1, 1), positive → (…, n, 1). Source: Sun et al. (2023)."""
-    xp = namespace_of(gamma)
-    return xp.broadcast_to(xp.log(gamma), (*gamma.shape[:-2], n, 1))
-
-
-def state_space(x: Array, delta: Any, a: Array, b: Array, c: Array) -> tuple[Any, Any, Any, Any]:
-    """A selective state space as gated linear attention: q = C, k = B, v = Δ x, g = Δ A, to be given to any form.
-
-    h_t = e^{Δ_t A} h_{t−1} + Δ_t B_tᵀ x_t and y_t = C_t h_t. Shapes: x (…, n, p), delta (…, n, 1), a (…, 1, 1),
-    negative, b and c (…, n, f). Source: Dao, Gu, Transformers are SSMs (2024), §7 (Mamba-2).
-    """
-    return c, b, delta * x, delta * a

@@ -89,15 +89,3 @@ def from_far_to_near(ahead: Any, n_k: Any, rows_given: Any) -> Array:
     Queries of n_k rows look back only; what lies ahead of them, which a mask forbids, is given the last row.
     """
     return namespace_of(ahead).minimum(ahead + (n_k - 1), rows_given - 1)
-
-
-def relative_shift(x: Array) -> Array:
-    """x_{i, j + n_q − 1 − i} by reshaping: what stands right of the last column is wrapped around, and to be masked.
-
-    This turns the products (q_i + w) · r_t of all rows of a table from far to near into those of the keys j.
-    Shapes: (…, n_q, n_k) → (…, n_q, n_k). Source: Dai et al., Transformer-XL (2019), appendix B.
-    """
-    xp = namespace_of(x)
-    *batch, n_q, n_k = x.shape
-    padded = xp.concat([0 * x[..., :1], x], axis=-1)
-    return xp.reshape(xp.reshape(padded, (*batch, n_k + 1, n_q))[..., 1:, :], (*batch, n_q, n_k))

@@ -41,7 +41,6 @@ class Pass:
     gave: dict[str, Array] = field(default_factory=dict)
     heads: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     tables: tuple[Array, Array] | None = None
-    places_given: Any = None
     called: dict[str, Array | str] = field(default_factory=dict)
     answered: Array | None = None
     reason: str = ""

@@ -129,7 +129,7 @@ def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Array) -> li
     if part.name == "weights":
         steps += _of_weights(told, part, array, where)
     elif part.name not in _SAID:
-        shown = written_out(asked, part.name, array)
+        shown = written_out(asked, array)
         if isinstance(shown, str):
             told.cut.append(part.name)
         else:

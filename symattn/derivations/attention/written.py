@@ -23,7 +23,7 @@ TOO_LARGE = "cut"
 """What stands in the place of a matrix that is too large to be written out."""
 
 
-def written_out(request: Request, array_name: str, array: Any) -> tuple[Matrix, str] | str:
+def written_out(request: Request, array: Any) -> tuple[Matrix, str] | str:
     """The matrix of entries and which heads it is of, or ``TOO_LARGE``."""
     sheets = [array.entries[front] for front in np.ndindex(*array.shape[: max(array.ndim - 2, 0)])]
     if array.ndim < 2:

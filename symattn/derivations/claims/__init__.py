@@ -20,12 +20,12 @@ from symattn.derivations.claims.measures import (
 )
 from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
 from symattn.derivations.elements import decimal, flat
-from symattn.derivations.sheets.text import near, short
+from symattn.derivations.sheets.text import short
 from symattn.derivations.walks.model import counted, enumerated
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
 from symattn.document.text import text
-from symattn.errors import InputError
+from symattn.errors import InputError, near
 from symattn.evidence import Evidence, Grade
 
 _CHECKED, _REFUTED = Evidence(Grade.CHECKED, "exact numbers"), Evidence(Grade.REFUTED, "exact numbers")

@@ -17,8 +17,8 @@ from typing import Any
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS as OF_ONE_NUMBER
 from symattn.derivations.claims.reading import brackets
-from symattn.derivations.sheets.text import near, short
-from symattn.errors import InputError, Refused
+from symattn.derivations.sheets.text import short
+from symattn.errors import InputError, Refused, near
 
 FUNCTIONS = (*OF_ONE_NUMBER, "abs")
 _LENGTH, _DEPTH, _EXPONENT, _SIZE = 1000, 150, 64, 4000

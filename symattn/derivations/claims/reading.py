@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.sheets.text import near, short
-from symattn.errors import InputError
+from symattn.derivations.sheets.text import short
+from symattn.errors import InputError, near
 
 MOST = 4096  # entries
 _DEPTH = 4

@@ -8,9 +8,9 @@ from importlib.resources import files
 from typing import Any
 
 from symattn.derivations.sheets.sheet import Sheet, from_text
-from symattn.derivations.sheets.text import near, short
+from symattn.derivations.sheets.text import short
 from symattn.document.model import Block, Code, Document, Listing, Paragraph
-from symattn.errors import InputError
+from symattn.errors import InputError, near
 
 NAMES = (
     "eight-step",

@@ -20,8 +20,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
 from symattn.attention.spelling import read
 from symattn.derivations.sheets.numbers import number
-from symattn.derivations.sheets.text import known, near, short, shown
-from symattn.errors import InputError
+from symattn.derivations.sheets.text import known, short, shown
+from symattn.errors import InputError, near
 
 ROOT = "1/sqrt(d_k)"
 _SCALES = {"none": Fraction(1), ROOT: None}

@@ -10,8 +10,8 @@ from symattn.attention.spec import Attention
 from symattn.derivations.elements import flat
 from symattn.derivations.sheets.fields import field_of, field_types, made_of
 from symattn.derivations.sheets.numbers import Entries, array_of
-from symattn.derivations.sheets.text import known, near, short
-from symattn.errors import InputError
+from symattn.derivations.sheets.text import known, short
+from symattn.errors import InputError, near
 
 _MOST_PLACES = 12
 _DIGITS_PRINTED = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)

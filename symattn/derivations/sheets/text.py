@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
-from symattn.errors import InputError
+from symattn.errors import InputError, near
 
 MOST_BYTES = 8 * 2**20
 
@@ -47,14 +47,6 @@ def known(data: Iterable[str], names: Iterable[str], where: str) -> None:
     for key in data:
         if key not in names:
             raise InputError(f"{where}: unknown name {short(key)!r}.{near(key, names)} Known: {', '.join(names)}")
-
-
-def near(word: str, names: Iterable[str]) -> str:
-    """`` Did you mean 'scale'?``, or nothing."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, list(names), n=1)
-    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def short(text: str) -> str:

@@ -18,7 +18,7 @@ from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.fields import as_options, changed, written
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet, truncated
-from symattn.derivations.sheets.text import near, short
+from symattn.derivations.sheets.text import short
 from symattn.derivations.walks import blank as blanks
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
@@ -30,7 +30,7 @@ from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
 from symattn.document.notation import Decimal, Name, equals
-from symattn.errors import InputError
+from symattn.errors import InputError, near
 
 _SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
 _LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they are weights times values."

@@ -25,9 +25,9 @@ from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
 from symattn.derivations.elements import flat, is_number, nested
 from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.sheets.text import near, short
+from symattn.derivations.sheets.text import short
 from symattn.derivations.walks import mixed
-from symattn.errors import InputError
+from symattn.errors import InputError, near
 
 Arrays = dict[str, Any]
 TINY = 1e-300  # an error that is not 0 and not larger than this

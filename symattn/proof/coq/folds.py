@@ -34,7 +34,6 @@ from symattn.proof.coq.terms import Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
 
 Record = Mapping[str, Any]
-_SIZES = {FIRST: "size'1", SECOND: "size'2"}
 _WORDS = (
     "A state of entries that stand in tiles is folded where it is the state of one tile, or is merged from those of "
     "the tiles before and behind, which are folded",

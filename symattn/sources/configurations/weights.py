@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -124,8 +123,3 @@ def _split_latent(found: dict[str, np.ndarray], spec: Attention) -> dict[str, np
         "w_dkv": down[:, :rank], "w_kr": down[:, rank:],
         "w_uk": by_head[..., :own].reshape(rank, -1), "w_uv": by_head[..., own:].reshape(rank, -1),
     }  # fmt: skip
-
-
-def of_module(module: Any) -> dict[str, np.ndarray]:
-    """The parameters of a module of torch, by name, as arrays of NumPy."""
-    return {name: np.asarray(p.detach().double().cpu().numpy()) for name, p in module.named_parameters()}

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.sources.configurations import FAMILIES, attention
-from symattn.sources.configurations.weights import inputs, of_module
+from symattn.sources.configurations.weights import inputs
 from tests.models.mixed import run
 from tests.models.seen import Seen, built, look, numbers, tokens
 
@@ -64,7 +64,7 @@ class Module:
 
     def arrays(self, seen: Seen, spec: Attention) -> dict[str, np.ndarray]:
         """Tokens, weights, and what else the layer was given."""
-        found = {"x": seen.x, **inputs(of_module(seen.layer), spec, FAMILIES[self.family])}
+        found = {"x": seen.x, **inputs(_parameters(seen.layer), spec, FAMILIES[self.family])}
         if self.kind == "cross":
             found["y"] = numbers(seen.given["key_value_states"])[0]
         return found | {name: numbers(seen.given[argument]) for name, argument in self.given.items()}
@@ -76,6 +76,11 @@ class Module:
         bounded = run(spec, arrays, [name for name in SINGLE if name in steps])
         assert np.all(np.isfinite(bounded.bound))
         return bool(np.all(bounded.within(seen.output)))
+
+
+def _parameters(module: Any) -> dict[str, np.ndarray]:
+    """The parameters of a module of torch, by name, as arrays of NumPy."""
+    return {name: np.asarray(p.detach().double().cpu().numpy()) for name, p in module.named_parameters()}
 
 
 def memory() -> Any:
