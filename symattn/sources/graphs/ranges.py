@@ -58,7 +58,8 @@ def check_wide(name: str, a: Any, b: Any) -> None:
     if not set(kinds) <= {"i", "u", "b"} or name not in ("add", "subtract", "multiply", "power"):
         return
     x, y = (_largest(n) for n in (a, b))
-    if (x**y if name == "power" else x * y if name == "multiply" else x + y) >= _WIDE:
+    # 2⁶⁴ is beyond 64 bits already, and a larger power may take all memory
+    if (x ** min(y, 64) if name == "power" else x * y if name == "multiply" else x + y) >= _WIDE:
         raise InputError("whole numbers beyond 64 bits are not read")
 
 
