@@ -1,0 +1,224 @@
+"""No right kernel of a variant is accused: caps, sinks, windows and shared heads, by kernels of others and our own.
+
+``exhaustive`` takes as many cases as ``SYMATTN_CASES`` says (2000 by default); what they gave stands in docs/trust.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from math import sqrt
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.arrays.formats import Format
+from symattn.testing import AttentionFault, assert_close_to_exact
+from tests.testing.half_kernels import INPUTS, Array, made, normal, online
+
+KEYS, WIDTHS = (5, 12, 37, 64, 130, 256, 400), (16, 40, 64, 80, 128)
+#: torch's hint on speed.
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+CAPS, WINDOWS = (None, None, 2.0, 20.0, 50.0), (None, None, 1, 16, 63, 100)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A specification, its arrays in float64, and the format whose numbers they are."""
+
+    spec: Attention
+    format: Format
+    arrays: dict[str, Array]
+
+    @property
+    def seen(self) -> Array:
+        """Which keys each query sees."""
+        n = self.arrays["k"].shape[-2]
+        back = self.spec.sides[0]
+        i, j = np.arange(n)[:, None], np.arange(n)
+        return (j <= i) & (True if back is None else j >= i - back)
+
+    def tensor(self, name: str) -> Any:
+        import torch
+
+        dtype = getattr(torch, self.format.name)
+        return torch.tensor(np.ascontiguousarray(self.arrays[name])).to(dtype)[None]
+
+    @property
+    def sink(self) -> Array:
+        return self.arrays.get("sink", np.full(self.spec.heads, -np.inf))[:, None, None]
+
+
+def drawn(seed: int) -> Case:
+    """A causal variant: of four heads that share keys or not, with a cap, a window and a sink or without."""
+    rng = np.random.default_rng(seed)
+    shared, n, width = int(rng.choice([1, 2, 4])), int(rng.choice(KEYS)), int(rng.choice(WIDTHS))
+    f, inputs = Format(str(rng.choice(["bfloat16", "float16"]))), INPUTS[rng.integers(len(INPUTS))]
+    cap, window, sunk = CAPS[rng.integers(len(CAPS))], WINDOWS[rng.integers(len(WINDOWS))], rng.integers(2) == 1
+    q, k, v = made(f, inputs, (4, n, width), seed)
+    arrays = {"q": f.rounded(q * rng.choice([1, 1, 1, 3, 10])), "k": k[:shared], "v": v[:shared]}
+    if sunk:
+        arrays["sink"] = f.rounded(rng.choice([0.1, 3.0]) * rng.standard_normal(4))
+    spec = Attention(
+        causal=True,
+        heads=4,
+        kv_heads=shared,
+        softcap=cap,
+        window=None if window is None else (window, 0),
+        sink="given" if sunk else None,
+    )
+    return Case(spec, f, arrays)
+
+
+def scores(case: Case) -> Array:
+    """Scores in float32, capped, −∞ where nothing is seen."""
+    q, k = (case.arrays[n].astype(np.float32) for n in ("q", "k"))
+    s = (q @ np.repeat(k, 4 // len(k), axis=0).swapaxes(-1, -2)) * np.float32(1 / sqrt(q.shape[-1]))
+    if case.spec.softcap:
+        cap = np.float32(case.spec.softcap)
+        s = cap * np.tanh(s / cap)
+    return np.where(case.seen, s.astype(float), -np.inf)
+
+
+def _values(case: Case) -> Array:
+    v = case.arrays["v"]
+    return np.repeat(v, 4 // len(v), axis=0)
+
+
+def wide(case: Case) -> Array:
+    """Nothing is stored but the output."""
+    s = scores(case)
+    top = np.maximum(s.max(-1, keepdims=True), case.sink)
+    e = np.exp(s - top)
+    return case.format.rounded(e @ _values(case) / (e.sum(-1, keepdims=True) + np.exp(case.sink - top)))
+
+
+def tiles(case: Case) -> Array:
+    """Weights are stored relative to the largest score so far; a sink is a first key whose value is 0."""
+    s, v = scores(case), _values(case)
+    if "sink" in case.arrays:
+        s = np.concatenate([np.broadcast_to(case.sink, (*s.shape[:-1], 1)), s], axis=-1)
+        v = np.concatenate([np.zeros_like(v[:, :1]), v], axis=-2)
+    with np.errstate(invalid="ignore"):
+        return _streamed(s, v, case.format)
+
+
+def _streamed(s: Array, v: Array, f: Format) -> Array:
+    """``online`` of what a window leaves: a first tile that a row sees nothing of is not summed."""
+    out = np.empty((*s.shape[:-1], v.shape[-1]))
+    for h, i in np.ndindex(s.shape[:-1]):
+        at = np.flatnonzero(np.isfinite(s[h, i]))
+        out[h, i] = online(s[h, i : i + 1, at].reshape(1, -1), v[h, at], f)[0]
+    return out
+
+
+def of_transformers(family: str, case: Case) -> Array:
+    """The eager function of a family."""
+    import torch
+
+    function = import_module(f"transformers.models.{family}.modeling_{family}").eager_attention_forward
+    sink = case.tensor("sink")[0] if "sink" in case.arrays else None
+    q, k, v = (case.tensor(n) for n in ("q", "k", "v"))
+    module = SimpleNamespace(num_key_value_groups=4 // k.shape[1], training=False, sinks=sink)
+    hidden = torch.zeros(case.seen.shape).masked_fill(~torch.tensor(case.seen), torch.finfo(q.dtype).min)
+    more = {"softcap": case.spec.softcap} if family == "gemma2" else {}
+    out = function(module, q, k, v, hidden.to(q.dtype)[None, None], scaling=q.shape[-1] ** -0.5, **more)[0]
+    return np.asarray(out.transpose(1, 2)[0].double().numpy())
+
+
+def by_torch(backend: str, case: Case) -> Array:
+    """PyTorch's own kernel, with a boolean mask."""
+    import torch
+
+    q, k, v = (case.tensor(n) for n in ("q", "k", "v"))
+    with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
+        out = torch.nn.functional.scaled_dot_product_attention(
+            q, *(a.repeat_interleave(4 // a.shape[1], 1) for a in (k, v)), attn_mask=torch.tensor(case.seen)
+        )
+    return np.asarray(out[0].double().numpy())
+
+
+def by_flex(case: Case) -> Array:
+    """``flex_attention``, not compiled, with a cap as its score_mod and the mask densified into it."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    cap, seen = case.spec.softcap, torch.tensor(case.seen)
+
+    def score_mod(s: Any, _b: Any, _h: Any, i: Any, j: Any) -> Any:
+        capped = cap * torch.tanh(s / cap) if cap else s
+        return torch.where(seen[i, j], capped, -torch.inf)
+
+    q, k, v = (case.tensor(n) for n in ("q", "k", "v"))
+    out = flex_attention(q, k, v, score_mod=score_mod, enable_gqa=True)
+    return np.asarray(out[0].double().numpy())
+
+
+def right(case: Case) -> Iterator[tuple[str, str | None, Array]]:
+    """Outputs of right kernels: their name, and the contract that they keep."""
+    yield "wide", "fused", wide(case)
+    yield "tiles", "fused", tiles(case)
+    if "sink" in case.arrays:
+        if not case.spec.softcap:
+            yield "gpt_oss", None, of_transformers("gpt_oss", case)
+        return
+    yield "gemma2", None, of_transformers("gemma2", case)
+    yield "flex", None, by_flex(case)
+    if not case.spec.softcap:
+        yield "torch flash", "fused", by_torch("FLASH_ATTENTION", case)
+        yield "torch math", "fused", by_torch("MATH", case)
+
+
+def accused(seed: int) -> list[str]:
+    """The right outputs of a case that are accused, with the words."""
+    case, found = drawn(seed), []
+    q, k, v, *sink = case.arrays.values()
+    more: Any = {"sink": sink[0]} if sink else {}
+    for name, contract, out in right(case):
+        for told in {None, contract}:
+            try:
+                assert_close_to_exact(out, q, k, v, case.spec, precision=case.format.name, contract=told, **more)  # type: ignore[arg-type]
+            except AttentionFault as fault:
+                found.append(f"{seed} {case.spec} {name} {told}: {fault}")
+    return found
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("seed", range(6))
+def test_right_kernels_of_variants_are_not_accused(seed: int) -> None:
+    assert not accused(seed)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "the cap is ignored": {"softcap": None},
+    "the cap is a quarter larger": {"softcap": 25.0},
+    "the window is one key longer": {"window": (17, 0)},
+    "the window is ignored": {"window": None},
+    "the sink is ignored": {"sink": None},
+}
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_kernels_of_variants_are_accused(wrong: str, name: str) -> None:
+    f, spec = Format(name), Attention(causal=True, heads=4, kv_heads=2, softcap=20.0, window=(16, 0), sink="given")
+    q, k, v = made(f, normal, (4, 130, 64), 1)
+    case = Case(spec, f, {"q": f.rounded(3 * q), "k": k[:2], "v": v[:2], "sink": f.rounded(np.linspace(-1, 2, 4))})
+    other = replace(case, spec=replace(spec, **WRONG[wrong]))
+    if wrong == "the sink is ignored":
+        other = replace(other, arrays={n: a for n, a in case.arrays.items() if n != "sink"})
+    assert_close_to_exact(tiles(case), **case.arrays, spec=spec, precision=name, contract="fused")
+    with pytest.raises(AttentionFault, match="beyond"):
+        assert_close_to_exact(tiles(other), **case.arrays, spec=spec, precision=name, contract="fused")
+
+
+@pytest.mark.transformers
+@pytest.mark.exhaustive
+def test_right_kernels_of_variants_are_never_accused() -> None:
+    for seed in range(int(os.environ.get("SYMATTN_CASES", "2000"))):
+        assert not accused(seed)
