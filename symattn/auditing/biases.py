@@ -14,9 +14,9 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.auditing.setting import Floats
 from symattn.auditing.tensors import heads_apart, numbers
-from symattn.verification.sharp.added import scalings
 from symattn.verification.sharp.backward import Gradient, beyond, of_sums
 from symattn.verification.sharp.limits import Stores, W, half_ulp
+from symattn.verification.sharp.scaled import scalings
 
 
 class Group(NamedTuple):

@@ -18,10 +18,10 @@ from symattn.auditing.setting import Floats, Setting
 from symattn.auditing.tensors import heads_apart, numbers
 from symattn.errors import SymattnError
 from symattn.sources.gradients import nearest
-from symattn.verification.sharp.added import bounded as within
 from symattn.verification.sharp.backward import sampled
 from symattn.verification.sharp.limits import Stores
 from symattn.verification.sharp.sample import chosen
+from symattn.verification.sharp.scaled import bounded as within
 
 SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV", "db": "dB"}
 _SCORES = 1 << 22  # scores of one call up to which further heads are looked at

@@ -12,10 +12,10 @@ from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.closeness import check_held, form_words, read_array
-from symattn.verification.sharp.added import bounded, largest_scale, scalings
 from symattn.verification.sharp.backward import NAMES, Gradient, beyond, gradients, sampled
 from symattn.verification.sharp.limits import STORED, Stores
 from symattn.verification.sharp.sample import chosen
+from symattn.verification.sharp.scaled import bounded, largest_scale, scalings
 
 Arrays = dict[str, np.ndarray]
 

@@ -1,4 +1,4 @@
-"""No right kernel of a variant is accused: caps, sinks, windows and shared heads, by kernels of others and our own.
+"""No right kernel of a variant is accused: caps, sinks, biases, windows, shared heads, by others and our own.
 
 ``exhaustive`` takes as many cases as ``SYMATTN_CASES`` says (2000 by default); what they gave stands in docs/trust.md.
 """
@@ -25,6 +25,7 @@ KEYS, WIDTHS = (5, 12, 37, 64, 130, 256, 400), (16, 40, 64, 80, 128)
 #: torch's hint on speed.
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 CAPS, WINDOWS = (None, None, 2.0, 20.0, 50.0), (None, None, 1, 16, 63, 100)
+BIASES = ("", "", "normal", "large", "alibi", "additive")
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,18 @@ class Case:
         return torch.tensor(np.ascontiguousarray(self.arrays[name])).to(dtype)[None]
 
     @property
+    def added(self) -> Array:
+        """What is added to scores, (4 or 1, n, n), −∞ where nothing is seen."""
+        added = self.arrays.get("bias", self.arrays.get("mask", np.zeros((1, 1, 1))))
+        return np.where(self.seen, added, -np.inf)
+
+    @property
     def sink(self) -> Array:
         return self.arrays.get("sink", np.full(self.spec.heads, -np.inf))[:, None, None]
 
 
 def drawn(seed: int) -> Case:
-    """A causal variant: of four heads that share keys or not, with a cap, a window and a sink or without."""
+    """A causal variant: of four heads that share keys or not, with a cap, a window, a sink and a bias or without."""
     rng = np.random.default_rng(seed)
     shared, n, width = int(rng.choice([1, 2, 4])), int(rng.choice(KEYS)), int(rng.choice(WIDTHS))
     f, inputs = Format(str(rng.choice(["bfloat16", "float16"]))), INPUTS[rng.integers(len(INPUTS))]
@@ -64,6 +71,7 @@ def drawn(seed: int) -> Case:
     arrays = {"q": f.rounded(q * rng.choice([1, 1, 1, 3, 10])), "k": k[:shared], "v": v[:shared]}
     if sunk:
         arrays["sink"] = f.rounded(rng.choice([0.1, 3.0]) * rng.standard_normal(4))
+    bias = str(rng.choice(BIASES))
     spec = Attention(
         causal=True,
         heads=4,
@@ -71,8 +79,24 @@ def drawn(seed: int) -> Case:
         softcap=cap,
         window=None if window is None else (window, 0),
         sink="given" if sunk else None,
+        bias=bias not in ("", "additive"),
+        mask="additive" if bias == "additive" else None,
     )
+    if bias:
+        arrays["mask" if bias == "additive" else "bias"] = f.rounded(biases(bias, n, rng))
     return Case(spec, f, arrays)
+
+
+def biases(kind: str, n: int, rng: np.random.Generator) -> Array:
+    """What is added to scores, (4, n, n); an additive mask has the least number of float16 in some places."""
+    if kind == "alibi":
+        return np.asarray(
+            -np.array([0.5, 0.0625, 2**-6, 2**-8])[:, None, None] * np.abs(np.subtract.outer(*[np.arange(n)] * 2))
+        )
+    drawn = rng.standard_normal((4, n, n)) * (8 if kind == "large" else 1)
+    return (
+        np.where((rng.random((n, n)) < 0.3) & ~np.eye(n, dtype=bool), -65504.0, drawn) if kind == "additive" else drawn
+    )
 
 
 def scores(case: Case) -> Array:
@@ -82,7 +106,7 @@ def scores(case: Case) -> Array:
     if case.spec.softcap:
         cap = np.float32(case.spec.softcap)
         s = cap * np.tanh(s / cap)
-    return np.where(case.seen, s.astype(float), -np.inf)
+    return np.asarray(s.astype(float) + case.added)
 
 
 def _values(case: Case) -> Array:
@@ -125,34 +149,35 @@ def of_transformers(family: str, case: Case) -> Array:
     sink = case.tensor("sink")[0] if "sink" in case.arrays else None
     q, k, v = (case.tensor(n) for n in ("q", "k", "v"))
     module = SimpleNamespace(num_key_value_groups=4 // k.shape[1], training=False, sinks=sink)
-    hidden = torch.zeros(case.seen.shape).masked_fill(~torch.tensor(case.seen), torch.finfo(q.dtype).min)
+    hidden = torch.tensor(case.added).to(q.dtype).clamp(torch.finfo(q.dtype).min)
     more = {"softcap": case.spec.softcap} if family == "gemma2" else {}
-    out = function(module, q, k, v, hidden.to(q.dtype)[None, None], scaling=q.shape[-1] ** -0.5, **more)[0]
+    out = function(module, q, k, v, hidden[None], scaling=q.shape[-1] ** -0.5, **more)[0]
     return np.asarray(out.transpose(1, 2)[0].double().numpy())
 
 
 def by_torch(backend: str, case: Case) -> Array:
-    """PyTorch's own kernel, with a boolean mask."""
+    """PyTorch's own kernel, with a mask of the type of the inputs."""
     import torch
 
     q, k, v = (case.tensor(n) for n in ("q", "k", "v"))
     with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
         out = torch.nn.functional.scaled_dot_product_attention(
-            q, *(a.repeat_interleave(4 // a.shape[1], 1) for a in (k, v)), attn_mask=torch.tensor(case.seen)
+            q,
+            *(a.repeat_interleave(4 // a.shape[1], 1) for a in (k, v)),
+            attn_mask=torch.tensor(case.added)[None].to(q.dtype),
         )
     return np.asarray(out[0].double().numpy())
 
 
 def by_flex(case: Case) -> Array:
-    """``flex_attention``, not compiled, with a cap as its score_mod and the mask densified into it."""
+    """``flex_attention``, not compiled, with a cap, the bias and the mask as its score_mod."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
-    cap, seen = case.spec.softcap, torch.tensor(case.seen)
+    cap, added = case.spec.softcap, torch.tensor(np.broadcast_to(case.added, (4, *case.seen.shape)).astype(np.float32))
 
-    def score_mod(s: Any, _b: Any, _h: Any, i: Any, j: Any) -> Any:
-        capped = cap * torch.tanh(s / cap) if cap else s
-        return torch.where(seen[i, j], capped, -torch.inf)
+    def score_mod(s: Any, _b: Any, h: Any, i: Any, j: Any) -> Any:
+        return (cap * torch.tanh(s / cap) if cap else s) + added[h, i, j]
 
     q, k, v = (case.tensor(n) for n in ("q", "k", "v"))
     out = flex_attention(q, k, v, score_mod=score_mod, enable_gqa=True)
@@ -177,12 +202,11 @@ def right(case: Case) -> Iterator[tuple[str, str | None, Array]]:
 def accused(seed: int) -> list[str]:
     """The right outputs of a case that are accused, with the words."""
     case, found = drawn(seed), []
-    q, k, v, *sink = case.arrays.values()
-    more: Any = {"sink": sink[0]} if sink else {}
     for name, contract, out in right(case):
         for told in {None, contract}:
+            how: dict[str, Any] = {"spec": case.spec, "precision": case.format.name, "contract": told}
             try:
-                assert_close_to_exact(out, q, k, v, case.spec, precision=case.format.name, contract=told, **more)  # type: ignore[arg-type]
+                assert_close_to_exact(out, **case.arrays, **how)
             except AttentionFault as fault:
                 found.append(f"{seed} {case.spec} {name} {told}: {fault}")
     return found
@@ -200,18 +224,23 @@ WRONG: dict[str, dict[str, Any]] = {
     "the window is one key longer": {"window": (17, 0)},
     "the window is ignored": {"window": None},
     "the sink is ignored": {"sink": None},
+    "the bias is ignored": {"bias": False},
 }
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_kernels_of_variants_are_accused(wrong: str, name: str) -> None:
-    f, spec = Format(name), Attention(causal=True, heads=4, kv_heads=2, softcap=20.0, window=(16, 0), sink="given")
+    f, spec = (
+        Format(name),
+        Attention(causal=True, heads=4, kv_heads=2, softcap=20.0, window=(16, 0), sink="given", bias=True),
+    )
     q, k, v = made(f, normal, (4, 130, 64), 1)
-    case = Case(spec, f, {"q": f.rounded(3 * q), "k": k[:2], "v": v[:2], "sink": f.rounded(np.linspace(-1, 2, 4))})
+    arrays = {"q": f.rounded(3 * q), "k": k[:2], "v": v[:2], "sink": f.rounded(np.linspace(-1, 2, 4))}
+    case = Case(spec, f, arrays | {"bias": f.rounded(biases("alibi", 130, np.random.default_rng(2)))})
     other = replace(case, spec=replace(spec, **WRONG[wrong]))
-    if wrong == "the sink is ignored":
-        other = replace(other, arrays={n: a for n, a in case.arrays.items() if n != "sink"})
+    if (lost := wrong.split()[1]) in ("sink", "bias"):
+        other = replace(other, arrays={n: a for n, a in case.arrays.items() if n != lost})
     assert_close_to_exact(tiles(case), **case.arrays, spec=spec, precision=name, contract="fused")
     with pytest.raises(AttentionFault, match="beyond"):
         assert_close_to_exact(tiles(other), **case.arrays, spec=spec, precision=name, contract="fused")

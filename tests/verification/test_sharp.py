@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import isfinite, isinf, sqrt
 
 import numpy as np
@@ -11,10 +12,10 @@ import pytest
 from symattn import Attention, bound
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.attention.enclosing.pattern import Head, heads
+from symattn.attention.enclosing.pattern import Head
 from symattn.errors import InputError
 from symattn.render import render
-from symattn.verification.sharp.blocks import Block, block
+from symattn.verification.sharp.blocks import Block, block, every_head
 from symattn.verification.sharp.directions import directions
 from symattn.verification.sharp.elements import tolerances
 from symattn.verification.sharp.limits import Stores, factor, half_ulp
@@ -36,8 +37,8 @@ def kernel(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Head, Block]:
-    head = next(heads(spec or Attention(), inputs))
-    return head, block(spec or Attention(), head, np.arange(len(head.q)))
+    spec, (head, *_), _ = every_head(spec or Attention(), inputs)
+    return head, block(spec, head, np.arange(len(head.q)))
 
 
 def test_it_lies_between_errors_and_the_worst_case() -> None:
@@ -60,7 +61,7 @@ def _together(b: Block, stores: int, sink: float | None) -> np.ndarray:
     """The first column if all that eager attention stores errs as far as it may, each to the same effect."""
     u, t, o = float(F.u), b.t, b.o[:, :1]
     m = np.maximum(t.max(1, keepdims=True), -np.inf if sink is None else sink)
-    off = u * (1 + stores * np.abs(t) + (0 if sink is None else np.abs(t - m)))
+    off = u * (1 + stores * np.abs(b.raw) + np.abs(t) * len(b.added) + (0 if sink is None else np.abs(t - m)))
     w = np.exp(t - m + off * np.sign(b.values[:, :1].T - o))
     own = 0 if sink is None else np.exp((sink - m) - u * np.abs(sink - m) * np.sign(o))
     return np.asarray((w @ b.values[:, :1]) / (w.sum(1, keepdims=True) + own))
@@ -68,21 +69,47 @@ def _together(b: Block, stores: int, sink: float | None) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("sink", [None, -4.0, 20.0], ids=["cap", "sink below", "sink above"])
-def test_all_that_eager_attention_stores_may_err_together(seed: int, sink: float | None) -> None:
-    """Under a cap quotient, tanh and product are stored, beside a sink differences to the largest score."""
+@pytest.mark.parametrize("biased", [False, True], ids=["", "biased"])
+def test_all_that_eager_attention_stores_may_err_together(seed: int, sink: float | None, biased: bool) -> None:
+    """Under a cap quotient, tanh and product are stored, beside a sink differences to the largest score, and with a
+    bias the score before it and their sum."""
     rng = np.random.default_rng(seed)
     q, k, v = (F.rounded(rng.standard_normal((24, 16)) * by) for by in (6, 1, 1))
     inputs, spec = {"q": q, "k": k, "v": 8 * np.sign(v)}, Attention(softcap=30)
     if sink is not None:
         inputs, spec = inputs | {"sink": np.array([sink])}, Attention(sink="given")
+    if biased:
+        inputs, spec = inputs | {"bias": F.rounded(rng.standard_normal((24, 24)))}, replace(spec, bias=True)
     how = Stores.of(Precision.of("float16"), wide_sums=True, capped=sink is None)
     assert how is not None
     _, b = one(inputs, spec)
     off = np.abs(_together(b, how.scores, sink) - b.o[:, :1])
     assert (off <= b.lawless(how)[:, :1]).all()
-    if sink is None:
+    if sink is None and not biased:
         assert how.scores == 5
         assert (off > b.lawless(Stores(F, 3))[:, :1]).any()
+
+
+def test_a_bias_that_cancels_scores_leaves_their_roundings() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (F.rounded(rng.standard_normal((24, 16)) * by) for by in (6, 1, 1))
+    inputs = {"q": q, "k": k, "v": 8 * np.sign(v), "bias": F.rounded(-(q @ k.T) / 4)}
+    how = Stores.of(Precision.of("float16"), wide_sums=True)
+    assert how is not None
+    _, b = one(inputs, Attention(bias=True))
+    off = np.abs(_together(b, how.scores, None) - b.o[:, :1])
+    assert (off <= b.lawless(how)[:, :1]).all()
+    assert (off > replace(b, added=()).lawless(how)[:, :1]).all()
+
+
+@pytest.mark.parametrize("least", [-65504.0, -1e9, float(np.finfo(np.float32).min)])
+def test_what_a_finite_mask_takes_away_has_no_part(least: float) -> None:
+    inputs, open_ = drawn(20), np.tri(20, dtype=bool)
+    spec, masked = Attention(mask="additive"), inputs | {"mask": np.where(open_, 0.0, least)}
+    _, b = one(masked, spec)
+    _, plain = one(inputs | {"mask": open_}, Attention(mask="boolean"))
+    for found, wanted in ((b.t, plain.t), (b.p, plain.p), (b.lawless(Stores(F, 2)), plain.lawless(Stores(F, 2)))):
+        assert np.array_equal(found, wanted)
 
 
 def test_a_smaller_probability_takes_a_larger_tolerance() -> None:

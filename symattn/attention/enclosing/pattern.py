@@ -28,7 +28,8 @@ _MOST_TERMS = 2**30
 
 @dataclass(frozen=True)
 class Head:
-    """One head: q (n_q, d_k), k (n_k, d_k), v (n_k, d_v), what queries see, and the sink's logit."""
+    """One head: q (n_q, d_k), k (n_k, d_k), v (n_k, d_v), what queries see, the sink's logit, and what is added to
+    scores, each (n_q, n_k)."""
 
     index: tuple[int, ...]
     q: Floats
@@ -36,6 +37,7 @@ class Head:
     v: Floats
     seen: Seen
     sink: float | None
+    added: tuple[Floats, ...] = ()
 
 
 def check_pattern(spec: Attention) -> None:

@@ -61,10 +61,10 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.added import Own, largest_scale, own_heads
 from symattn.verification.sharp.blocks import QUERIES, SLACK, block
 from symattn.verification.sharp.limits import Floats, Stores, W, half_ulp
 from symattn.verification.sharp.passing import Part
+from symattn.verification.sharp.scaled import Own, largest_scale, own_heads
 
 NAMES = ("dq", "dk", "dv")
 _TOGETHER, _KEYS = 32, 128  # queries, and keys, after which partial sums may be stored
@@ -208,9 +208,8 @@ def _parts(one: Own, do: Array, how: Stores, factors: Array | None) -> Iterator[
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         if keys.stop > keys.start:
             dropped = None if factors is None else factors[head.index][rows, keys]
-            added = tuple(a[rows, keys] for a in one.added)
-            made = block(one.spec, head, rows, keys, np.sum(added, axis=0) if added else None)
-            yield Part(made, keys, do[rows], one.scale, how, dropped, added)
+            made = block(one.spec, head, rows, keys)
+            yield Part(made, keys, do[rows], one.scale, how, dropped)
 
 
 def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:

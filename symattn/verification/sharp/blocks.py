@@ -4,7 +4,8 @@
 v (d + 12) T (sums of d products, scale and cap; by Cauchy and Schwarz Σ s |q_l k_l| ≤ T), its difference to the maximum
 by 4 v T more and the exponential by 4 v, so weights before they are divided are off by factors within e^{±z}, z =
 v ((d + 16) T + 4), and the output, of sums of n terms, by at most (e^{2z + 2 (n + 4) v} − 1) max|v|: twice that is
-taken, which makes up for the roundings of this formula itself.
+taken, which makes up for the roundings of this formula itself. What is added to scores, at most three arrays, counts as
+part of T: its sums pass three roundings.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from symattn.attention.enclosing.rows import alone
 from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
 from symattn.attention.flow import run_steps
 from symattn.attention.spec import Attention
+from symattn.errors import Refused
 from symattn.verification.bounding import plain
+from symattn.verification.sharp.added import apart, spread, without_weight
 from symattn.verification.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 
 QUERIES = 256
@@ -40,9 +43,9 @@ class Block:
 
     All are arrays of NumPy, or tensors on one device; ``rows``, the places of the queries, are NumPy's.
 
-    ``raw`` are the scores before the mask, ``free`` before the cap, too; ``values`` v (n, d_v), ``largest`` max|v|; T
-    bounds the scores of each row, its sink's too, (r, 1). ``spec`` and ``given`` are what was run; keys and values may
-    be float32, and are widened some at a time.
+    ``raw`` are the scores before the mask and what is ``added``, arrays (r, n); ``free`` before the cap, too;
+    ``values`` v (n, d_v), ``largest`` max|v|; T bounds ``raw`` in each row, and its sink, (r, 1). ``spec`` and
+    ``given`` are what was run; keys and values may be float32, and are widened some at a time.
     """
 
     spec: Attention
@@ -55,6 +58,7 @@ class Block:
     T: Floats
     raw: Floats
     free: Floats
+    added: tuple[Floats, ...] = ()
     noises: dict[Stores, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
     @property
@@ -84,17 +88,36 @@ class Block:
     @cached_property
     def error(self) -> Floats:
         """How far o may be from the exact output, (r, d_v)."""
-        z = _V * ((self.width + 16) * self.T + 4)
+        z = _V * ((self.width + 16) * self.reach + 4)
         return 2 * self.xp.expm1(2 * z + 2 * (len(self.values) + 4) * _V) * self.largest
 
     @cached_property
+    def summands(self) -> Floats:
+        """The sum of what is added, in size, (r, n)."""
+        return sum(map(self.xp.abs, self.added), start=self.xp.zeros_like(self.p))
+
+    @cached_property
+    def summand(self) -> Floats:
+        """The largest of them in each row, of keys that have weight, (r, 1)."""
+        return self.xp.max(self.xp.where(self.p > 0, self.summands, 0.0), axis=1, keepdims=True)
+
+    @cached_property
+    def reach(self) -> Floats:
+        """What bounds t in each row, (r, 1)."""
+        return self.T + self.summand if self.added else self.T
+
+    @cached_property
     def sizes(self) -> Floats:
-        """|t|, and 0 where masked."""
-        return self.xp.where(self.xp.isfinite(self.t), self.xp.abs(self.t), 0.0)
+        """The largest size that a score has on the way to t, from ``raw`` on, and 0 where masked."""
+        size = self.xp.abs(self.t)
+        if self.added:
+            raw = self.xp.abs(self.raw)
+            size = self.xp.maximum(size, raw) if len(self.added) == 1 else raw + self.summands
+        return self.xp.where(self.xp.isfinite(self.t), size, 0.0)
 
     @cached_property
     def top(self) -> Floats:
-        """max |t|, (r, 1)."""
+        """max |t|, or of ``sizes``, (r, 1)."""
         return self.xp.max(self.sizes, axis=1, keepdims=True)
 
     @cached_property
@@ -109,19 +132,33 @@ class Block:
 
     @cached_property
     def alike(self) -> Floats | float:
-        """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers)."""
+        """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers), or the same one
+        before something is added, whichever is more."""
         with np.errstate(all="ignore"):  # what is masked becomes NaN, which equals nothing
             t = self.t if self.spec.base != 2 else self.t % 1.0
         ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
+        found = self._alike(t, ordered)
+        if not self.added:
+            return found
+        raw = self.xp.where(self.p > 0, self.raw, -self.xp.inf)
+        before = self._alike(raw, self.xp.sort(raw, axis=1))
+        plain = isinstance(found, float) and isinstance(before, float)
+        return 1.0 if plain else self.xp.maximum(found + self.xp.zeros_like(raw), before)
+
+    def _alike(self, t: Floats, ordered: Floats) -> Floats | float:
         if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
             return 1.0
         return _multiplicity(t)
 
     def relative(self, how: Stores) -> tuple[Floats, Floats]:
-        """E² and κ² of step 1 and 2: what roundings do to key j is at most u + scores u|t| + κ, each row (r, 1)."""
+        """E² and κ² of step 1 and 2: what roundings do to key j is at most u + stores u|t| + κ, each row (r, 1)."""
         shifted = self.shifted(how)
-        kappa = W * W * (self.width + 24) * self.T**2 + EXPONENTIAL**2 + 2 * shifted**2
-        return how.u + EXPONENTIAL + W * (self.width + 24) * self.T + shifted, kappa
+        kappa = W * W * (self.width + 24) * self.reach**2 + EXPONENTIAL**2 + 2 * shifted**2
+        return how.u + EXPONENTIAL + W * (self.width + 24) * self.reach + shifted, kappa
+
+    def stores(self, how: Stores) -> int:
+        """How often a score may be stored: once more for each array that is added, or for sums of these alone."""
+        return how.scores + len(self.added) if how.scores else max(0, len(self.added) - 1)
 
     def shifted(self, how: Stores) -> Floats:
         """u (|z| + max{max |t|, |z|}), (r, 1), beside a sink z where differences to the largest score are stored."""
@@ -136,14 +173,14 @@ class Block:
 
     def slope(self, how: Stores) -> float:
         """By how much of its size a score may be off, at most."""
-        return (how.scores + self.differences(how)) * how.u + (TANH if self.cap else 0.0)
+        return (self.stores(how) + self.differences(how)) * how.u + (TANH if self.cap else 0.0)
 
     def squares(self, how: Stores) -> Floats:
         """m_j p_j² h_j², (r, n), as float32."""
         _, kappa = self.relative(how)
         p = narrow(self.p)
         found = p * p
-        of_scores = (how.scores + 2 * self.differences(how)) * how.u**2 + (TANH**2 if self.cap else 0)
+        of_scores = (self.stores(how) + 2 * self.differences(how)) * how.u**2 + (TANH**2 if self.cap else 0)
         found *= narrow(how.u**2 + kappa) + (of_scores * narrow(self.sizes) ** 2 if of_scores else 0)
         return found if isinstance(self.alike, float) else found * narrow(self.alike)
 
@@ -259,8 +296,13 @@ def _multiplicity(t: Floats) -> Floats:
 
 
 def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
-    """Whether there are blocks of it: scaled dot products under masks, capped or not, with a sink or without."""
-    return plain.applies(replace(spec, softcap=None, base=None), dict(inputs))
+    """Whether there are blocks of it: scaled dot products under masks, with caps, biases and sinks or without."""
+    try:
+        of = apart(spec, inputs)
+    except Refused:
+        return False
+    known = all(bool(namespace_of(a).all(namespace_of(a).isfinite(a))) for a in of.added)
+    return known and plain.applies(replace(of.spec, softcap=None, base=None), of.given)
 
 
 def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, list[Head], tuple[int, ...]]:
@@ -268,10 +310,12 @@ def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, l
 
     Raises Refused for what has no blocks, InputError for inputs that do not fit.
     """
-    spec, given = plain.of_places(spec, dict(inputs))
+    of = apart(spec, inputs)
+    spec, given = plain.of_places(of.spec, of.given)
     given = checked(replace(spec, softcap=None), given, widened=False)
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
-    return spec, list(heads(spec, given)), shape
+    added = spread(of)
+    return spec, [replace(h, added=tuple(a[h.index] for a in added)) for h in heads(spec, given)], shape
 
 
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
@@ -285,13 +329,8 @@ def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     return xp.concat(list(every))
 
 
-def block(
-    spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None, bias: Floats | None = None
-) -> Block:
-    """The definition on these queries; ``keys`` are by default those that one of them may see.
-
-    ``bias`` (r, n) is added to the scores, which T does not bound then.
-    """
+def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> Block:
+    """The definition on these queries; ``keys`` are by default those that one of them may see."""
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         keys = keys if keys.stop > keys.start else slice(0, 1)
@@ -302,17 +341,21 @@ def block(
         given["mask"] = allowed(head, rows, keys)
     if head.sink is not None:
         given["sink"] = xp.asarray([head.sink], dtype=given["q"].dtype)
-    if bias is not None:
-        own, given["bias"] = replace(own, bias=True), bias
+    added = [wide(a[rows][:, keys]) for a in head.added]
+    if added:
+        own, given["bias"] = replace(own, bias=True), sum(added[1:], start=added[0])
     with np.errstate(all="ignore"):
         found = _run(own, given)
     free = found["scaled"] if "scaled" in found else found["scores"]
     raw = found.get("capped", free)
     t = found.get("masked", found.get("biased", raw))
+    if added:
+        t = xp.where(without_weight(t, sum(map(xp.abs, added), start=xp.abs(raw))), -xp.inf, t)
     longest = max(float(norms(wide(given["k"][part])).max()) for part in _parts(len(given["k"])))
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = xp.maximum(reach, abs(head.sink or 0.0))
-    return Block(own, given, rows, t, found["weights"], found["output"], given["v"], reach, raw, free)
+    some = tuple(a for a in added if xp.any((a != 0) & (found["weights"] > 0)))
+    return Block(own, given, rows, t, found["weights"], found["output"], given["v"], reach, raw, free, some)
 
 
 def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:

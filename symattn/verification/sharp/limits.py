@@ -6,11 +6,13 @@ implementation returns; D is a direction: numbers for some elements, which do no
 
   N1  *what is stored.* In the input's format, of unit roundoff u and half least number η: scores at most ``scores``
       times (0: they stay wide; 2: as products and scaled; 5: and, of a cap, the quotient, its tanh and the product),
-      and, beside a sink, their differences to the largest score or the sink's, m; weights once, divided by their sum
-      or relative to any reference, before the sum is taken of them or after; and the output. The scale is exact, or a
-      number of the format: rounded once, as itself, as what scores are divided by, or with log₂ e in it, or twice, as
-      a divisor and then as 1 over it. All else is float32, of roundoff w, with exponentials off by at most ε = 2⁻¹³,
-      rescalings included, up to a factor common to the row, and tanh of a cap by 2⁻¹¹ of itself.
+      once more with each array that is added to them (a bias, an additive mask: numbers of the format), sums of these
+      arrays even where scores stay wide, and, beside a sink, differences of scores to the largest one or the sink's,
+      m; weights once, divided by their sum or relative to any reference, before the sum is taken of them or after; and
+      the output. The scale is exact, or a number of the format: rounded once, as itself, as what scores are divided
+      by, or with log₂ e in it, or twice, as a divisor and then as 1 over it. All else is float32, of roundoff w, with
+      exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor common to the row, and tanh of a cap by
+      2⁻¹¹ of itself.
   N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is
       rounded; those of equal numbers are the same one.
 
@@ -26,22 +28,27 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
 
 1. *First order.* A rounding that multiplies e^{t_j} by 1 + δ moves ⟨D, y⟩ by p_j (a_j − g) δ if the sum has it, and by
    p_j a_j δ if only the numerator has. One of a score, by δ t_j, does as e^{t_j} (1 + δ t_j); before a cap it moves t
-   by no more than δ t, since x sech² x ≤ tanh x. So with
+   by no more than δ t, since x sech² x ≤ tanh x; and before the arrays b, b', … are added, by δ y, y = t − b − b' − …;
+   sums of them are off by δ (|y| + |b| + |b'| + …) at most. In the place of t_j², and of |t_j| below, stands the square
+   of the largest of these; of one array that is the larger one of |y| and |t|. So with
        h_j² = u² + (scores · u² + 2⁻²² if there is a cap) t_j² + κ²,
        σ² ≤ max{Σ m_j p_j² h_j² a_j², Σ m_j p_j² h_j² (a_j − g)²} + η² Σ a_j² + (step 2),
-   where m_j is the number of keys with the same score, as a group of m has (Σ h x̄)² ≤ m Σ (h x̄)²; η is for weights
-   below the normal numbers. A stored difference t_j − m is off by u(|t_j| + M), M = max{max|t|, |z|}, and z − m by
-   u(|z| + M): two more in ``scores`` (x² ≤ 2a² + 2b² for x = a + b), and κ² has 2u²(|z| + M)² more.
+   where m_j is the number of keys with the same score, or with the same y if they are more, as a group of m has
+   (Σ h x̄)² ≤ m Σ (h x̄)²; η is for weights below the normal numbers. A stored difference t_j − m is off by
+   u(|t_j| + M), M = max{max|t|, |z|}, and z − m by u(|z| + M): two more in ``scores`` (x² ≤ 2a² + 2b² for x = a + b),
+   and κ² has 2u²(|z| + M)² more.
 2. *What float32 adds*: the product of q and k passes d + 8 roundings, each of at most w s ‖q‖‖k‖, and e^{t − m} four of
-   at most w(|t| + |m|) together with ε: κ² = w² (d + 8 + 16) (s ‖q‖ max‖k‖)² + ε². The sums, of products and of
-   weights, rescaled after tiles of 16 keys or more: at most 3 (n + 16) roundings of at most w max|a_j| each, so
-   3 (n + 16) w² max a_j² more in σ².
+   at most w(|t| + |m|) together with ε: κ² = w² (d + 8 + 16) (s ‖q‖ max‖k‖ + max (|b_j| + |b'_j| + …))² + ε². The
+   sums, of products and of weights, rescaled after tiles of 16 keys or more: at most 3 (n + 16) roundings of at most
+   w max|a_j| each, so 3 (n + 16) w² max a_j² more in σ².
 3. *Second order.* Let E_j ≥ |θ_j| bound the logarithm of the factor of key j. Along τθ, 0 ≤ τ ≤ 1, the weights p^τ are
    within e^{2Ē} of p, Ē = max E_j, and the mean f of a has f'' = Σ p^τ (θ_j − θ̄)² (a_j − f). θ̄ is within β = λ
    √(Σ m_j p_j² E_j²) by N2. So half of f'' is at most ½ e^{2Ē} Σ p_j (E_j + β)² |a_j − f|. If the sum lacks the
    rounding of the weights, the rest is a mean of a_j δ_j with the weights moved: |Σ (p^1_j − p_j) δ_j a_j| ≤
    u e^{2Ē} Σ p_j (E_j + β) |a_j|; and ln(1 + δ) is δ up to δ². Together, with A ≥ |a_j| + |g|,
        r ≤ e^{2Ē} Σ p_j A_j (E_j + β) (½ (E_j + β) + 2u).
+   A key whose score is so far below another one that its exponential is 0 whatever roundings do (finfo.min or −10⁹
+   was added to it) has no part in any of this.
 4. *The output* is rounded once: of one element by half an ulp of what it may be at most, taken at its worst; in means,
    its h x̄ = (half an ulp of what it may be at most) · D is one more term, and u² |D| |o| is added to r. ∎
 

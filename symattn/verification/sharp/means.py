@@ -26,6 +26,7 @@ from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # of the limit: what right replays must need less than
 ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
+_MOVED = 20.0  # a logarithm of a weight that roundings move by more says nothing
 _KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a second look
 
 
@@ -122,8 +123,10 @@ class Limits:
 
     @cached_property
     def rows(self) -> Any:
-        """Which rows have an output that is a number, (r,)."""
-        return self.xp.all(self.xp.isfinite(self.block.o), axis=1)
+        """Which rows have an output that is a number, of which something is said, (r,)."""
+        b, how = self.block, self.how
+        moved = (b.relative(how)[0] + b.slope(how) * b.top)[:, 0]
+        return self.xp.all(self.xp.isfinite(b.o), axis=1) & (moved < _MOVED)
 
     def of(self, direction: Floats) -> tuple[Floats, Floats]:
         """σ² and r of each row, (r,), for D (r, d_v)."""
@@ -161,7 +164,8 @@ def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Fl
     xp: Any = namespace_of(weights)
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
-            if _coincide([_below(b, _alone(b.given["q"]))]):
+            alone = _alone(b.given["q"])
+            if _coincide([_below(b, alone)]) or _coincide([_before(b, alone)]):
                 return float("inf")
             square, more = Limits(b, how, lam).of(weights[head.index][b.rows])
             squares.append(xp.sqrt(square))
@@ -200,12 +204,13 @@ class _Scan:
 
     def _look(self, i: int) -> None:
         """What is kept of a head; of one whose scores coincide nothing."""
-        queries, below, made = self.taken[i][1].q, list[Floats](), list[Limits]()
+        queries, below, before, made = self.taken[i][1].q, list[Floats](), list[Floats](), list[Limits]()
         alone = _alone(queries)
         weights, outputs = list[Floats](), list[Floats]()
         for b in self._blocks(i):
             below.append(_below(b, alone[b.rows]))
-            if b.rows[-1] == len(queries) - 1 and _coincide(below):
+            before.append(_before(b, alone[b.rows]))
+            if b.rows[-1] == len(queries) - 1 and (_coincide(below) or _coincide(before)):
                 self.squares[:, i] = self.length[:, i] = 0.0
                 return
             limits = Limits(b, self.how, self.lam)
@@ -357,6 +362,16 @@ def _below(b: Block, alone: Any) -> Floats:
     with np.errstate(all="ignore"):
         below = (t - t[:, -1:])[own]
     return below[below < 0]
+
+
+def _before(b: Block, alone: Any) -> Floats:
+    """The different scores of the queries ``alone``, (r,), before something is added to them; none if nothing is."""
+    if not b.added:
+        return b.t[:0, 0]
+    raw = b.xp.sort(b.xp.where(b.p > 0, b.raw, 0.0)[alone], axis=1)
+    own = raw != 0  # what is 0 is not rounded
+    own[:, 1:] &= raw[:, 1:] != raw[:, :-1]
+    return raw[own]
 
 
 def _coincide(scores: Sequence[Floats]) -> bool:

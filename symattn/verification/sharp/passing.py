@@ -26,7 +26,7 @@ _MOST = 80.0  # a logarithm that is off by more leaves nothing to be said
 class Part:
     """A block of queries, from ``keys.start`` on: weights, dS, their errors and the rows of dO.
 
-    ``factors`` (r, n) are those of dropout, if there is any; ``added`` are the arrays (r, n) that are added to scores.
+    ``factors`` (r, n) are those of dropout, if there is any.
     """
 
     b: Block
@@ -35,7 +35,6 @@ class Part:
     scale: float
     how: Stores
     factors: Floats | None = None
-    added: tuple[Floats, ...] = ()
 
     # -- step 1 --------------------------------------------------------------------------------------------------------
     @property
@@ -56,16 +55,16 @@ class Part:
     @cached_property
     def sizes(self) -> tuple[Floats, Floats]:
         """The sum of what is added to scores, in size, (r, n), and the largest of a row, (r, 1)."""
-        sizes = np.sum([np.abs(a) for a in self.added], axis=0) if self.added else np.zeros_like(self.b.p)
-        return sizes, np.where(self.b.p > 0, sizes, 0.0).max(axis=1, keepdims=True, initial=0.0)
+        sizes = self.b.summands if self.b.added else np.zeros_like(self.b.p)
+        return sizes, self.b.summand
 
     @cached_property
     def exponents(self) -> tuple[Floats, Floats]:
         """E of the keys, (r, n), and of the sink, (r, 1)."""
         b, how = self.b, self.how
         off, (sizes, most) = EXPONENTIAL + self.capped, self.sizes
-        if self.added:
-            sums = len(self.added) * (how.u if how.scores else W) + (len(self.added) - 1) * how.u
+        if b.added:
+            sums = len(b.added) * (how.u if how.scores else W) + (len(b.added) - 1) * how.u
             off = off + 24 * W * most + _SECOND * sums * (np.abs(b.raw) + self.capped + sizes)
         sink = EXPONENTIAL + 24 * W * (b.T + most)
         if not (how.scores and "sink" in b.given):

@@ -14,6 +14,7 @@ from symattn.attention.enclosing.pattern import check_pattern, heads
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
 from symattn.verification.bounding.plain import by_mask, of_places
+from symattn.verification.sharp.added import apart, spread
 from symattn.verification.sharp.blocks import allowed
 
 TILES = (64, 128)
@@ -21,18 +22,25 @@ _TOLD = 8  # rows that a message repeats, at most
 
 
 def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
-    """The attention of some queries: their rows of q, and of the masks, as a mask that is given.
+    """The attention of some queries: their rows of q, of what is added to scores, and of the masks, as a mask that is
+    given.
 
-    Raises ``InputError`` for what is no dot product with a scale under masks.
+    Raises ``InputError`` for what is no dot product with a scale under masks and biases.
     """
-    spec, given = of_places(spec, dict(inputs))
     try:
+        of = apart(spec, inputs)
+        spec, given = of_places(of.spec, of.given)
         check_pattern(replace(spec, softcap=None))
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
         mend = "judge all rows, or leave out what q and k hold already, such as rotations"
         raise InputError(f"some rows alone are not judged with {reason}; mend: {mend}") from None
     at = np.asarray(rows)
+    return _with_added(*_of_queries(spec, given, at), tuple(a[..., at, :] for a in spread(of)))
+
+
+def _of_queries(spec: Attention, given: Mapping[str, Any], at: np.ndarray) -> tuple[Attention, dict[str, Any]]:
+    """The same of an attention that nothing is added to."""
     few = {n: given[n] for n in ("k", "v", "sink") if n in given} | {"q": given["q"][..., at, :]}
     if not spec.masks_anything:
         return spec, few
@@ -44,6 +52,18 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
         whole = xp.stack([allowed(head, at, keys) for head in every])
         return by_mask(spec), few | {"mask": whole.reshape(*axes, *whole.shape[-2:])}
     return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
+
+
+def _with_added(spec: Attention, few: dict[str, Any], added: tuple[Any, ...]) -> tuple[Attention, dict[str, Any]]:
+    """With a bias, and where there are two arrays with an additive mask that holds the other one, and −∞."""
+    if not added:
+        return spec, few
+    spec, few = replace(spec, bias=True), few | {"bias": added[0]}
+    if len(added) == 1:
+        return spec, few
+    xp: Any = namespace_of(added[1])
+    mask = xp.where(few["mask"], added[1], -xp.inf) if "mask" in few else added[1]
+    return replace(spec, mask="additive"), few | {"mask": mask}
 
 
 def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]) -> list[int]:
