@@ -7,13 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.auditing.setting import Floats, Mask, Setting
 from symattn.errors import Refused, SymattnError
 from symattn.verification.bounding import enclosed, plain
-from symattn.verification.reference import canonical, run
+from symattn.verification.reference import canonical
 from symattn.verification.sharp import means
 from symattn.verification.sharp.blocks import Made, applies
 from symattn.verification.sharp.elements import exact, judged, tolerances
@@ -150,5 +149,4 @@ def _bounded(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Flo
             return found.centre, found.radius, plain.allowed(spec, inputs, precision)
     if not enclosed.encloses(spec, inputs):
         raise Refused("there is no bound for this kind of attention")
-    reference = run(spec, inputs, kind=Enclosure)
-    return reference.output.mid, reference.output.rad, enclosed.of_run(reference, precision)
+    return enclosed.exact_and_allowed(spec, inputs, precision)

@@ -18,12 +18,12 @@ from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused
+from symattn.errors import InputError, Refused, Undecided
 from symattn.sources.descale import dequantised, split
 from symattn.sources.devices import copied, on_device, shared_device, tensor_on
 from symattn.sources.frameworks import read
 from symattn.verification.attention import OfAttention
-from symattn.verification.bounding import plain
+from symattn.verification.bounding import enclosed, plain
 from symattn.verification.bounding.interface import bound
 from symattn.verification.bounding.log_sums import log_sums
 from symattn.verification.case_result import ratio
@@ -38,6 +38,7 @@ from symattn.verification.sharp.sample import chosen, only
 Arrays = dict[str, Any]  # of NumPy, or tensors on a device that are judged there
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
+_SCORES = 1 << 23  # of an element of the batch, that are enclosed at once
 _LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
 MEANS = 64  # rows of each head whose means are taken
 _LARGE = ("q", "k", "v")  # inputs that stay in float32 where that holds them
@@ -216,7 +217,9 @@ def _output(
 
 def _measured(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
     inputs = _widened(inputs)
-    return _fast(spec, inputs, precision, got) or _by_balls(spec, inputs, precision, got)
+    many = got.size * inputs["k"].shape[-2] > _FEW and precision.input.name != "float64"
+    found = (_fast(spec, inputs, precision, got) or _by_enclosures(spec, inputs, precision, got)) if many else None
+    return found or _by_balls(spec, inputs, precision, got)
 
 
 def _sharp(
@@ -425,11 +428,11 @@ def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
 
 
 def _fast(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured | None:
-    """In float64, for many elements of a narrower type; None for what is small, or not plain enough.
+    """In float64, for many elements of a narrower type; None for what is not plain enough.
 
     An element is beyond the bound only where all of the interval that holds the exact value says so.
     """
-    if got.size * inputs["k"].shape[-2] <= _FEW or precision.input.name == "float64" or not plain.applies(spec, inputs):
+    if not plain.applies(spec, inputs):
         return None
     try:
         found = enclose(spec, inputs)
@@ -437,6 +440,22 @@ def _fast(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
         return None
     allowed = plain.allowed(spec, inputs, precision)
     return _Measured(_least_ratios(found, got, allowed), found.centre, allowed)
+
+
+def _by_enclosures(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured | None:
+    """The same by a run on enclosures: of variants, an element of the batch at a time; None where these do not say."""
+    measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
+    for index in np.ndindex(got.shape[: got.ndim - 2 - (spec.heads > 1)]):
+        mine = element(spec, inputs, index)
+        if spec.heads * got.shape[-2] * inputs["k"].shape[-2] > _SCORES or not enclosed.encloses(spec, mine):
+            return None
+        try:
+            centre, radius, allowed = enclosed.exact_and_allowed(spec, mine, precision)
+        except (Refused, Undecided):
+            return None
+        measured.exact[index], measured.allowed[index] = centre, allowed
+        measured.ratios[index] = _least_ratios(Enclosed(centre, radius), got[index], allowed)
+    return measured
 
 
 def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
@@ -451,7 +470,7 @@ def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.nda
     for index in np.ndindex(got.shape[: got.ndim - own]):
         right = expected(spec, element(spec, inputs, index), precision)
         measured.ratios[index], measured.allowed[index] = right.ratios(got[index]), right.allowed
-        measured.exact[index] = np.vectorize(_middle, otypes=[float])(right.entries)
+        measured.exact[index] = right.near
     return measured
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision
+from symattn import Alibi, Attention, Precision
 from symattn.errors import InputError
 from symattn.sources import closeness
 from symattn.sources.loading import CannotRun
@@ -225,3 +225,35 @@ def test_legal_logarithms_are_within_the_bound(dtype: str) -> None:
         closest = max(closest, ratios.max())
         assert (ratios <= 1).all(), (ratios.max(), n, d, size)
     assert closest > 1e-3
+
+
+N, H = 120, 2
+SLOPES = np.array([0.0625, 0.00390625], dtype=np.float32)[:, None, None]
+
+
+def capped(q: Any, k: Any, v: Any, cap: float) -> Any:
+    s = np.float32(cap) * np.tanh(q @ k.mT / np.float32(4 * cap))
+    return attention(s, np.eye(N, dtype=np.float32) * np.float32(N**0.5), v)
+
+
+def alibi(q: Any, k: Any, v: Any, slopes: Any) -> Any:
+    i = np.arange(N, dtype=np.float32)
+    s = q @ k.mT / np.float32(4) + np.where(i <= i[:, None], slopes * (i - i[:, None]), -np.inf).astype(np.float32)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_variants_of_many_tokens_are_judged(dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal((H, N, 16)).astype(dtype) for _ in range(3)]
+    q, k, v = (a.astype(np.float32) for a in given)
+    of_cap, of_slopes = Attention(heads=H, softcap=5), Attention(heads=H, causal=True, position=Alibi())
+    for spec, right, wrong in (
+        (of_cap, capped(q, k, v, 5), capped(q, k, v, 6)),
+        (of_slopes, alibi(q, k, v, SLOPES), alibi(q, k, v, SLOPES[::-1])),
+    ):
+        assert_close_to_exact(right.astype(dtype), *given, spec)
+        assert "beyond" in words(wrong.astype(dtype), *given, spec)
+    with pytest.raises(InputError, match="too many for this specification"):
+        assert_close_to_exact(*(np.zeros((3000, 16), dtype),) * 4, Attention(normaliser="sigmoid"))

@@ -158,6 +158,15 @@ def of_run(run: Run, precision: Precision) -> Floats:
         return np.full(run.output.plain_shape, np.inf)
 
 
+def exact_and_allowed(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, Floats, Floats]:
+    """The middle and the radius of the output, and the bound, of inputs for which ``encloses`` holds.
+
+    Raises ``Refused`` where the enclosures do not say which scores there are, or what the values are.
+    """
+    reference = run(spec, inputs, kind=Enclosure)
+    return reference.output.mid, reference.output.rad, of_run(reference, precision)
+
+
 def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
     """The bound and its shares by step; no shares where nothing is said. Raises ``Refused`` where balls are needed."""
     if applies(spec, inputs):
