@@ -13,6 +13,8 @@ from typing import Any
 from symattn.attention.spec import Attention
 from symattn.auditing.received import Received, Unread
 
+#: Arrays that attention functions take besides the first five.
+_ARRAYS = ("s_aux", "sinks", "position_bias", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k")
 _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
@@ -23,6 +25,7 @@ def of_transformers(function: Callable[..., Any], name: str | None, args: Any, k
     kind = _kind(function, name)
     if given.get("cache") is not None:
         raise Unread("a paged cache holds the keys")
+    _check_known(function, given)
     mask = _dense(given.get("attention_mask"), q, k)
     if kind == "flash":
         _check_packing(given)
@@ -35,7 +38,7 @@ def of_transformers(function: Callable[..., Any], name: str | None, args: Any, k
         masks=[m for m in (mask, given.get("position_bias")) if m is not None],
         scale=given.get("scaling"),
         softcap=given.get("softcap"),
-        sink=given.get("s_aux"),
+        sink=_sinks(given, int(q.shape[1])),
         places=_places(kind, given, module, mask is None, int(q.shape[-2])),
         dropout=float(given.get("dropout") or 0.0),
         eager=kind == "eager",
@@ -73,6 +76,27 @@ def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, An
         given |= given.pop(name, {})
     first = ("module", "query", "key", "value", "attention_mask")
     return dict(zip(first, found.args[:5], strict=False)) | given
+
+
+def _check_known(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raises ``Unread`` where the function names an array as its argument of which it is not known what it does."""
+    try:
+        named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    except (TypeError, ValueError):
+        return
+    for name in named[5:]:
+        if hasattr(given.get(name), "dtype") and name not in _ARRAYS:
+            raise Unread(f"its argument {name} is an array of which it is not known what it does")
+
+
+def _sinks(given: Mapping[str, Any], heads: int) -> Any:
+    """A number for each head, by either of its names. Raises ``Unread`` for sinks of another shape."""
+    found = [held for name in ("s_aux", "sinks") if (held := given.get(name)) is not None]
+    if found and found[0].numel() != heads:
+        raise Unread(
+            f"its sinks have the shape {tuple(found[0].shape)}, and are not one number for each of {heads} heads"
+        )
+    return found[0] if found else None
 
 
 def _kind(function: Callable[..., Any], name: str | None) -> str:

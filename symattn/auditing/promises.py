@@ -51,7 +51,7 @@ def promised(module: Any, name: str, context: Context | None) -> Promise:
         raise Unknown("there is no configuration")
     kind = _kind(config, name, module)
     try:
-        spec = attention(config, layer=_layer(module, name), kind=kind)
+        spec = attention(config, layer=_layer(module, name), kind=kind, called=True)
         return Promise(spec, kind, family_of(configuration(config)).scaled_before)
     except SymattnError as error:
         raise Unknown(str(error)) from None

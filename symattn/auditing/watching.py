@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from symattn.arrays.precision import Contract
 from symattn.auditing.backward import Watched
@@ -48,7 +48,7 @@ class Audit:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[Watched] = []
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self._held: set[int] = set()
+        self._held: dict[int, ReferenceType[Any]] = {}
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
@@ -150,8 +150,11 @@ class Audit:
         return self._model is None or module in self._names or any(m in self._names for m in doing.modules)
 
     def holds(self, tensor: Any) -> bool:
-        """Whether an array is a parameter of what is audited."""
-        return tensor.untyped_storage().data_ptr() in self._held
+        """Whether an array is a parameter of what is audited, and not what came to lie where one was that is gone."""
+        place = tensor.untyped_storage().data_ptr()
+        known = self._held.get(place)
+        parameter = None if known is None else known()
+        return parameter is not None and bool(parameter.untyped_storage().data_ptr() == place)
 
     def heads(self, module: Any) -> int | None:
         """How many heads a module says that it has."""
@@ -236,7 +239,7 @@ class Audit:
     def _know(self, root: Any) -> None:
         """The paths of the modules within one, and where its parameters are."""
         self._names.update({m: path or type(m).__name__ for path, m in root.named_modules()})
-        self._held |= {p.untyped_storage().data_ptr() for p in root.parameters()}
+        self._held |= {p.untyped_storage().data_ptr(): ref(p) for p in root.parameters()}
 
     def _follow(self) -> None:
         """See every operator of this thread."""

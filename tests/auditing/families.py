@@ -70,6 +70,16 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"hidden_size": 32, "ffn_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 32},
     ),
     "biogpt": ("BioGptForCausalLM", "BioGptConfig", _COMMON),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", _GROUPED),
+    "olmo3": (
+        "Olmo3ForCausalLM", "Olmo3Config",
+        {**_GROUPED, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2}),
+    "flex_olmo": (
+        "FlexOlmoForCausalLM", "FlexOlmoConfig",
+        {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "pad_token_id": 0},
+    ),
     "electra": ("ElectraModel", "ElectraConfig", {**_COMMON, "embedding_size": 32}),
     "distilbert": ("DistilBertModel", "DistilBertConfig", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 32}),
 }  # fmt: skip

@@ -81,6 +81,41 @@ def test_packed_sequences_cannot_be_told(name: str, value: Any, words: str) -> N
     assert words in report.findings[0].verdict
 
 
+def eager_attention_of_a_test(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, sinks: Any = None, gates: Any = None
+) -> Any:
+    """As eager: with logits that take weight and give nothing, and with weights that are multiplied by numbers."""
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], -1)
+    weights = torch.softmax(scores, -1)[..., : key.shape[-2]]
+    return ((weights if gates is None else weights * gates) @ value).transpose(1, 2), None
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("name", "shape", "state", "words"),
+    [
+        ("sinks", (1, 2, 1, 1), "pass", "pass"),
+        ("sinks", (2, 2, 6, 1), "cannot tell", "sinks have the shape (2, 2, 6, 1)"),
+        ("gates", (2, 2, 6, 6), "cannot tell", "its argument gates is an array of which it is not known what it does"),
+    ],
+)
+def test_arrays_that_a_function_names_are_known_or_said_not_to_be(
+    name: str, shape: tuple[int, ...], state: str, words: str
+) -> None:
+    pytest.importorskip("transformers")
+    from transformers.modeling_utils import AttentionInterface
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 6, 4) for _ in range(3))
+    with audit() as report:
+        called = AttentionInterface().get_interface("eager", eager_attention_of_a_test)
+        called(torch.nn.Identity(), q, k, v, None, **{name: torch.randn(shape)})
+    assert [f.state for f in report.findings] == [state]
+    assert words in report.findings[0].verdict
+
+
 def small(family: str, **more: Any) -> Any:
     """A model of one layer."""
     transformers = pytest.importorskip("transformers")

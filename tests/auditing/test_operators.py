@@ -272,3 +272,16 @@ def test_inputs_that_are_changed_in_place_are_judged_as_they_were(monkeypatch: p
     with audit() as report:
         torch.nn.functional.scaled_dot_product_attention(q, k, v)
     assert [f.state for f in report.findings] == ["pass"]
+
+
+def test_an_array_is_no_parameter_because_it_lies_where_one_was() -> None:
+    q, k, v = (torch.randn(1, 2, 9, 8) for _ in range(3))
+    held: Any = torch.nn.Identity()
+    held.weight = torch.nn.Parameter(k, requires_grad=False)  # in the same storage
+    with audit() as report:
+        held(q)
+        (q @ k.mT / 8**0.5).softmax(-1) @ v
+        assert report.findings == []  # a product with a parameter is a projection
+        del held
+        (q @ k.mT / 8**0.5).softmax(-1) @ v
+    assert [f.state for f in report.findings] == ["pass"]

@@ -69,3 +69,31 @@ def test_rows_and_all_rows_exclude_each_other(capsys: pytest.CaptureFixture[str]
 def test_no_script_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nowhere.py"]) == 2
     assert "there is no file nowhere.py" in capsys.readouterr().err
+
+
+LAYERED = """
+import sys, torch
+from transformers import LlamaConfig, LlamaModel
+sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+model = LlamaModel(LlamaConfig(vocab_size=8, rms_norm_eps=0.01, **sizes)).eval()
+model.layers[0].post_attention_layernorm.variance_epsilon *= int(sys.argv[1])
+with torch.no_grad():
+    model(torch.arange(6)[None])
+"""
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("times", "code", "words"),
+    [("1", 0, "1 of 1 whole layers judged"), ("10", 1, "CERTIFIED WRONG: mlp_norm: ε is 0.1 in place of 0.01")],
+)
+def test_whole_layers_are_judged_where_they_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: str, code: int, words: str
+) -> None:
+    pytest.importorskip("transformers")
+    path = tmp_path / "script.py"
+    path.write_text(LAYERED)
+    assert main(["audit", str(path), times]) == 0
+    capsys.readouterr()
+    assert main(["audit", "--layers", str(path), times]) == code
+    assert words in " ".join(capsys.readouterr().out.split())

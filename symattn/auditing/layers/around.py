@@ -30,6 +30,9 @@ class Judge(Heads):
     def _sums(self, pre: bool) -> Iterator[PartFinding]:
         """Residuals, the norms that stand after a part, and the feed-forward layer."""
         block = self.promised.block
+        if block.order == "inner":
+            yield from self._inner()
+            return
         if block.order == "sandwich":
             yield from self._norm("attention_norm_after", "attention.o")
         added = ("attention_norm_after", "mlp_norm_after") if block.order == "sandwich" else ("attention.o", "mlp.down")
@@ -56,10 +59,20 @@ class Judge(Heads):
         yield from self._norm("mlp_norm", None)
         yield from self._end("output", "mlp_norm")
 
-    def _read_by(self, norm: str, name: str) -> None:
-        """A sum is seen where a norm reads it: from then on that is what ``name`` gave."""
-        if norm in self.seen.given:
-            self.seen.gave[name] = self.seen.given[norm]
+    def _inner(self) -> Iterator[PartFinding]:
+        """The rest of a layer in which what a part gives is normalised before it is added."""
+        yield from self._norm("attention_norm", "attention.o")
+        for first in ("mlp.in", "mlp.gate", "mlp.up"):
+            self._read_by(first, "attention_stream")
+        yield from self._stream("attention_stream", "x", ("attention_norm",), None)
+        yield from self._mlp("attention_stream", None)
+        yield from self._norm("mlp_norm", "mlp.down")
+        yield from self._stream("output", "attention_stream", ("mlp_norm",), None)
+
+    def _read_by(self, part: str, name: str) -> None:
+        """A sum is seen where a part reads it: from then on that is what ``name`` gave."""
+        if part in self.seen.given:
+            self.seen.gave[name] = self.seen.given[part]
 
     def _end(self, name: str, source: str) -> Iterator[PartFinding]:
         """What the layer gives is what its last norm gave."""

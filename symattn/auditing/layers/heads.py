@@ -64,11 +64,15 @@ class Heads(Parts):
             if norm in self.seen.heads:
                 yield from self._head_norm(norm, role, made)
                 made = self.seen.gave.get(f"{norm}.heads", made)
+            elif self.spec.qk_norm is None and {norm} <= self.seen.given.keys() & self.seen.gave.keys():
+                yield from self._norm(norm, f"attention.{role}")  # of all heads together
+                after = self.seen.gave[norm]
+                made = Array(after.values.reshape(made.values.shape), after.dtype)
             try:
                 found = list(self._rotated(role, made) if rotated else self._handed(role, made))
             except Open as reason:
                 found = [PartFinding(f"attention.{role}_rotated", reason=str(reason))]
-            if norm in self.layout.paths and norm not in self.seen.heads:
+            if norm in self.layout.paths and norm not in (*self.seen.heads, *self.seen.given):
                 bare = all(part.state == "pass" for part in found)
                 yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
             yield from self._cached(role, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -183,16 +183,24 @@ class Layers:
 
 
 def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Modules of a list that hold an attention with a configuration: the name, the module, the configuration."""
+    """Modules of a list that hold an attention: the name, the module, its configuration or that around it."""
     found: list[str] = []
+    configs = {name: m.config for name, m in root.named_modules() if hasattr(getattr(m, "config", None), "model_type")}
     for name, module in root.named_modules():
         if not name.rpartition(".")[2].isdigit() or name.startswith(tuple(f"{outer}." for outer in found)):
             continue
         inner = [m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()]
         own = next((m.config for m in (module, *inner) if hasattr(getattr(m, "config", None), "model_type")), None)
+        own = own or _around(configs, name)
         if inner and own is not None:
             found.append(name)
             yield name, module, own
+
+
+def _around(configs: Mapping[str, Any], name: str) -> Any:
+    """The configuration of the nearest module around the one of this name, None where none has one."""
+    outer = [path for path in configs if not path or name.startswith(f"{path}.")]
+    return configs[max(outer, key=len)] if outer else None
 
 
 def _first(args: Any, kwargs: Any) -> Any:

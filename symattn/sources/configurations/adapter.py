@@ -14,13 +14,14 @@ from symattn.sources.configurations.rules import Kind, Place
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
-def attention(source: Any, layer: int | None = None, kind: str = "self") -> Attention:
+def attention(source: Any, layer: int | None = None, kind: str = "self", called: bool = False) -> Attention:
     """The attention that a configuration promises for one of its layers.
 
     source  a path of config.json or of its folder, its fields as a mapping, a configuration of Transformers, or a
             module with one
     layer   counted from 0; None is that of the module (its ``layer_idx``) if it has one, else 0
     kind    ``self``; of models with two halves ``encoder``, ``decoder`` or ``cross``
+    called  of the call alone: what is done to queries and keys before it may have no field, and is left out
 
     It speaks of q, k, v before rotations and norms, as the steps of ``Attention`` do. What a call adds, such as
     padding, is in no configuration: ``dataclasses.replace(spec, padding=True)``. Raises CannotTell where configuration
@@ -34,6 +35,8 @@ def attention(source: Any, layer: int | None = None, kind: str = "self") -> Atte
     c = configuration(source)
     family = family_of(c)
     c = c if c.model_type in FAMILIES else c.part("text_config")
+    if family.before and not called:
+        c.cannot_tell(f"{family.before}, for which there is no field")
     at = Place(c, _layer(source, layer), _kind(c, family, kind))
     depth = c.count(*family.depth(at.kind))
     if not 0 <= at.layer < depth:

@@ -47,7 +47,7 @@ class Promised:
 
 
 def block(source: Any, layer: int | None = None) -> Block:
-    """The layer that a configuration promises. Arguments and errors are those of ``attention``.
+    """The layer that a configuration promises, as a whole. Arguments and errors are those of ``attention``.
 
     >>> told = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
     ...         "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
@@ -55,12 +55,16 @@ def block(source: Any, layer: int | None = None) -> Block:
     >>> found.norm, found.order, found.activation, found.gated
     ('rms', 'pre', 'silu', True)
     """
+    attention(source, layer)  # refuses what only its parts can be told of
     return promised(source, layer).block
 
 
 def promised(source: Any, layer: int | None = None) -> Promised:
-    """The layer with what is known of its code. Raises as ``block``."""
-    spec = attention(source, layer)
+    """The layer with what is known of its code, by its parts; its attention is that of the call. Raises as ``block``.
+
+    Norms of queries and keys that the call has no word for are among the layout's paths.
+    """
+    spec = attention(source, layer, called=True)
     c = configuration(source)
     family = family_of(c)
     c = c if c.model_type in FAMILIES else c.part("text_config")
@@ -89,7 +93,7 @@ def _layout(c: Configuration) -> Layout:
 
 
 def _activation(c: Configuration, layout: Layout) -> tuple[str, bool]:
-    told = c.find(layout.acts)
+    told = layout.fixed or c.find(layout.acts)
     if told is None and layout.acts == "hidden_activation":
         told = "gelu_pytorch_tanh"  # what the classes of Gemma put in its place
     if not isinstance(told, str) or told not in ACTIVATIONS:
@@ -121,14 +125,18 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
 
     Raises CannotTell for an array that has no place in the layer, and what ``block`` raises.
     """
+    block(source, layer)
     found = promised(source, layer)
     c = configuration(source)
     left = c.model_type == "gpt2"  # which stores its matrices for tokens on the left
     given: dict[str, np.ndarray] = {}
     inner: dict[str, np.ndarray] = {}
-    attended = f"{found.layout.paths['attention']}."
+    attended, answer = f"{found.layout.paths['attention']}.", found.layout.paths["attention.o"]
     for name, array in arrays.items():
-        if name.startswith(attended):
+        path, _, what = name.rpartition(".")
+        if path == answer:  # which may stand beside the module of the heads
+            inner[f"{answer.rpartition('.')[2]}.{what}"] = array
+        elif name.startswith(attended):
             inner[name.removeprefix(attended)] = array
         else:
             given |= _outside(name, array, found, left)

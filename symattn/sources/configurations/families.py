@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from symattn.sources.configurations.masking import by_decoder, by_types, causal, everywhere, if_asked, local, two_sided
-from symattn.sources.configurations.rotary import by_list, rotary, where_sliding
+from symattn.sources.configurations.rotary import by_list, rotary, unless_full, where_sliding
 from symattn.sources.configurations.rules import (
     Rule,
     factor,
@@ -48,6 +48,7 @@ class Family:
              keys its queries, its keys, its values
     scaled_before  whether queries are scaled before attention is called, with the scale 1
     gains    what is added to the stored gains of norms: 1 where they are stored as their distance from 1
+    before   what is done to queries and keys before the call and no field can say: the rules are those of the call
     """
 
     kinds: Mapping[str, tuple[Rule, ...]]
@@ -55,6 +56,7 @@ class Family:
     packing: Packing = "rows"
     scaled_before: bool = False
     gains: int = 0
+    before: str = ""
 
     def depth(self, kind: str) -> tuple[str, ...]:
         """The names of the field that counts the layers of this kind."""
@@ -88,6 +90,7 @@ _OF_T5 = _halves(
     cross=(two_sided, heads, unscaled),
 )
 _BERT = _plain(by_decoder, heads, absolute)
+_ACROSS = "queries and keys are normalised over all heads together"
 
 FAMILIES: dict[str, Family] = {
     # -- rotations, causal ---------------------------------------------------------------------------------------------
@@ -105,6 +108,13 @@ FAMILIES: dict[str, Family] = {
     "starcoder2": _plain(*_DECODER, everywhere),
     "granite": _plain(*_DECODER, factor("attention_multiplier")),
     "olmo": _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")),
+    "olmo2": replace(_plain(*_DECODER), before=_ACROSS),
+    "olmo3": replace(_plain(*_DECODER, by_types()), before=_ACROSS),
+    "olmoe": replace(_plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")), before=_ACROSS),
+    "flex_olmo": replace(_plain(*_DECODER), before=_ACROSS),
+    "exaone4": _plain(causal, grouped, unless_full(rotary()), by_types(), normed()),
+    "arcee": _plain(*_DECODER),
+    "seed_oss": _plain(*_DECODER),
     "stablelm": _plain(causal, grouped, _PARTLY, without("qk_layernorm", _EACH)),
     "phi": _plain(causal, grouped, _PARTLY, _LAYERED),
     "persimmon": _plain(causal, heads, _PARTLY, _LAYERED, packing="groups"),

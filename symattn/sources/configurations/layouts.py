@@ -27,7 +27,7 @@ class Layout:
     order     as ``Block`` has it
     parallel  whether the feed-forward layer reads the tokens that attention reads, or the field that says so
     shared    whether one norm, that of attention, is read by both parts where they are parallel
-    acts      the field of the activation
+    acts      the field of the activation; ``fixed``: its name where it stands in the code and no field tells it
     gated     whether the feed-forward layer has a gate
     one_plus  whether gains of norms are stored as their distance from 1
     unless    fields that must be null, false, or the number 0 or 1, with what they would change
@@ -36,10 +36,11 @@ class Layout:
     paths: Paths
     norm: Literal["layer", "rms"] = "rms"
     eps: str | float = "rms_norm_eps"
-    order: Literal["pre", "post", "sandwich"] = "pre"
+    order: Literal["pre", "post", "inner", "sandwich"] = "pre"
     parallel: bool | str = False
     shared: bool = False
     acts: str = "hidden_act"
+    fixed: str = ""
     gated: bool = True
     one_plus: bool = False
     unless: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +75,23 @@ _GEMMA2 = Layout(
 _COHERE = Layout(
     paths={**_norms("input_layernorm"), **_OWN, **_GATED}, norm="layer", eps="layer_norm_eps", parallel=True,
     shared=True,
+)  # fmt: skip
+
+_BERT = Layout(
+    paths={
+        **_norms("attention.output.LayerNorm", "output.LayerNorm"),
+        "attention": "attention.self", "attention.q": "attention.self.query", "attention.k": "attention.self.key",
+        "attention.v": "attention.self.value", "attention.o": "attention.output.dense",
+        "mlp.up": "intermediate.dense", "mlp.down": "output.dense",
+    },
+    norm="layer", eps="layer_norm_eps", order="post", gated=False,
+    unless={"add_cross_attention": "the layer reads another sequence"},
+)  # fmt: skip
+_INNER = Layout(
+    paths={
+        **_norms("post_attention_layernorm", "post_feedforward_layernorm"), **_OWN, **_GATED, **_NORMED,
+    },
+    order="inner",
 )  # fmt: skip
 
 LAYOUTS: dict[str, Layout] = {
@@ -140,15 +158,46 @@ LAYOUTS: dict[str, Layout] = {
         },
         norm="layer", eps=1e-5, acts="activation_function", gated=False,
     ),
+    "gpt_neo": Layout(
+        paths={
+            **_norms("ln_1", "ln_2"), **_linear("attn.attention", "out_proj"),
+            "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj",
+        },
+        norm="layer", eps="layer_norm_epsilon", acts="activation_function", gated=False,
+    ),
+    "bloom": Layout(
+        paths={**_BOTH, **_linear("self_attention", "dense", "query_key_value"), **_FOUR},
+        norm="layer", eps="layer_norm_epsilon", fixed="gelu_new", gated=False,
+        unless={"apply_residual_connection_post_layernorm": "the residual starts after the norm"},
+    ),
+    "mpt": Layout(
+        paths={
+            **_norms("norm_1", "norm_2"), **_linear("attn", "out_proj", "Wqkv"),
+            "mlp.up": "ffn.up_proj", "mlp.down": "ffn.down_proj",
+        },
+        norm="layer", eps="layer_norm_epsilon", fixed="gelu", gated=False,
+    ),
+    "olmo": replace(_LLAMA, norm="layer", eps=1e-5),
+    "olmo2": _INNER,
+    "seed_oss": _LLAMA,
+    "exaone4": _INNER,
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), _BERT),
+    "distilbert": Layout(
+        paths={
+            **_norms("sa_layer_norm", "output_layer_norm"), "attention": "attention", "attention.q": "attention.q_lin",
+            "attention.k": "attention.k_lin", "attention.v": "attention.v_lin", "attention.o": "attention.out_lin",
+            "mlp.up": "ffn.lin1", "mlp.down": "ffn.lin2",
+        },
+        norm="layer", eps=1e-12, order="post", acts="activation", gated=False,
+    ),
 }  # fmt: skip
 
 _EXPERTS = "a router sends each token to experts of its own, for which Block has no part"
 #: Families whose layers cannot be said as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {
-    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3"), _EXPERTS),
-    "nemotron": "its activation is the square of ReLU, which is none of Block's",
-    "persimmon": "its activation is the square of ReLU, which is none of Block's",
-    "bloom": "its activation is computed in a function of its own, of which nothing is written down here",
-    "olmo": "its norms have neither gain nor bias and are computed in float32, of which nothing is written down here",
+    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3", "olmoe", "flex_olmo"), _EXPERTS),
+    **dict.fromkeys(
+        ("nemotron", "persimmon", "arcee"), "its activation is the square of ReLU, which is none of Block's"
+    ),
     **dict.fromkeys(("t5", "mt5"), "its norms and its parts with two sequences are not written down here"),
 }

@@ -10,7 +10,10 @@ def table() -> str:
     lines = ["| `model_type` | kind | what is read, and what is taken for granted |", "|---|---|---|"]
     for name, family in FAMILIES.items():
         for kind, rules in family.kinds.items():
-            lines.append(f"| `{name}` | {kind} | {'; '.join(rule.says for rule in rules)} |")
+            says = [rule.says for rule in rules]
+            if family.before:
+                says.append(f"{family.before}, for which there is no field: only an audit's calls and parts are held")
+            lines.append(f"| `{name}` | {kind} | {'; '.join(says)} |")
     return "\n".join(lines)
 
 

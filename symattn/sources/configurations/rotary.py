@@ -46,6 +46,16 @@ def where_sliding(rule: Rule, otherwise: str) -> Rule:
     return Rule(f"{rule.says}, in layers that slide; no positions in the others", run)
 
 
+def unless_full(rule: Rule) -> Rule:
+    """Positions in every layer of a model without windows; of one with windows, in the layers that have one."""
+
+    def run(at: Place) -> Mapping[str, Any]:
+        slides = at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention"
+        return rule(at) if slides else {}
+
+    return Rule(f"{rule.says}; if there is a `sliding_window`, in the layers that slide alone", run)
+
+
 def by_list(rule: Rule) -> Rule:
     """Positions where ``no_rope_layers`` has a 1, which is what the field says in spite of its name."""
 

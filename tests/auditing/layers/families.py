@@ -11,6 +11,7 @@ _GROUPED = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }  # fmt: skip
+_BERT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 _PARTLY = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}
 #: Families that are not among those whose attention is audited, or need other fields.
 _MORE: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -27,7 +28,19 @@ _MORE: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2},
     ),
     "gptj": ("GPTJForCausalLM", "GPTJConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}),
+    "bert": ("BertModel", "BertConfig", _BERT),
+    "roberta": ("RobertaModel", "RobertaConfig", _BERT),
+    "xlm-roberta": ("XLMRobertaModel", "XLMRobertaConfig", _BERT),
+    "camembert": ("CamembertModel", "CamembertConfig", _BERT),
+    "mpt": ("MptForCausalLM", "MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4}),
+    "olmo": ("OlmoForCausalLM", "OlmoConfig", _GROUPED),
+    "seed_oss": ("SeedOssForCausalLM", "SeedOssConfig", {**_GROUPED, "head_dim": 8}),
+    "exaone4": (
+        "Exaone4ForCausalLM", "Exaone4Config",
+        {**_GROUPED, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
 }  # fmt: skip
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 FAMILIES = {**families.FAMILIES, **_MORE}
 
 
@@ -62,5 +75,7 @@ def made(name: str, dtype: Any, implementation: str = "eager", scale: float = 1.
 
 def path_of(model: Any, layer: int) -> str:
     """Where a decoder layer is."""
-    found = (path for path, _ in model.named_modules() if re.fullmatch(rf"(.*\.)?(layers|h)\.{layer}", path))
+    found = (
+        path for path, _ in model.named_modules() if re.fullmatch(rf"(.*\.)?(layers|layer|h|blocks)\.{layer}", path)
+    )
     return next(found)

@@ -10,7 +10,7 @@ from typing import Any
 from symattn import audit
 from symattn.sources.configurations.layouts import LAYOUTS
 from tests.auditing.families import decoding, forward, inputs
-from tests.auditing.layers.families import made
+from tests.auditing.layers.families import ENCODERS, made
 
 
 def runs(family: str, dtype: Any) -> Iterator[tuple[str, Any, Callable[[], Any]]]:
@@ -18,12 +18,17 @@ def runs(family: str, dtype: Any) -> Iterator[tuple[str, Any, Callable[[], Any]]
     model = made(family, dtype)
     given = inputs(family, dtype, "left")
     yield "eager, padding on the left, prefill", model, forward(model, given)
-    yield "eager, padding on the left, decoding", model, decoding(model, given)
+    cached = family not in ENCODERS
+    if cached:
+        yield "eager, padding on the left, decoding", model, decoding(model, given)
     try:
         model = made(family, dtype, "sdpa")
     except ValueError:  # of families that have no such function
         return
     given = inputs(family, dtype)
+    if not cached:
+        yield "sdpa, prefill", model, forward(model, given)
+        return
     yield "sdpa, decoding", model, decoding(model, given)
     yield "sdpa, static cache", model, decoding(model, given, static=True)
 

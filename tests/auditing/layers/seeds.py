@@ -143,6 +143,24 @@ def _before_norm(self: Any, hidden_states: Any, **more: Any) -> Any:
     return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
 
 
+def _ten_times(module: Any) -> None:
+    module.eps *= 10
+
+
+def _tanh_between(module: Any) -> None:
+    import torch
+
+    module.intermediate_act_fn = torch.nn.GELU(approximate="tanh")
+
+
+def _added_to_normed(module: Any) -> None:
+    module.apply_residual_connection_post_layernorm = True
+
+
+def _no_residual(self: Any, x: Any, residual: Any) -> Any:
+    return self.down_proj(self.act(self.up_proj(x)))
+
+
 _OTHER_PAIRS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
 SEEDS = (
     Seed("llama", "attention_norm", "ε is 0.0001 in place of 1e-05", _named("input_layernorm", _eps),
@@ -165,6 +183,18 @@ SEEDS = (
          _forward("layers.0", _after_norm)),
     Seed("llama", "attention.q", "it reads the tokens that the layer is given, not what attention_norm gave",
          _forward("layers.0", _before_norm)),
+    Seed("bert", "attention_norm", "ε is 0.1 in place of 0.01",
+         _named("attention.output.LayerNorm", _ten_times), {"layer_norm_eps": 0.01}),
+    Seed("bert", "mlp.hidden", "the activation is gelu_tanh, not gelu", _named(".intermediate", _tanh_between)),
+    Seed("bloom", "attention_stream", "the residual starts from the tokens after the norm",
+         _named("h.0", _added_to_normed)),
+    Seed("mpt", "output", "the residual is left out", _forward(".ffn", _no_residual)),
+    Seed("gpt_neo", "mlp_norm", "ε is 0.1 in place of 0.01", _named("ln_2", _ten_times),
+         {"layer_norm_epsilon": 0.01}),
+    Seed("olmo", "mlp_norm", "it is not normalised at all", _forward("post_attention_layernorm", lambda self, x: x)),
+    Seed("olmo2", "attention.q_norm", "it is not normalised at all", _forward("q_norm", lambda self, x: x)),
+    Seed("exaone4", "mlp_norm", "it is not normalised at all",
+         _forward("post_feedforward_layernorm", lambda self, x: x)),
 )  # fmt: skip
 
 

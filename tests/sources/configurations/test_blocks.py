@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from symattn.errors import InputError
-from symattn.sources.configurations.blocks import block, parameters
+from symattn.sources.configurations.blocks import block, parameters, promised
 from symattn.sources.configurations.configuration import CannotTell
+from symattn.sources.configurations.families import FAMILIES
 from symattn.sources.configurations.layouts import LAYOUTS, UNSAID
 from tests.auditing.layers.families import made, path_of
 
@@ -33,12 +34,28 @@ def test_what_a_block_cannot_say_is_refused(changes: dict[str, Any]) -> None:
         block({**_TOLD, **changes})
 
 
+def test_a_layer_of_which_only_parts_can_be_told_is_refused_as_a_whole() -> None:
+    with pytest.raises(CannotTell, match=r"normalised over all heads together, for which there is no field"):
+        block({**_TOLD, "model_type": "olmo2"})
+    told = promised({**_TOLD, "model_type": "olmo2"})
+    assert (told.block.order, told.block.attention.qk_norm) == ("inner", None)
+    assert {"attention.q_norm", "attention.k_norm"} <= told.layout.paths.keys()
+
+
+def test_norms_of_queries_that_no_module_is_known_to_compute_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {**_TOLD, "model_type": "qwen3"}
+    assert block(told).attention.qk_norm == "rms"
+    monkeypatch.setitem(LAYOUTS, "qwen3", LAYOUTS["llama"])  # whose paths name no such norms
+    with pytest.raises(CannotTell, match=r"nobody has written down by which modules of the layer"):
+        block(told)
+
+
 def test_no_family_is_said_and_unsaid() -> None:
     assert not set(LAYOUTS) & set(UNSAID)
 
 
 @pytest.mark.transformers
-@pytest.mark.parametrize("family", LAYOUTS)
+@pytest.mark.parametrize("family", [family for family in LAYOUTS if not FAMILIES[family].before])
 def test_a_layer_gives_what_its_module_gives(family: str) -> None:
     import torch
 
