@@ -72,7 +72,7 @@ def test_a_layer_gives_what_its_module_gives(family: str) -> None:
     got = seen["y"][0] if isinstance(seen["y"], tuple) else seen["y"]
     x = seen["x"].numpy()[0]
     assert np.allclose(block(told, 0)(x, **given), got.numpy().reshape(x.shape), rtol=1e-4, atol=1e-5)
-    given["mlp_norm.gain"] = given["mlp_norm.gain"] * 1.5
+    given["mlp_norm.gain"] = given.get("mlp_norm.gain", np.ones(x.shape[-1])) * 1.5
     assert not np.allclose(block(told, 0)(x, **given), got.numpy().reshape(x.shape), rtol=1e-4, atol=1e-5)
 
 
