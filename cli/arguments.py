@@ -21,9 +21,9 @@ def typed(context: click.Context) -> list[str]:
 def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> list[str]:
     """The names that were given; those that are neither in ``own`` nor about the document are refused."""
     names = typed(context)
-    for name in names:
-        if name not in (*own, *_ELSEWHERE):
-            option = f"--{name.replace('_', '-')}"
+    for parameter in context.command.params:
+        if parameter.name in names and parameter.name not in (*own, *_ELSEWHERE):
+            option = max(parameter.opts, key=len)
             raise click.UsageError(f"{option} is for a function that is called, and {target} is none.")
     return names
 

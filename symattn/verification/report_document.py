@@ -59,7 +59,8 @@ def document(report: Report, show_output: bool = False) -> Document:
     for number, fault in enumerate(report.faults, 1):
         blocks += _fault(fault, number if len(report.faults) > 1 else 0)
         if fault.case and report.command and "--case" not in report.command:
-            blocks.append(Paragraph(("Reproduce: ", Code(f"{report.command} --case {fault.case}"))))
+            again = Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
+            blocks += [Paragraph(("Reproduce:",)), again]
     blocks += [_power(report)] if report.power else []
     blocks += [_arithmetic(report.arithmetic)] if report.arithmetic else []
     blocks += [_sought(one) for one in report.sought if one.seen]

@@ -114,10 +114,11 @@ def test_the_call_is_made_with_its_mask_and_layout(folder: Path) -> None:
 @pytest.mark.deep
 def test_the_command_writes_tests_and_repeats_a_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("attn.py").write_text(WRONG["values"], encoding="utf-8")
-    command = ["verify", "attn.py:attention", "--examples", "0"]
+    command = ["verify", "attn.py:attention", "--budget", "600", "--examples", "0"]
     assert main([*command, "--write-test", "test_attn.py"]) == 1
-    words = " ".join(capsys.readouterr().out.split())
-    (word,) = re.findall(r"Reproduce: symattn verify attn.py:attention --examples 0 --case (\w+)", words)
+    lines = capsys.readouterr().out.splitlines()
+    again = lines[lines.index("Reproduce:") + 2]  # whole on one line, to be copied, however long it is
+    (word,) = re.findall(rf"^ +symattn {' '.join(command)} --case (\w+)$", again)
     assert "Scores are scaled by 1/d_k" in Path("test_attn.py").read_text(encoding="utf-8")
     with pytest.raises(AssertionError, match="entries are wrong"):
         ran(Path("test_attn.py"), WRONG["values"])

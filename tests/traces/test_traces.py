@@ -235,4 +235,6 @@ def test_names_that_say_nothing_and_options_of_calls_are_refused(
         verify_trace(write(tmp_path / "t.safetensors", {n: arrays[n] for n in "qkv"}), CAUSAL)
     assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--time-limit", "3"]) == 2
     assert "--time-limit is for a function" in capsys.readouterr().err
+    assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--case", "sa6k4vc4v8c"]) == 2
+    assert "--case is for a function" in capsys.readouterr().err
     assert is_trace("RUN.NPZ")

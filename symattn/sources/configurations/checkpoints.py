@@ -29,6 +29,8 @@ class Checkpoint:
         except ImportError as error:
             raise MissingExtra("safetensors", "transformers") from error
         self.path = str(path)
+        if os.path.isdir(self.path):
+            raise InputError(f"{self.path} is a directory; mend: name the safetensors file in it")
         try:
             opened: Any = safe_open(self.path, framework="np")
             self.file, self.names = opened, tuple(map(str, opened.keys()))

@@ -92,8 +92,8 @@ class Configuration:
         try:
             return CONFIG_MAPPING[self.model_type].from_dict(dict(self.data))
         except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"{self}: Transformers refuses it: {first[:160]}") from error
+            reason = " ".join(str(error).split()) or type(error).__name__  # the field, then what is wrong with it
+            raise InputError(f"{self}: Transformers refuses it: {reason[:240]}") from error
 
     def part(self, name: str) -> Configuration:
         """The configuration of a part, such as ``text_config`` of a model that also sees."""
@@ -124,10 +124,10 @@ class Configuration:
         return self.as_number(names[0], self.find(*names))
 
     def as_number(self, name: str, value: Any) -> int | float:
-        """The value of a field as a finite number above 0; whole ones are integers. Raises InputError."""
+        """The value of a field as a number above 0 and of at most 10³⁰⁰; whole ones are integers. Raises InputError."""
         known = isinstance(value, (int, float)) and abs(value) <= _LARGEST  # first: larger ones are no float at all
         if not known or not finite(value) or value <= 0:
-            raise self.refusal(name, value, "a finite number above 0")
+            raise self.refusal(name, value, f"a finite number above 0 and of at most {_LARGEST:g}")
         return int(value) if value == int(value) and value <= MOST else float(value)
 
     def flag(self, *names: str) -> bool:

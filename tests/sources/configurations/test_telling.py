@@ -66,6 +66,25 @@ def test_hostile_files_end_in_one_line(tmp_path: Path, content: str, capsys: pyt
     assert (out, len(err.splitlines())) == ("", 1)
 
 
+def test_a_number_beyond_what_is_read_is_told_with_its_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["derive", "attention", "--config", saved(tmp_path, {**LLAMA, "rope_theta": 1e308})]) == 2
+    assert "rope_theta is 1e+308; it must be a finite number above 0 and of at most 1e+300" in capsys.readouterr().err
+
+
+def test_a_folder_in_the_place_of_weights_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["walk", "--config", saved(tmp_path, LLAMA), "--weights", str(tmp_path)]) == 2
+    assert "is a directory; mend: name the safetensors file in it" in capsys.readouterr().err
+
+
+@pytest.mark.transformers
+def test_why_transformers_refuses_a_configuration_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, {"model_type": "llama", "hidden_size": "x", "num_attention_heads": 4})
+    assert main(["derive", "attention", "--config", path]) == 2
+    assert "Field 'hidden_size' expected int, got str" in capsys.readouterr().err
+
+
 def test_options_that_do_not_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path, GPT2)
     assert main(["derive", "scaling", "--config", path]) == 2
