@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 _ROOT = str(Path(__file__).resolve().parent)
 
@@ -65,6 +66,18 @@ class MissingExtra(SymattnError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; mend: pip install 'symattn[{extra}]'")
+
+
+def named(what: str, name: Any) -> str:
+    """``name``, where it is a text. Raises InputError for anything else, such as None or a list of names."""
+    if not isinstance(name, str):
+        raise InputError(f"{what} is told by its name, a text, and not by {article(type(name).__name__)}")
+    return name
+
+
+def article(word: str) -> str:
+    """``a list``, ``an int``."""
+    return f"{'an' if word[:1] in 'aeiouAEIOU' else 'a'} {word}"
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays import plain, stored
-from symattn.errors import InputError
+from symattn.errors import InputError, named
 
 FLOATING = plain.FORMATS + stored.FORMATS
 KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING, "torch")
@@ -21,7 +21,7 @@ def kind(name: str) -> Any:
     >>> kind("exact").lift([[1, "1/2"]]) / 3
     exact([[1/3, 1/6]])
     """
-    if name in plain.FORMATS:
+    if named("a kind of array", name) in plain.FORMATS:
         return plain.Plain(name)
     if name in stored.FORMATS:
         return stored.stored(name)

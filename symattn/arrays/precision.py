@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from symattn.arrays.formats import FORMATS, TF32, WIDE, Format, truncated
-from symattn.errors import InputError
+from symattn.errors import InputError, named
 
 Contract = Literal["eager", "fused"]
 
@@ -172,7 +172,7 @@ class Precision:
 
 
 def _format(name: str) -> Format:
-    full = SHORT.get(name, name)
+    full = SHORT.get(named("a precision", name), name)
     if full not in (*FORMATS, TF32):
         raise InputError(f"unknown precision {name!r}; known: {', '.join(NAMES)}")
     return Format(full)

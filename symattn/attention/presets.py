@@ -14,7 +14,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.errors import InputError, named
 
 _MILLIONTH = Fraction(1, 10**6)
 
@@ -130,6 +130,6 @@ def like(name: str, **fields: Any) -> Attention:
     >>> like("mistral", window=3).kv_heads
     8
     """
-    if name not in PRESETS:
+    if named("a model", name) not in PRESETS:
         raise InputError(f"no preset is called {name!r}; known: {', '.join(PRESETS)}")
     return replace(PRESETS[name].spec, **fields)

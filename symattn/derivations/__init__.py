@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from symattn.derivations.parameters import checked
 from symattn.document.model import Document
-from symattn.errors import InputError
+from symattn.errors import InputError, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
     Attention, step by step                          n_q = n_k = 3, d_k = 2, d_v = 2
     """
     entries = names()
-    if name not in entries:
+    if named("a derivation", name) not in entries:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     given = checked(name, entries[name].parameters, parameters)
     module = import_module(f"symattn.derivations.{name.replace('-', '_')}")

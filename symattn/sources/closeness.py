@@ -18,7 +18,7 @@ from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided
+from symattn.errors import InputError, Refused, Undecided, article
 from symattn.sources.descale import dequantised, split
 from symattn.sources.devices import copied, on_device, shared_device, tensor_on
 from symattn.sources.frameworks import read
@@ -73,8 +73,12 @@ def ready(
     alpha: float | None = None,
 ) -> Ready:
     """The inputs, read and checked. Raises ``InputError`` where they do not fit the specification or the precision."""
+    if not isinstance(spec, Attention | None):
+        raise InputError(f"the specification is an Attention(...), and not {article(type(spec).__name__)}")
     spec = spec or Attention()
     arrays, factors = split(given)
+    if precision is None and "q" not in arrays:
+        raise InputError("there is no input 'q'; mend: queries, keys and values")
     device = None if factors else shared_device(arrays)
     read_as = {name: read_array(name, array, name in _LARGE, device) for name, array in arrays.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}

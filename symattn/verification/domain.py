@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from numbers import Real
 
-from symattn.attention.fields import brief
+from symattn.attention.fields import brief, whole
 from symattn.errors import InputError
 
 
@@ -94,13 +95,13 @@ class Domain:
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_width", "min_tokens", "min_width", "multiple_of", "width_multiple_of"):
-            if getattr(self, name) < 1:
-                raise InputError(f"Domain: {name} is {getattr(self, name)}; it must be 1 or more")
+            if not whole(getattr(self, name), 1):
+                raise InputError(f"Domain: {name} is {getattr(self, name)!r}; it must be a whole number from 1 on")
         for what, lengths in (("tokens", self.tokens), ("width", self.widths)):
             if lengths.down(lengths.most) is None:
                 raise InputError(f"Domain: {_none(lengths, what)}")
-        if self.max_abs_score is not None and not self.max_abs_score > 0:
-            raise InputError(f"Domain: max_abs_score is {self.max_abs_score}; it must be positive")
+        if self.max_abs_score is not None and not (isinstance(self.max_abs_score, Real) and self.max_abs_score > 0):
+            raise InputError(f"Domain: max_abs_score is {self.max_abs_score!r}; it must be a number above 0")
         if self.decoding and self.square:
             raise InputError("Domain: decoding promises n_q = 1, and square n_q = n_k; mend: leave one of them out")
 

@@ -14,11 +14,12 @@ from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.shown import left_out, table
 from symattn.arrays.special import Forbidden, Undefined
+from symattn.attention.fields import whole
 from symattn.attention.layers.transformer_inputs import IDS
 from symattn.attention.notation import ARRAYS
 from symattn.document.model import Document, Paragraph
 from symattn.document.printable import Shown
-from symattn.errors import InputError, Refused, Undecided
+from symattn.errors import InputError, Refused, Undecided, article
 from symattn.evidence import Evidence, Grade
 
 LIMIT = 1 << 14  # bits
@@ -58,8 +59,12 @@ def evaluate(model: Callable[..., Any], given: Mapping[str, Any], digits: int = 
     >>> found.digits[0, 0], found.evidence.grade.value
     ('0.731059', 'checked')
     """
-    if digits < 1:
-        raise InputError(f"digits is {digits}; it must be a whole number from 1 on")
+    if not whole(digits, 1):
+        raise InputError(f"digits is {digits!r}; it must be a whole number from 1 on")
+    if not callable(model):
+        raise InputError(f"{article(type(model).__name__)} cannot be evaluated; mend: a specification, or a function")
+    if not isinstance(given, Mapping):
+        raise InputError('the inputs go by their names; mend: {"q": ..., "k": ..., "v": ...}')
     try:
         return _exactly(model, given, digits)
     except Refused as refusal:

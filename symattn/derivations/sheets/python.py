@@ -40,7 +40,7 @@ def _read(value: Any, place: str, binary: list[bool]) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        if math.isnan(value) or value == math.inf:
+        if value != value or value == math.inf:  # math.isnan refuses whole numbers that no float holds
             raise InputError(f"{place} holds {value}, which is no number")
         return "-inf" if value == -math.inf else Typed(repr(value))
     return _array(value, place, binary) if hasattr(value, "__array__") else Typed(str(value))

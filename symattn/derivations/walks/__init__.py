@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 from symattn.arrays import FLOATING
+from symattn.attention.fields import whole
 from symattn.attention.notation import ARRAYS, SIZES
 from symattn.attention.spec import descriptions
 from symattn.attention.spelling import options
@@ -164,10 +165,10 @@ def _check_words(dtype: str, rounding: str | None, query: int | None, every: boo
 
 
 def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
-    if query is not None and not 1 <= query <= made.queries:
+    if query is not None and not (whole(query, 1) and query <= made.queries):
         raise InputError(f"query {query}: the queries of {made.sheet.name} are 1 to {made.queries}")
     last = max(titles(made))
-    if step is not None and not 1 <= step <= last:
+    if step is not None and not (whole(step, 1) and step <= last):
         raise InputError(f"step {step}: the steps of {made.sheet.name} are 1 to {last}")
 
 

@@ -1,0 +1,60 @@
+"""What is of another type than it must be is told in one line, before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Domain, derive, draw, evaluate, kind, like, prove, walk
+from symattn.arrays.precision import Precision
+from symattn.errors import InputError
+from symattn.testing import assert_close_to_exact
+
+ONE = np.float32([[1]])
+INPUTS = {"q": ONE, "k": ONE, "v": ONE}
+CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "derive": (derive, "a derivation is told by its name"),
+    "draw": (draw, "a picture is told by its name"),
+    "prove": (prove, "a theorem is told by its name"),
+    "like": (like, "a model is told by its name"),
+    "kind": (kind, "a kind of array is told by its name"),
+    "precision": (Precision.of, "a precision is told by its name"),
+    "digits": (lambda x: evaluate(Attention(), INPUTS, digits=x), "digits is .* whole number from 1 on"),
+    "model": (lambda x: evaluate(x, INPUTS), "cannot be evaluated"),
+    "inputs": (lambda x: evaluate(Attention(), x), "the inputs go by their names"),
+    "tokens": (lambda x: Domain(max_tokens=x), "max_tokens is .* whole number from 1 on"),
+    "score": (lambda x: Domain(max_abs_score=x), "max_abs_score is .* number above 0"),
+    "step": (lambda x: walk("eight-step", step=x), "step"),
+    "specification": (lambda x: assert_close_to_exact(ONE, ONE, ONE, ONE, x), "the specification is an Attention"),
+}
+
+
+OPTIONAL = ("score", "step", "specification")  # None is the default of these
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("value", [None, ["x"], (1, 2)], ids=repr)
+def test_another_type_is_one_line(name: str, value: Any) -> None:
+    call, words = CALLS[name]
+    value = {} if value is None and name in OPTIONAL else value
+    with pytest.raises(InputError, match=words) as raised:
+        call(value)
+    assert "\n" not in str(raised.value)
+
+
+def test_no_theorem_is_proved_where_one_has_no_name() -> None:
+    with pytest.raises(InputError, match="a theorem is told by its name, a text, and not by a list"):
+        prove(["softmax-shift", "softmax-sum"])  # type: ignore[arg-type]
+
+
+def test_a_whole_number_that_no_float_holds_is_a_number() -> None:
+    with pytest.raises(InputError):
+        walk({"q": [[10**400]], "k": [[1]], "v": [[1]]})
+
+
+def test_a_missing_query_is_told() -> None:
+    with pytest.raises(InputError, match="there is no input 'q'"):
+        assert_close_to_exact(ONE, None, ONE, ONE)
