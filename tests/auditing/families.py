@@ -71,6 +71,9 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "biogpt": ("BioGptForCausalLM", "BioGptConfig", _COMMON),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", _GROUPED),
+    "hunyuan_v1_dense": (
+        "HunYuanDenseV1ForCausalLM", "HunYuanDenseV1Config", {**_GROUPED, "head_dim": 8, "pad_token_id": 0},
+    ),
     "olmo3": (
         "Olmo3ForCausalLM", "Olmo3Config",
         {**_GROUPED, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]},

@@ -21,7 +21,9 @@ def test_a_seeded_fault_is_found_and_named(words: str) -> None:
     assert all(words in f.cause for f in report.findings if f.state == "wrong")
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gpt_oss", "bloom", "t5", "opt", "olmo2", "olmo3", "olmoe", "flex_olmo"])
+@pytest.mark.parametrize(
+    "name", ["gemma2", "gpt_oss", "bloom", "t5", "opt", "olmo2", "olmo3", "olmoe", "flex_olmo", "hunyuan_v1_dense"]
+)
 def test_a_right_model_passes_and_gives_what_it_gave(name: str) -> None:
     model = made(name, torch.bfloat16)
     given = inputs(name, torch.bfloat16, "left")

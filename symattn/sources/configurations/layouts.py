@@ -180,6 +180,8 @@ LAYOUTS: dict[str, Layout] = {
     "olmo": replace(_LLAMA, norm="layer", eps=1e-5),
     "olmo2": _INNER,
     "seed_oss": _LLAMA,
+    "helium": _LLAMA,
+    "cwm": _LLAMA,
     "exaone4": _INNER,
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), _BERT),
     "distilbert": Layout(
@@ -195,7 +197,22 @@ LAYOUTS: dict[str, Layout] = {
 _EXPERTS = "a router sends each token to experts of its own, for which Block has no part"
 #: Families whose layers cannot be said as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {
-    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3", "olmoe", "flex_olmo"), _EXPERTS),
+    **dict.fromkeys(
+        (
+            "mixtral",
+            "qwen2_moe",
+            "qwen3_moe",
+            "gpt_oss",
+            "deepseek_v3",
+            "olmoe",
+            "flex_olmo",
+            "ernie4_5_moe",
+            "dots1",
+            "granitemoe",
+            "glm4_moe",
+        ),
+        _EXPERTS,
+    ),
     **dict.fromkeys(
         ("nemotron", "persimmon", "arcee"), "its activation is the square of ReLU, which is none of Block's"
     ),

@@ -34,6 +34,12 @@ _MORE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "camembert": ("CamembertModel", "CamembertConfig", _BERT),
     "mpt": ("MptForCausalLM", "MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4}),
     "olmo": ("OlmoForCausalLM", "OlmoConfig", _GROUPED),
+    "helium": ("HeliumForCausalLM", "HeliumConfig", {**_GROUPED, "head_dim": 8, "pad_token_id": 0}),
+    "cwm": (
+        "CwmForCausalLM", "CwmConfig",
+        {**_GROUPED, "head_dim": 8, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2, "sliding_window": 6,
+         "layer_types": ["sliding_attention", "full_attention"]},
+    ),
     "seed_oss": ("SeedOssForCausalLM", "SeedOssConfig", {**_GROUPED, "head_dim": 8}),
     "exaone4": (
         "Exaone4ForCausalLM", "Exaone4Config",

@@ -38,6 +38,8 @@ def test_the_module_computes_what_its_configuration_says(name: str) -> None:
 REFUSED = {
     ("llama", "model_type"): r"w_q has shape \(16, 16\) and w_k \(16, 8\): d_k differs",
     ("qwen3", "model_type"): "the specification has no input 'g_q'",
+    ("apertus", "model_type"): "the specification has no input 'g_q'",
+    ("glm4_moe", "use_qk_norm"): "the specification has no input 'g_q'",
     ("phi, normalised", "qk_layernorm"): "the specification has no input",
     ("falcon, groups", "num_kv_heads"): "32 columns of q, k and v are not 12 heads of one width",
     ("falcon, groups", "new_decoder_architecture"): "32 columns of q, k and v are not 6 heads of one width",
