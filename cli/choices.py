@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -48,11 +48,11 @@ class Whole(click.IntRange):
 class Choice(_Choice):
     """One of some words."""
 
-    def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         """As it is: other spellings are understood for the names of options alone."""
         return str(choice)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
             listed = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {listed}.{near(str(value), self.choices)}", param, ctx)

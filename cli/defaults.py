@@ -66,7 +66,7 @@ def _option(option: click.Option) -> str:
     return max(option.opts, key=len).lstrip("-")
 
 
-def _value(option: click.Option, value: Any) -> Any:
+def _value(option: click.Option, value: object) -> Any:
     """As click takes it: words but for flags, and lists for what may be given several times."""
     if isinstance(value, bool):
         return value

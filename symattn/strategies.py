@@ -102,11 +102,11 @@ class _Chance:
 
     draw: st.DrawFn
 
-    def random(self, shape: Any = ()) -> Any:
+    def random(self, shape: object = ()) -> Any:
         """0 or 0.99."""
         return self._array(st.sampled_from((0.0, 0.99)), 0.0, shape, float)
 
-    def integers(self, low: int, high: int | None = None, shape: Any = ()) -> Any:
+    def integers(self, low: int, high: int | None = None, shape: object = ()) -> Any:
         """Whole numbers from ``low`` on and below ``high``, or from 0 on and below ``low``; 0 where that may be."""
         low, high = (0, low) if high is None else (low, high)
         return self._array(st.integers(low, high - 1), 0 if low <= 0 < high else low, shape, np.int64)
@@ -115,7 +115,7 @@ class _Chance:
         """One of the entries."""
         return a[self.draw(st.integers(0, len(a) - 1))]
 
-    def permutation(self, n: int) -> Any:
+    def permutation(self, n: int) -> np.ndarray:
         """0, …, n − 1 in some order."""
         return np.array(self.draw(st.permutations(range(n))), dtype=np.int64)
 

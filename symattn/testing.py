@@ -157,9 +157,9 @@ def _gist(report: Report) -> str:
 
 def assert_close_to_exact(
     out: Any,
-    q: Any,
-    k: Any,
-    v: Any,
+    q: object,
+    k: object,
+    v: object,
     spec: Attention | None = None,
     *,
     precision: str | Precision | None = None,

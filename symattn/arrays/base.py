@@ -108,10 +108,10 @@ class ArrayBase(Shown):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return apply_ufunc(type(self), ufunc, method, inputs, kwargs)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
         return self.offer(function.__name__)(*args, **kwargs)
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise Refused(f"{self.name}: NumPy asked for a plain array, which would round the elements")
 
     def __float__(self) -> float:
@@ -153,13 +153,13 @@ class ArrayBase(Shown):
         given = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.xp.permute_dims(self, tuple(given) or tuple(range(self.ndim))[::-1])
 
-    def reshape(self, *shape: Any, **_: Any) -> Any:
+    def reshape(self, *shape: Any, **_: object) -> Any:
         return self.xp.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
 
-    def flatten(self, *_: Any) -> Any:
+    def flatten(self, *_: object) -> Any:
         return self.xp.ravel(self).copy()
 
-    def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Any:
+    def astype(self, dtype: Any, copy: bool = True, **_: object) -> Any:
         """The same elements, and a note that they were not cast; to booleans, which are not zero."""
         target = np.dtype(dtype).kind
         if target == "b":
@@ -194,5 +194,5 @@ class ArrayBase(Shown):
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         raise NotImplementedError

@@ -45,7 +45,7 @@ def offer_all(chapter: type) -> None:
             setattr(chapter, name, offered(name, function))
 
 
-def _set_aside(kind: type[ArrayBase], name: str, key: str, value: Any) -> None:
+def _set_aside(kind: type[ArrayBase], name: str, key: str, value: object) -> None:
     if value is not None and key not in _MANNERS:
         raise Refused(f"{kind.name}: {name}({key}=…) is not offered")
     if value is not None and key == "dtype":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
@@ -32,32 +33,32 @@ class Creation:
     def size(self, a: Any, axis: int | None = None) -> int:
         return int(a.size if axis is None else a.shape[axis])
 
-    def asarray(self, x: Any, dtype: Any = None, copy: Any = None, **_: Any) -> Any:
+    def asarray(self, x: object, dtype: DTypeLike | None = None, copy: Any = None, **_: object) -> Any:
         """Data as an array of the kind. NaN and infinities are refused: a mask's −inf comes by ``where``."""
         if _plain(dtype):
             return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
         array = self.kind.of(x)
         return array.copy() if copy and array is x else array
 
-    def array(self, x: Any, dtype: Any = None, **_: Any) -> Any:
+    def array(self, x: object, dtype: DTypeLike | None = None, **_: object) -> Any:
         """As ``asarray``, always another array."""
         return self.asarray(x, dtype, copy=True)
 
-    def astype(self, a: Any, dtype: Any, **_: Any) -> Any:
+    def astype(self, a: Any, dtype: DTypeLike, **_: object) -> Any:
         return a.astype(dtype)
 
-    def zeros_like(self, a: Array, dtype: Any = None, **_: Any) -> Any:
+    def zeros_like(self, a: Array, dtype: DTypeLike | None = None, **_: object) -> Any:
         return self.full(a.shape, 0, dtype)
 
     empty_like = zeros_like
 
-    def ones_like(self, a: Any, dtype: Any = None, **_: Any) -> Any:
+    def ones_like(self, a: Any, dtype: DTypeLike | None = None, **_: object) -> Any:
         return self.full(a.shape, 1, dtype)
 
-    def full_like(self, a: Array, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+    def full_like(self, a: Array, fill_value: object, dtype: DTypeLike | None = None, **_: object) -> Any:
         return self.full(a.shape, fill_value, dtype)
 
-    def full(self, shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+    def full(self, shape: Any, fill_value: object, dtype: DTypeLike | None = None, **_: object) -> Any:
         if _plain(dtype):
             return np.full(shape, fill_value, dtype)
         numbers = typed_numbers(fill_value)
@@ -79,14 +80,14 @@ class Creation:
         return self.kind.offer("where")(keep, a, 0)
 
 
-def _plain(dtype: Any) -> bool:
+def _plain(dtype: DTypeLike | None) -> bool:
     return dtype is not None and np.dtype(dtype).kind in "biu"
 
 
 def _creator(name: str) -> Callable[..., Any]:
     function = getattr(np, "zeros" if name == "empty" else name)
 
-    def run(self: Creation, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    def run(self: Creation, *args: Any, dtype: DTypeLike | None = None, **kwargs: Any) -> Any:
         if any(isinstance(a, ArrayBase) for a in args):
             raise Refused(f"{self.kind.name}: {name} takes sizes, not arrays")
         plain = function(*args, **kwargs)

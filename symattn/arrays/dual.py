@@ -28,11 +28,11 @@ class Dual(Planes):
     base: ClassVar[type[Planes]]
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Planes:
         return self.base(self.planes[0])
 
     @property
-    def derivative(self) -> Any:
+    def derivative(self) -> Planes:
         return self.base(self.planes[1])
 
     def told(self) -> Callable[[tuple[int, ...]], Text]:
@@ -51,7 +51,7 @@ class Dual(Planes):
         return cls.made(value, cls.base.lift(0))
 
     @classmethod
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         return cls.made(cls.base.literal(value), cls.base.lift(0))
 
     @classmethod
@@ -113,19 +113,19 @@ class Dual(Planes):
         return cls(*[np.where(second, q, p) for p, q in zip(a.planes, b.planes, strict=True)])
 
     @classmethod
-    def _less(cls, a: Self, b: Self) -> Any:
+    def _less(cls, a: Self, b: Self) -> np.ndarray:
         return cls.base._less(a.value, b.value)
 
     @classmethod
-    def _equal(cls, a: Self, b: Self) -> Any:
+    def _equal(cls, a: Self, b: Self) -> np.ndarray:
         return cls.base._equal(a.value, b.value)
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         return cls.base._forbidden(a.value)
 
     @classmethod
-    def _undefined(cls, a: Self) -> Any:
+    def _undefined(cls, a: Self) -> np.ndarray:
         return cls.base._undefined(a.value)
 
 

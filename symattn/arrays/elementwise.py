@@ -24,7 +24,7 @@ _PLAIN = (
 
 
 def _unary(name: str) -> Callable[..., Any]:
-    def run(self: Any, a: Any) -> Any:
+    def run(self: Elementwise, a: object) -> Planes:
         return self.kind._unary(name, self.kind.of(a))
 
     run.__name__ = run.__qualname__ = name
@@ -43,64 +43,64 @@ class Elementwise:
     log: Callable[..., Any]
     sqrt: Callable[..., Any]
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: object, b: object) -> Planes:
         return self.kind._add(self.kind.written(a), self.kind.written(b))
 
-    def subtract(self, a: Any, b: Any) -> Any:
+    def subtract(self, a: object, b: object) -> Planes:
         return self.kind._add(self.kind.written(a), self._minus(b))
 
-    def _minus(self, b: Any) -> Any:
+    def _minus(self, b: object) -> Any:
         """−b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
         plain = b.origin if isinstance(b, Planes) else b
         if plain is None or isinstance(plain, ArrayBase):
             return self.negative(b)
         return self.kind.literal(np.negative(np.asarray(plain) * 1))
 
-    def multiply(self, a: Any, b: Any) -> Any:
+    def multiply(self, a: object, b: object) -> Planes:
         return self.kind._mul(self.kind.of(a), self.kind.of(b))
 
-    def divide(self, a: Any, b: Any) -> Any:
+    def divide(self, a: object, b: object) -> Planes:
         return self.kind._div(self.kind.of(a), self.kind.of(b))
 
-    def negative(self, a: Any) -> Any:
+    def negative(self, a: object) -> Planes:
         return self.kind._mul(self.kind.of(a), self.kind.lift(-1))
 
     def positive(self, a: Any) -> Any:
         return a.copy()
 
-    def square(self, a: Any) -> Any:
+    def square(self, a: object) -> Any:
         return self.multiply(a, a)
 
-    def reciprocal(self, a: Any) -> Any:
+    def reciprocal(self, a: object) -> Any:
         return self.divide(1, a)
 
-    def maximum(self, a: Any, b: Any) -> Any:
+    def maximum(self, a: object, b: object) -> Planes:
         return self.kind._maximum(self.kind.written(a), self.kind.written(b))
 
-    def minimum(self, a: Any, b: Any) -> Any:
+    def minimum(self, a: object, b: object) -> Any:
         return self.negative(self.kind._maximum(self.negative(self.kind.of(a)), self.negative(self.kind.of(b))))
 
-    def abs(self, a: Any) -> Any:
+    def abs(self, a: object) -> Any:
         return self.maximum(a, self.negative(a))
 
-    def exp2(self, a: Any) -> Any:
+    def exp2(self, a: object) -> Any:
         """2^a = e^(a log 2)."""
         try:
             return self.exp(self.multiply(a, self.log(self.kind.lift(2))))
         except Refused as refusal:
             raise Refused(f"{self.kind.name}: exp2 is e^(a log 2): {refusal}") from None
 
-    def expm1(self, a: Any) -> Any:
+    def expm1(self, a: object) -> Any:
         return self.subtract(self.exp(a), 1)
 
-    def log1p(self, a: Any) -> Any:
+    def log1p(self, a: object) -> Any:
         return self.log(self.add(a, 1))
 
-    def clip(self, a: Any, min: Any = None, max: Any = None) -> Any:
+    def clip(self, a: object, min: object = None, max: object = None) -> Any:
         low = a if min is None else self.maximum(a, min)
         return low if max is None else self.minimum(low, max)
 
-    def pow(self, a: Any, b: Any) -> Any:
+    def pow(self, a: object, b: object) -> Any:
         """a**b for a number b that is a multiple of one half, by products and a root."""
         exponent = _number(b)
         if exponent is None:
@@ -115,50 +115,50 @@ class Elementwise:
         factors = [base] * whole + ([self.sqrt(base)] if half else [])
         return reduce(self.multiply, factors, self.kind.lift(np.ones(base.plain_shape)))
 
-    def less(self, a: Any, b: Any) -> Any:
+    def less(self, a: object, b: object) -> np.ndarray:
         return self.kind._less(self.kind.written(a), self.kind.written(b))
 
-    def greater(self, a: Any, b: Any) -> Any:
+    def greater(self, a: object, b: object) -> Any:
         return self.less(b, a)
 
-    def less_equal(self, a: Any, b: Any) -> Any:
+    def less_equal(self, a: object, b: object) -> Any:
         return ~(self.less(b, a) | self.isnan(a) | self.isnan(b))
 
-    def greater_equal(self, a: Any, b: Any) -> Any:
+    def greater_equal(self, a: object, b: object) -> Any:
         return self.less_equal(b, a)
 
-    def equal(self, a: Any, b: Any) -> Any:
+    def equal(self, a: object, b: object) -> np.ndarray:
         return self.kind._equal(self.kind.written(a), self.kind.written(b))
 
-    def not_equal(self, a: Any, b: Any) -> Any:
+    def not_equal(self, a: object, b: object) -> Any:
         return np.logical_not(self.equal(a, b))
 
-    def isfinite(self, a: Any) -> Any:
+    def isfinite(self, a: object) -> Any:
         return ~(self.isinf(a) | self.isnan(a))
 
-    def isinf(self, a: Any) -> Any:
+    def isinf(self, a: Any) -> np.ndarray:
         return self.kind._forbidden(a)
 
-    def isneginf(self, a: Any) -> Any:
+    def isneginf(self, a: Any) -> np.ndarray:
         return self.kind._forbidden(a)
 
-    def isnan(self, a: Any) -> Any:
+    def isnan(self, a: Any) -> np.ndarray:
         return self.kind._undefined(a)
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: Any, a: object, b: object) -> Planes:
         if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
         x, y = self.kind.written(a), self.kind.written(b)
         chosen = [np.where(condition, p, q) for p, q in zip(x.planes, y.planes, strict=True)]
         return self.kind(*chosen)
 
-    def logical_not(self, a: Any) -> Any:
+    def logical_not(self, a: object) -> Any:
         return self.equal(a, 0)
 
-    def logical_and(self, a: Any, b: Any) -> Any:
+    def logical_and(self, a: object, b: object) -> Any:
         return self.not_equal(a, 0) & self.not_equal(b, 0)
 
-    def logical_or(self, a: Any, b: Any) -> Any:
+    def logical_or(self, a: object, b: object) -> Any:
         return self.not_equal(a, 0) | self.not_equal(b, 0)
 
 

@@ -25,8 +25,6 @@ and radii; the bounds on rounding: N. Higham, Accuracy and Stability of Numerica
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from symattn.arrays.enclosing.bounds import UP
@@ -68,7 +66,7 @@ class Enclosure(Elementwise, Functions, Products, Sums):
         """The midpoints, as balls have them."""
         return self.mid.copy()
 
-    def may_be(self, got: Any) -> np.ndarray:
+    def may_be(self, got: object) -> np.ndarray:
         """Where floats could be the exact value: they are no further from the midpoint than the radius.
 
         NaN may be what is undefined or open, −∞ what is forbidden; where nothing is said everything may be.

@@ -22,7 +22,7 @@ class Entries(Planes):
             raise self.no_planes()
 
     @classmethod
-    def scalar(cls, value: Any) -> Any:
+    def scalar(cls, value: object) -> Any:
         """A number as an element: ``int``, ``Fraction``, ``float`` at its dyadic value, or an element as it is."""
         raise NotImplementedError
 
@@ -74,11 +74,11 @@ class Entries(Planes):
         return _object(result)
 
     @classmethod
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         return cls._made(data, cls._finite)
 
     @classmethod
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         return cls._made(value, cls._typed)
 
     @classmethod
@@ -156,14 +156,14 @@ class Entries(Planes):
         return cls(cls.each(cls._larger, a, b))
 
     @classmethod
-    def _larger(cls, x: Any, y: Any) -> Any:
+    def _larger(cls, x: object, y: object) -> Any:
         if isinstance(x, Undefined) or isinstance(y, Forbidden):
             return x
         return y if isinstance(x, Forbidden) or isinstance(y, Undefined) else cls.larger(x, y)
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
-        def run(x: Any) -> Any:
+        def run(x: object) -> Any:
             if isinstance(x, Undefined):
                 return x
             if isinstance(x, Forbidden):
@@ -175,7 +175,7 @@ class Entries(Planes):
         return cls(cls.each(run, a))
 
     @classmethod
-    def _less(cls, a: Self, b: Self) -> Any:
+    def _less(cls, a: Self, b: Self) -> np.ndarray:
         def run(x: Any, y: Any) -> bool:
             for z in (x, y):
                 if isinstance(z, Undefined):
@@ -187,7 +187,7 @@ class Entries(Planes):
         return cls.each(run, a, b).astype(bool)
 
     @classmethod
-    def _equal(cls, a: Self, b: Self) -> Any:
+    def _equal(cls, a: Self, b: Self) -> np.ndarray:
         def run(x: Any, y: Any) -> bool:
             if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
                 return isinstance(x, Forbidden) and isinstance(y, Forbidden)
@@ -196,11 +196,11 @@ class Entries(Planes):
         return cls.each(run, a, b).astype(bool)
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         return cls.each(lambda x: isinstance(x, Forbidden), a).astype(bool)
 
     @classmethod
-    def _undefined(cls, a: Self) -> Any:
+    def _undefined(cls, a: Self) -> np.ndarray:
         return cls.each(lambda x: isinstance(x, Undefined), a).astype(bool)
 
     @classmethod

@@ -18,11 +18,11 @@ class Float64(Planes):
     holds = "floating-point numbers"
 
     @classmethod
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         return cls(np.asarray(data, dtype=np.float64))
 
     @classmethod
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         return cls.lift(value)
 
     @classmethod
@@ -58,7 +58,7 @@ class Float64(Planes):
         return cls.lift(a.planes[0] @ b.planes[0])
 
     @classmethod
-    def _less(cls, a: Self, b: Self) -> Any:
+    def _less(cls, a: Self, b: Self) -> np.ndarray:
         return a.planes[0] < b.planes[0]
 
     @classmethod
@@ -66,7 +66,7 @@ class Float64(Planes):
         return a.planes[0] == b.planes[0]
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         return np.isneginf(a.planes[0])
 
     @classmethod

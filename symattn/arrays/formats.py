@@ -96,7 +96,7 @@ class Format:
         """A format that this one's numbers, and those midway between them, are numbers of."""
         return np.float64 if self.name == "float32" else np.float32
 
-    def cast(self, x: Any) -> np.ndarray:
+    def cast(self, x: object) -> np.ndarray:
         """The numbers of this format nearest to those that float64 holds, as an array of ``dtype``."""
         with np.errstate(all="ignore"):
             plain = np.asarray(x, dtype=np.float64)
@@ -148,7 +148,7 @@ def truncated(name: str, bits: int) -> Format:
     return Format(name, roundoff=Fraction(2, 2**bits), aligned=True)
 
 
-def odd(wide: Any) -> Any:
+def odd(wide: object) -> Any:
     """float64 to float32 by rounding to odd, so that rounding the result once more to fewer digits is correct.
 
     Source: Boldo, Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57 (2008), theorem 3.

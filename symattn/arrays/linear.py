@@ -16,7 +16,7 @@ class Linear:
 
     kind: type[Planes]
 
-    def matmul(self, a: Any, b: Any) -> Any:
+    def matmul(self, a: Any, b: Any) -> Planes:
         """a @ b, also of vectors and stacks of matrices."""
         x, y = self.kind.of(a), self.kind.of(b)
         if not (x.ndim and y.ndim):

@@ -86,7 +86,7 @@ class Modular(Planes):
         return cls.holding(known)
 
     @classmethod
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         plain = _plain(value)
         if plain.dtype.kind not in "iuf" or not (forbidden := plain <= cls.sentinel).any():
             return cls.lift(plain)
@@ -214,20 +214,20 @@ class Modular(Planes):
         return result
 
     @classmethod
-    def _less(cls, a: Self, b: Self) -> Any:
+    def _less(cls, a: Self, b: Self) -> np.ndarray:
         return functions.less(cls.field, a.state, b.state)
 
     @classmethod
-    def _equal(cls, a: Self, b: Self) -> Any:
+    def _equal(cls, a: Self, b: Self) -> np.ndarray:
         return functions.decided_equal(cls.field, a.state, b.state)
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         forbidden = a.state.forbidden
         return np.zeros(a.plain_shape, dtype=bool) if forbidden is None else forbidden.copy()
 
     @classmethod
-    def _undefined(cls, a: Self) -> Any:
+    def _undefined(cls, a: Self) -> np.ndarray:
         return functions.undefined(a.state)
 
     @classmethod
@@ -248,7 +248,7 @@ def modular(p: int = 0, q: int = 0, seed: int = 0) -> type[Modular]:
     return made
 
 
-def _plain(data: Any) -> np.ndarray:
+def _plain(data: object) -> np.ndarray:
     """Data as an array of booleans, integers, floats, or of ``Fraction``."""
     try:
         plain = np.asarray(data)

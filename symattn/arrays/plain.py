@@ -23,14 +23,14 @@ class Plain:
     def dtype(self) -> Any:
         return np.dtype(self.name)
 
-    def lift(self, data: Any) -> np.ndarray:
+    def lift(self, data: object) -> np.ndarray:
         """Data rounded to the format; NaN and infinity are refused."""
         wide = numbers(self.name, data)
         with np.errstate(over="ignore"):
             return wide.astype(self.dtype)
 
 
-def numbers(name: str, data: Any) -> np.ndarray:
+def numbers(name: str, data: object) -> np.ndarray:
     """Data as float64, for the format ``name``; what NumPy does not read, such as "1/3", by way of exact numbers."""
     try:
         wide = np.asarray(data, dtype=np.float64)

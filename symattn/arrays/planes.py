@@ -55,11 +55,11 @@ class Planes(ArrayBase):
 
     # -- primitives, see the module's docstring -------------------------------------------------------------------
     @classmethod
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         raise NotImplementedError
 
     @classmethod
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         raise NotImplementedError
 
     @classmethod
@@ -91,19 +91,19 @@ class Planes(ArrayBase):
         raise NotImplementedError
 
     @classmethod
-    def _less(cls, a: Self, b: Self) -> Any:
+    def _less(cls, a: Self, b: Self) -> np.ndarray:
         raise NotImplementedError
 
     @classmethod
-    def _equal(cls, a: Self, b: Self) -> Any:
+    def _equal(cls, a: Self, b: Self) -> np.ndarray:
         raise NotImplementedError
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         raise NotImplementedError
 
     @classmethod
-    def _undefined(cls, a: Self) -> Any:
+    def _undefined(cls, a: Self) -> np.ndarray:
         raise NotImplementedError
 
     @classmethod
@@ -126,7 +126,7 @@ class Planes(ArrayBase):
         return self.planes[0].size
 
     @classmethod
-    def of(cls, x: Any) -> Self:
+    def of(cls, x: object) -> Self:
         """An operand as an array of this kind. Another kind is refused, not converted."""
         if isinstance(x, cls):
             return x
@@ -135,13 +135,13 @@ class Planes(ArrayBase):
         return cls.lift(x)
 
     @classmethod
-    def written(cls, x: Any) -> Self:
+    def written(cls, x: object) -> Self:
         """An operand where masks are written (added, put, filled in): a plain −inf or sentinel is read as −∞."""
         plain = x.origin if isinstance(x, cls) else x
         return cls.of(x) if plain is None or isinstance(plain, ArrayBase) else cls.literal(plain)
 
     @classmethod
-    def literal_array(cls, plain: Any) -> Self:
+    def literal_array(cls, plain: object) -> Self:
         """An array of numbers that were typed, not computed; see ``origin``."""
         numbers = np.array(plain, dtype=np.float64, order="C")
         array = cls.lift(numbers) if np.isfinite(numbers).all() else cls.literal(numbers)
@@ -165,19 +165,19 @@ class Planes(ArrayBase):
 
         return lambda at: (element(self.planes[0][at]),)
 
-    def copy(self, *_: Any, **__: Any) -> Self:
+    def copy(self, *_: object, **__: object) -> Self:
         return self.map(lambda plane: plane.copy())
 
     def __copy__(self) -> Self:
         return self.copy()
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         return self.copy()
 
     def __getitem__(self, index: Any) -> Self:
         return self.map(lambda plane: plane[index])
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: object) -> None:
         self._put(index, self.written(value))
         if self.typed:
             plain = typed_numbers(value)
@@ -191,7 +191,7 @@ class Planes(ArrayBase):
             mine[index] = theirs if theirs.ndim else theirs[()]
 
 
-def typed_numbers(x: Any) -> np.ndarray | None:
+def typed_numbers(x: object) -> np.ndarray | None:
     """``x`` as plain floats if it was typed and floats hold it exactly; None for what was computed."""
     if isinstance(x, ArrayBase):
         return x.origin if isinstance(x, Planes) else None

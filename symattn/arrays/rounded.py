@@ -91,7 +91,7 @@ class Rounded(Elementwise, Sums):
         return f"{self.name}({self.value!r}, within {self.bound})"
 
 
-def _legal(x: Any, bound: float, got: float) -> bool:
+def _legal(x: object, bound: float, got: float) -> bool:
     if isinstance(x, SPECIAL):
         return bool(np.isneginf(got) if isinstance(x, Forbidden) else np.isnan(got))
     if np.isinf(bound) or not np.isfinite(got):

@@ -41,11 +41,11 @@ def blocks(array: Array) -> tuple[Block, ...]:
     return Paragraph((*sentence(array, shape), left_out(shape) if shown else "")), *shown
 
 
-def _name(array: Any) -> str:
+def _name(array: object) -> str:
     return array.name if isinstance(array, ArrayBase) else str(np.asarray(array).dtype)
 
 
-def sentence(array: Any, shape: tuple[Any, ...]) -> Text:
+def sentence(array: object, shape: tuple[Any, ...]) -> Text:
     """The kind, the shape, what is held, and the dtype where that is another word."""
     name = _name(array)
     size = f", {' × '.join(map(str, shape))}," if len(shape) > 1 else f" of length {shape[0]}" if shape else ""
@@ -91,7 +91,7 @@ def _unravelled(row: int, lead: Place) -> Place:
     return tuple(map(int, np.unravel_index(row, lead))) if lead else ()
 
 
-def teller(array: Any) -> Callable[[Place], Text] | None:
+def teller(array: object) -> Callable[[Place], Text] | None:
     """How an element of an array of any kind, or of NumPy's, is printed; None where there is none to be printed."""
     if isinstance(array, ArrayBase):
         return array.told()

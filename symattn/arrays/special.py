@@ -38,7 +38,7 @@ class Forbidden:
     __rmul__ = __mul__
     __truediv__ = __mul__
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise Refused("-inf (a masked score) may only be added to, or multiplied by what is known to be positive")
 
     __rsub__ = __rtruediv__ = __pow__ = _refuse
@@ -59,7 +59,7 @@ class Undefined:
     def __repr__(self) -> str:
         return f"undefined ({self.why})"
 
-    def _absorb(self, *_: Any) -> Undefined:
+    def _absorb(self, *_: object) -> Undefined:
         return self
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _absorb

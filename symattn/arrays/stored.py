@@ -35,7 +35,7 @@ class Stored(Planes):
         return cls(odd(wide).astype(cls.dtype))
 
     @classmethod
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         plain = np.asarray(value)
         if np.isneginf(plain.astype(np.float64)).any() and not np.isneginf(np.asarray(-np.inf).astype(cls.dtype)):
             raise Refused(f"{cls.name} has no infinity to write a mask with")
@@ -87,19 +87,19 @@ class Stored(Planes):
         return cls._in_float32(np.max, a, axis=axis)
 
     @classmethod
-    def _less(cls, a: Self, b: Self) -> Any:
+    def _less(cls, a: Self, b: Self) -> np.ndarray:
         return np.less(*[x.planes[0].astype(np.float32) for x in (a, b)])
 
     @classmethod
-    def _equal(cls, a: Self, b: Self) -> Any:
+    def _equal(cls, a: Self, b: Self) -> np.ndarray:
         return np.equal(*[x.planes[0].astype(np.float32) for x in (a, b)])
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         return np.isneginf(a.planes[0].astype(np.float32))
 
     @classmethod
-    def _undefined(cls, a: Self) -> Any:
+    def _undefined(cls, a: Self) -> np.ndarray:
         return np.isnan(a.planes[0].astype(np.float32))
 
     @classmethod

@@ -48,7 +48,7 @@ class Taped(ArrayBase):
         return cls(value, moves=True)
 
     @classmethod
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         """A constant."""
         return cls(cls.under.asarray(data))
 
@@ -96,21 +96,21 @@ class Taped(ArrayBase):
     def __repr__(self) -> str:
         return f"{self.name}({self.value!r})"
 
-    def copy(self, *_: Any, **__: Any) -> Self:
+    def copy(self, *_: object, **__: object) -> Self:
         return self
 
-    def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Any:
+    def astype(self, dtype: Any, copy: bool = True, **_: object) -> Any:
         return self.xp.astype(self, dtype)
 
     def __getitem__(self, index: Any) -> Any:
         return self.xp.moved(self, lambda x: x[index])
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         raise Refused(f"{self.name}: no assignment: the way back needs the old elements; mend: where, concat or stack")
 
 
 @cache
-def tape(under: Any, ties: Ties = "refuse") -> type[Taped]:
+def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
     """The kind of taped arrays over the namespace ``under``: NumPy, or that of a kind.
 
     ``ties`` says what becomes of a maximum of equals, such as ReLU at 0, where a gradient arrives at it: raise

@@ -45,12 +45,12 @@ class TapedNamespace(TapedReductions, Linear):
             return function  # a type or a constant
         return partial(self._moves if name in _MOVES else self._constant, name)
 
-    def _constant(self, name: str, *args: Any, **how: Any) -> Any:
+    def _constant(self, name: str, *args: Any, **how: object) -> Any:
         if name not in _LOCALLY_CONSTANT and any(isinstance(x, Taped) and x.moves for x in args):
             raise Refused(f"{self.kind.name} lacks {name}")
         return self.kind.result(getattr(self.under, name)(*map(_bare, args), **how))
 
-    def _elementwise(self, name: str, *args: Any, **how: Any) -> Any:
+    def _elementwise(self, name: str, *args: Any, **how: object) -> Any:
         values = [_bare(x) for x in args]
         y = self._below(name)(*values, **how)
 
@@ -108,12 +108,12 @@ class TapedNamespace(TapedReductions, Linear):
         return self.where(np.tri(x.shape[-2], x.shape[-1], k - 1) == 0, x, 0)
 
     # -- functions with arguments that are no arrays ------------------------------------------------------------------
-    def asarray(self, x: Any, dtype: Any = None, **how: Any) -> Any:
+    def asarray(self, x: object, dtype: Any = None, **how: Any) -> Any:
         return self.astype(x, dtype) if isinstance(x, Taped) else self._constant("asarray", x, dtype=dtype, **how)
 
     array = asarray
 
-    def astype(self, x: Any, dtype: Any, **_: Any) -> Any:
+    def astype(self, x: Any, dtype: Any, **_: object) -> Any:
         """Cast forth, and the gradient cast back; to booleans and integers, constants."""
         if not isinstance(x, Taped):
             return self._constant("astype", x, dtype)
@@ -124,7 +124,7 @@ class TapedNamespace(TapedReductions, Linear):
             return value
         return self.kind(value, [(x, lambda g: self.under.astype(g, back))])
 
-    def full(self, shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+    def full(self, shape: Any, fill_value: object, dtype: object = None, **_: object) -> Any:
         if isinstance(fill_value, Taped):
             return self.broadcast_to(fill_value, shape)
         return self._constant("full", shape, fill_value, dtype=dtype)
@@ -141,7 +141,7 @@ class TapedNamespace(TapedReductions, Linear):
         return self.kind(xp.pow(x.value, exponent), [(x, pull)])
 
 
-def _bare(x: Any) -> Any:
+def _bare(x: object) -> Any:
     return x.value if isinstance(x, Taped) else x
 
 

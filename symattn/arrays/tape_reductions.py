@@ -61,7 +61,7 @@ class TapedReductions:
 
         return self.kind(top if keepdims else self.under.squeeze(top, axis=axes), [(x, pull)])
 
-    def min(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def min(self, x: Any, axis: object = None, keepdims: bool = False) -> Any:
         return -self.kind.xp.max(-x, axis=axis, keepdims=keepdims)
 
     def maximum(self, a: Any, b: Any) -> Any:
@@ -84,7 +84,7 @@ class TapedReductions:
     def abs(self, x: Any) -> Any:
         return self.kind.xp.maximum(x, -x)
 
-    def clip(self, x: Any, min: Any = None, max: Any = None) -> Any:
+    def clip(self, x: Any, min: Any = None, max: object = None) -> Any:
         low = x if min is None else self.kind.xp.maximum(x, min)
         return low if max is None else self.kind.xp.minimum(low, max)
 

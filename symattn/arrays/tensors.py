@@ -39,7 +39,7 @@ class Tensors:
         return getattr(self.torch, name)
 
     # -- creation -----------------------------------------------------------------------------------------------------
-    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    def asarray(self, x: object, dtype: object = None, copy: bool | None = None) -> Any:
         return self.torch.asarray(x, dtype=dtype, device=self.device, copy=copy)
 
     def arange(self, *bounds: Any, dtype: Any = None) -> Any:
@@ -52,7 +52,7 @@ class Tensors:
         return self.torch.zeros(shape, dtype=dtype or self.torch.float64, device=self.device)
 
     # -- types --------------------------------------------------------------------------------------------------------
-    def isdtype(self, dtype: Any, kind: Any) -> bool:
+    def isdtype(self, dtype: object, kind: Any) -> bool:
         kinds = kind if isinstance(kind, tuple) else (kind,)
         return any(getattr(self.torch, name) == dtype for one in kinds for name in _CLASSES[one])
 
@@ -63,7 +63,7 @@ class Tensors:
     def maximum(self, a: Any, b: Any) -> Any:
         return self.torch.maximum(*self._both(a, b))
 
-    def minimum(self, a: Any, b: Any) -> Any:
+    def minimum(self, a: object, b: object) -> Any:
         return self.torch.minimum(*self._both(a, b))
 
     def _both(self, a: Any, b: Any) -> tuple[Any, Any]:
@@ -89,7 +89,7 @@ class Tensors:
     def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
         return self.torch.sort(x, dim=axis, descending=descending, stable=True).values
 
-    def argsort(self, x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    def argsort(self, x: object, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
         return self.torch.argsort(x, dim=axis, descending=descending, stable=stable)
 
     def cumulative_sum(self, x: Any, axis: int = -1) -> Any:
@@ -104,21 +104,21 @@ class Tensors:
     def repeat(self, x: Any, times: Any, axis: int | None = None) -> Any:
         return self.torch.repeat_interleave(x, times, dim=axis)
 
-    def flip(self, x: Any, axis: int) -> Any:
+    def flip(self, x: object, axis: int) -> Any:
         return self.torch.flip(x, (axis,))
 
     def permute_dims(self, x: Any, axes: Any) -> Any:
         return self.torch.permute(x, tuple(axes))
 
-    def vecdot(self, a: Any, b: Any, axis: int = -1) -> Any:
+    def vecdot(self, a: object, b: object, axis: int = -1) -> Any:
         return self.torch.linalg.vecdot(a, b, dim=axis)
 
-    def unique(self, x: Any, axis: int, return_inverse: bool) -> Any:
+    def unique(self, x: object, axis: int, return_inverse: bool) -> Any:
         """As NumPy's ``unique``, which the standard has of whole arrays alone."""
         return self.torch.unique(x, dim=axis, return_inverse=return_inverse)
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Whether x is one of torch's, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)

@@ -23,7 +23,7 @@ def _finite(xp: Any, x: Any) -> Any:
     return xp.where(xp.isneginf(x), 0, x) if np.shape(x) else x
 
 
-def _pass(xp: Any, g: Any, y: Any, *_: Any) -> Any:
+def _pass(xp: object, g: object, y: object, *_: object) -> Any:
     return g
 
 
@@ -65,7 +65,7 @@ def spread(xp: Any, g: Any, shape: tuple[int, ...], axis: Any, kept: bool) -> An
     return xp.broadcast_to(xp.reshape(g, [1 if k in summed else n for k, n in enumerate(shape)]), shape)
 
 
-def scattered(xp: Any, g: Any, places: Any, shape: tuple[int, ...]) -> Any:
+def scattered(xp: Any, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
     """The sum of the elements of g that were taken from each place of an array; ``places`` are flat indices into it."""
     size = int(np.prod(shape, dtype=int))
     flat, taken = xp.reshape(g, (-1,)), np.reshape(places, -1)
@@ -136,12 +136,12 @@ def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
     return np.moveaxis(alone.reshape(front.shape), range(len(axes)), axes)
 
 
-def _encloses(xp: Any) -> bool:
+def _encloses(xp: object) -> bool:
     """Whether elements stand for any number in a range, so that which one is the largest may be open."""
     return getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded", "enclosure")
 
 
-def _shares(xp: Any, x: Any, top: Any, axes: Any) -> Any:
+def _shares(xp: Any, x: Any, top: object, axes: object) -> Any:
     """For each element 1 if it is the largest, 0 if another is larger, and else [0, 1]."""
     wide = xp.broadcast_to(top, np.shape(x))
     may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)

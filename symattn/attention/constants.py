@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.errors import InputError, Refused
 
@@ -27,18 +28,18 @@ def rational(value: Any, what: str) -> Fraction:
     return Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
 
 
-def number(value: Number, like: Any) -> Any:
+def number(value: Number, like: Array) -> Array:
     """A number as an element of the kind of ``like``: a quotient of two integers."""
     xp, exact = namespace_of(like), Fraction(value)
     return xp.asarray(exact.numerator, dtype=like.dtype) / xp.asarray(exact.denominator, dtype=like.dtype)
 
 
-def numbers(values: Iterable[Number], like: Any) -> Any:
+def numbers(values: Iterable[Number], like: Any) -> Array:
     """Numbers as an array of the kind of ``like``. Shapes: (n,)."""
     return namespace_of(like).stack([number(x, like) for x in values])
 
 
-def power(base: Number, exponent: Number, like: Any) -> Any:
+def power(base: Number, exponent: Number, like: Any) -> Array:
     """base^exponent for base > 0: rational or a square root where it is one, else e^(exponent · log base)."""
     xp = namespace_of(like)
     inside, outside = _simplest(Fraction(base), Fraction(exponent))

@@ -88,7 +88,7 @@ def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
     return _by_rows(function, directions, inputs, under)
 
 
-def _by_duals(function: Callable[..., Any], directions: Inputs, inputs: Inputs, under: Any, base: Any) -> Any:
+def _by_duals(function: Callable[..., Any], directions: Inputs, inputs: Inputs, under: object, base: Any) -> Any:
     from symattn.arrays.dual import dual
 
     kind: Any = dual(base)
@@ -161,7 +161,7 @@ def _namespace(inputs: Mapping[Any, Any]) -> Any:
     return found
 
 
-def _numbers(x: Any, under: Any) -> bool:
+def _numbers(x: object, under: object) -> bool:
     """Whether an input holds numbers of the kind, by which there is a gradient."""
     if under is not np:
         return isinstance(x, ArrayBase)
@@ -186,7 +186,7 @@ def _base(under: Any) -> Any:
     return under.kind if issubclass(under.kind, Entries | Stored) else None
 
 
-def _as(base: Any, x: Any) -> Any:
+def _as(base: Any, x: object) -> Any:
     return x if isinstance(x, base) else base.lift(x)
 
 

@@ -22,7 +22,7 @@ def labels(bounds: Any, n: Any) -> Array:
     return xp.sum(xp.astype(bounds[..., None, 1:] <= xp.arange(n)[:, None], bounds.dtype), axis=-1)
 
 
-def same_document(of_queries: Any, of_keys: Any) -> Any:
+def same_document(of_queries: Array, of_keys: Array) -> Any:
     """Key j for query i iff they are of one document.
 
     Shapes: labels (…, n_q) and (…, n_k) → booleans (…, n_q, n_k). Source: Krell et al., Efficient Sequence Packing
@@ -45,7 +45,7 @@ def document_places(of_queries: Any, of_keys: Any, alignment: str = "bottom-righ
     return Places(i[..., :, None], j[..., None, :])
 
 
-def _places(of_tokens: Any) -> Any:
+def _places(of_tokens: Array) -> Array:
     """How many tokens of a token's document stand before it."""
     t = namespace_of(of_tokens).arange(of_tokens.shape[-1])
     return _count(same_document(of_tokens, of_tokens) & (t[None, :] < t[:, None]))

@@ -36,7 +36,7 @@ def check_whole(spec: object, least: Mapping[str, int], optional: Iterable[str] 
             raise refusal(spec, field, f"it must be a whole number from {lowest} on")
 
 
-def whole(value: Any, lowest: int) -> bool:
+def whole(value: object, lowest: int) -> bool:
     """Whether a value is a whole number and at least so much, and no truth value."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
@@ -66,6 +66,6 @@ def brief(self: Any) -> str:
     return f"{type(self).__name__}({inner})"
 
 
-def _same(value: Any, usual: Any) -> bool:
+def _same(value: object, usual: object) -> bool:
     """Equal, and of one type: 0.0 for 0 is told, since it makes other numbers."""
     return type(value) is type(usual) and bool(value == usual)

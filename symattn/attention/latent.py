@@ -55,7 +55,7 @@ def split_parts(x: Array, positional: Any) -> tuple[Any, Any]:
     return x[..., :width], x[..., width:]
 
 
-def join(own: Any, shared: Any) -> Any:
+def join(own: Any, shared: Any) -> Array:
     """[own, shared]: one beside the other, for every batch and head that either has.
 
     Shapes: own (…, h, n, d_n), shared (…, 1, n, d_r) → (…, h, n, d_n + d_r); or both without heads.

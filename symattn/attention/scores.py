@@ -29,7 +29,7 @@ def general_scores(q: Array, k: Array, w: Array) -> Array:
     return dot_scores(q @ w, k)
 
 
-def cosine_scores(q: Array, k: Array, temperature: Any = 1) -> Array:
+def cosine_scores(q: Array, k: Array, temperature: object = 1) -> Array:
     """s_ij = cos(q_i, k_j) / τ = q_i · k_j / (τ ‖q_i‖ ‖k_j‖); undefined for a vector of zeros.
 
     Shapes: q (…, n_q, d), k (…, n_k, d), τ a number, or one per head with the shape (h, 1, 1) → (…, n_q, n_k).
@@ -70,7 +70,7 @@ def scale_by_width(s: Array, q: Array) -> Array:
     return s / namespace_of(s).asarray(q.shape[-1], dtype=q.dtype)
 
 
-def scale_by(s: Array, factor: Any) -> Array:
+def scale_by(s: Array, factor: object) -> Array:
     """c S for a given number c."""
     return s * namespace_of(s).asarray(factor, dtype=s.dtype)
 

@@ -71,7 +71,7 @@ class Sizes:
         whole = len(axes) + len(batch or ())
         return [a[1:-1] if a[0] == "(" else a for a in axes if a[0] != "(" or len(array.shape) >= whole]
 
-    def _axis(self, name: str, array: Any, axis: str, length: Any) -> None:
+    def _axis(self, name: str, array: object, axis: str, length: Any) -> None:
         if axis.endswith("?"):
             if same(length, 1):
                 return
@@ -163,7 +163,7 @@ def fits(shape: Iterable[Any], target: tuple[Any, ...]) -> bool:
     return wide is not None and len(wide) == len(target) and all(map(same, wide, target))
 
 
-def same(m: Any, n: Any) -> bool:
+def same(m: object, n: object) -> bool:
     """Whether two lengths are known to be equal; different letters are not."""
     try:
         return bool(m == n)
@@ -171,7 +171,7 @@ def same(m: Any, n: Any) -> bool:
         return False
 
 
-def written(array: Any) -> str:
+def written(array: Array) -> str:
     """A shape as Python writes it: (2, 3)."""
     return "(" + ", ".join(map(str, array.shape)) + ("," if len(array.shape) == 1 else "") + ")"
 

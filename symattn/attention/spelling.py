@@ -73,17 +73,17 @@ def value_of(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def differing(spec: Any, base: Any) -> dict[str, Any]:
+def differing(spec: Any, base: object) -> dict[str, Any]:
     """The fields in which a specification differs from another one, in order."""
     return {f.name: getattr(spec, f.name) for f in fields(spec) if getattr(spec, f.name) != getattr(base, f.name)}
 
 
-def changed_fields(spec: Any) -> dict[str, str]:
+def changed_fields(spec: object) -> dict[str, str]:
     """The fields of a specification that are not the usual ones, as ``read`` takes them."""
     return {name: spelled(value) for name, value in differing(spec, type(spec)()).items()}
 
 
-def called(spec: Any) -> str:
+def called(spec: object) -> str:
     """A specification as reports name it.
 
     >>> called(Rotary(base=500000, layout="interleaved"))

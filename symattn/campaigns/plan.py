@@ -174,7 +174,7 @@ def _options(told: Mapping[str, Any], where: str) -> None:
             raise InputError(f"{where}.{name} is {value!r}, which it cannot be")
 
 
-def _dtype(name: Any) -> str:
+def _dtype(name: object) -> str:
     if name not in DTYPES:
         raise InputError(f"dtypes: {name!r} is unknown; known: {', '.join(DTYPES)}")
     return str(name)

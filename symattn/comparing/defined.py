@@ -55,7 +55,7 @@ def attention(
     query: Any,
     key: Any,
     value: Any,
-    attention_mask: Any,
+    attention_mask: object,
     scaling: float | None = None,
     **told: Any,
 ) -> tuple[Any, None]:
@@ -102,12 +102,12 @@ def attention(
 
 
 # -- which keys are forbidden by place ---------------------------------------------------------------------------------
-def _two_sided(module: Any, bare: bool, n_q: int) -> Attention | None:
+def _two_sided(module: object, bare: bool, n_q: int) -> Attention | None:
     """As the eager functions do: without a mask every key is seen."""
     return Attention() if bare else None
 
 
-def _as_sdpa(module: Any, bare: bool, n_q: int) -> Attention | None:
+def _as_sdpa(module: object, bare: bool, n_q: int) -> Attention | None:
     """As transformers calls torch's function: without a mask several queries see earlier keys, if it is causal."""
     causal = bool(getattr(module, "is_causal", True)) and n_q > 1
     return Attention(causal=causal, alignment="top-left" if causal else "bottom-right") if bare else None

@@ -119,7 +119,7 @@ def _said(progress: Progress, side: str, words: str) -> None:
 
 
 def _answer(
-    sides: tuple[Side, ...], spec: Specification, told: Mapping[str, Any], opened: Callable[[int, ExitStack], Runner]
+    sides: tuple[Side, ...], spec: Specification, told: Mapping[str, object], opened: Callable[[int, ExitStack], Runner]
 ) -> Comparison:
     """The verdict of both reports, with what both give for the same inputs."""
     faults = [fault for side in sides for fault in side.report.faults]

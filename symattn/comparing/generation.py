@@ -131,7 +131,7 @@ def _source(model: Any, tokens: int, rng: np.random.Generator) -> Array:
     raise InputError(f"{told}; mend: a model of tokens, or of features as Whisper's")
 
 
-def _window(config: Any) -> int:
+def _window(config: object) -> int:
     return int(getattr(config, "sliding_window", None) or 0)
 
 

@@ -66,7 +66,7 @@ def libraries() -> None:
         raise MissingExtra(error.name or "transformers", "transformers") from error
 
 
-def checked(model: Any) -> None:
+def checked(model: object) -> None:
     """Raise ``MissingExtra`` without torch, ``InputError`` for what is no model of transformers or a large one."""
     libraries()
     import torch
@@ -193,11 +193,11 @@ def _mode() -> Any:
     narrow = (torch.float32, torch.bfloat16, torch.float16)
     casts = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
 
-    def wider(x: Any) -> Any:
+    def wider(x: object) -> Any:
         return torch.float64 if isinstance(x, torch.dtype) and x in narrow else x
 
     class Widened(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             if func in casts:
                 return args[0].double()
             told = {name: wider(x) for name, x in (kwargs or {}).items()}

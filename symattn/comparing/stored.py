@@ -44,12 +44,12 @@ class Recorded:
         if self.steps:
             update, crop = cache.update, cache.crop
 
-            def taken_back(length: int, *given: Any) -> None:
+            def taken_back(length: int, *given: object) -> None:
                 for layer in self.calls:
                     self.calls[layer].append(length)
                 crop(length, *given)
 
-            def seen(key: Any, value: Any, layer: int, *given: Any, **told: Any) -> Any:
+            def seen(key: Any, value: Any, layer: int, *given: object, **told: object) -> Any:
                 handed = key.clone(), value.clone()
                 back = update(key, value, layer, *given, **told)
                 self.calls.setdefault(layer, []).append((handed, (back[0].clone(), back[1].clone())))
@@ -85,7 +85,7 @@ class Recorded:
         return Replay()
 
 
-def _step(layer: Any) -> Step | None:
+def _step(layer: object) -> Step | None:
     """How far a number may move when a layer of a cache quantises it; None of a layer that does not.
 
     ``nbits`` = b: the 2ᵇ levels of a group stand (max − min)/(2ᵇ − 1) apart, 0 among them, and a number and the zero

@@ -92,7 +92,7 @@ def _half(n: int) -> Sequence[int]:
     return (n // 2,)
 
 
-def plain_cache(config: Any, length: int) -> Any:
+def plain_cache(config: object, length: int) -> Any:
     """A cache that keeps every position."""
     from transformers import DynamicCache
 

@@ -29,7 +29,7 @@ def flat(entries: Any) -> list[Any]:
     return [entries]
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Whether the element is an exact number: not −∞, not undefined, no truth value, no whole number of a table."""
     return not isinstance(x, (int, Forbidden, Undefined))
 
@@ -50,13 +50,13 @@ def digits(x: Any, count: int) -> Any:
     return shown
 
 
-def decimal(x: Any, count: int) -> Node:
+def decimal(x: object, count: int) -> Node:
     """The digits as a part of a formula."""
     shown = digits(x, count)
     return shown if isinstance(shown, Node) else Decimal(shown)
 
 
-def exact_json(x: Any) -> Any:
+def exact_json(x: object) -> Any:
     """A string that ``sympy.sympify`` reads; −∞ is ``-oo``; undefined and what only a ball is known of are null."""
     if isinstance(x, int):
         return x
@@ -65,7 +65,7 @@ def exact_json(x: Any) -> Any:
     return None if isinstance(x, (Undefined, Enclosed)) else str(x)
 
 
-def ball_json(x: Any) -> Any:
+def ball_json(x: object) -> Any:
     """``[0.3127 +/- 4.2e-70]``, digits that hold the number; null for what is exact."""
     return str(x) if isinstance(x, Enclosed) else None
 

@@ -75,7 +75,7 @@ class Enclosed:
             raise Undecided(f"{name} of {self}: {self.bits} bits do not say")
         return Enclosed(found, self.bits)
 
-    def overlaps(self, other: Any) -> bool:
+    def overlaps(self, other: object) -> bool:
         """Whether the number can be equal to another, by all that is known of them."""
         y = ball_of(other, self.bits)
         return y is not None and bool(self.ball.overlaps(y))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.exact import Exact
 from symattn.arrays.field.quotient import Quotient
 from symattn.document import notation as nt
@@ -21,7 +22,7 @@ def value(x: Node, letters: Mapping[str, Any]) -> Quotient:
     return found
 
 
-def exact(data: Any) -> Exact:
+def exact(data: object) -> Exact:
     """Numbers as an exact array."""
     return Exact.lift(data)
 
@@ -40,6 +41,6 @@ def _entry(x: Any) -> Node:
     return shown
 
 
-def same(x: Any, y: Any) -> bool:
+def same(x: Array, y: Array) -> bool:
     """Whether two exact arrays are equal entry by entry."""
     return tuple(x.shape) == tuple(y.shape) and bool((x == y).all())

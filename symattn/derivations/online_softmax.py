@@ -7,6 +7,7 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming.states import State, finish, merge, tile_state
 from symattn.derivations.exactly import entries, exact, same
@@ -227,5 +228,5 @@ def _row(j: int, state: State) -> tuple[tuple[Node, ...], ...]:
     return tuple((x,) for x in (*given, *map(_entry, found)))
 
 
-def _entry(x: Any) -> Node:
+def _entry(x: Array) -> Node:
     return entries(x[0, 0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from symattn.attention.notation import D_K
 from symattn.derivations import scaling_moments
@@ -21,7 +20,7 @@ _LARGEST_MEAN = 999_999
 _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", "sigma", "Sigma"])
 
 
-def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
+def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
     whole("dk", dk, LIMITS["dk"])
     setting = Setting(dk, None if mean is None else _mean(mean))
@@ -57,7 +56,7 @@ def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
     return (setting.assumptions(dropped, TYPICAL), *before, *between, *typical(setting.d_k), *comparison)
 
 
-def _mean(given: Any) -> Fraction | str:
+def _mean(given: object) -> Fraction | str:
     value = number_or_letter("mean", given)
     if isinstance(value, str) and value in _TAKEN:
         raise InputError(f"mean: {value} already has a meaning here; mend: a letter such as mu")
@@ -68,7 +67,7 @@ def _mean(given: Any) -> Fraction | str:
     return value
 
 
-def _command(dk: int, mean: Any, seed: int) -> str:
+def _command(dk: int, mean: object, seed: int) -> str:
     words = ["symattn derive scaling", f"--dk {dk}"]
     words += [f"--mean {mean}"] if mean is not None else []
     words += [f"--seed {seed}"] if seed else []

@@ -195,7 +195,7 @@ def _same(a: Node, b: Node) -> bool:
     return Question(equals(a, b), numbers).equal(a, b)
 
 
-def _ball(x: Any) -> Ball:
+def _ball(x: object) -> Ball:
     return Ball.lift(np.array(x, dtype=object))
 
 

@@ -55,7 +55,7 @@ def _plain(x: Any) -> Any:
     raise TypeError(f"{type(x).__name__} is not kept")
 
 
-def _meant(x: Any, classes: Mapping[str, type[Any]]) -> Any:
+def _meant(x: object, classes: Mapping[str, type[Any]]) -> Any:
     if isinstance(x, list):
         return tuple(_meant(y, classes) for y in x)
     if not isinstance(x, dict):

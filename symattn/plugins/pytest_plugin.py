@@ -123,7 +123,7 @@ def audit_attention() -> Callable[..., AbstractContextManager[AuditReport]]:
 
 
 @contextmanager
-def _audited(model: Any = None, **options: Any) -> Iterator[AuditReport]:
+def _audited(model: object = None, **options: Any) -> Iterator[AuditReport]:
     from symattn.auditing.audit import audit
 
     with audit(model, **options) as report:
@@ -171,7 +171,7 @@ def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -
 _PASSED_OVER = (str(Path(__file__).resolve().parents[1]) + os.sep, os.path.dirname(os.__file__) + os.sep + "contextlib")
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> None:
     """What was verified; then annotations, each on a line of its own at the end, where no other output can break it."""
     if config.get_verbosity() >= 0:
         _section(terminalreporter)

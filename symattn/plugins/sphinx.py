@@ -232,7 +232,7 @@ def _latex(writer: Any, node: answer) -> None:
     raise nodes.SkipNode
 
 
-def _plain(_writer: Any, node: answer) -> None:
+def _plain(_writer: object, node: answer) -> None:
     """Give the node what every writer knows: the words of a picture, or the text of a document as it is laid out."""
     node.clear()
     if not _draws(node["words"]):
@@ -244,7 +244,7 @@ def _plain(_writer: Any, node: answer) -> None:
     node += nodes.paragraph("", "", nodes.strong("", title), nodes.Text(f". {description}"))
 
 
-def _leave(_writer: Any, _node: answer) -> None:
+def _leave(_writer: object, _node: answer) -> None:
     """Nothing stands behind what the node holds."""
 
 

@@ -184,7 +184,7 @@ class _Writing:
             raise Refused("moments: entries that may be one, or of which independence is not assumed")
         laws = {base: self._law(self.families[base]) for base in sorted(used)}
 
-        def of(**_: Any) -> Indexed:
+        def of(**_: object) -> Indexed:
             return body
 
         of.__signature__ = Signature(  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ class Verdict:
     epsilon: float = 0.0
 
 
-def check(certificate: Any, random: Random | None = None) -> Verdict:
+def check(certificate: object, random: Random | None = None) -> Verdict:
     """Check a certificate, as ``certificate.certificate`` makes it or as JSON gives it back."""
     dice = Dice(random or SystemRandom())
     try:

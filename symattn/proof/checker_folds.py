@@ -99,7 +99,7 @@ def joined(data: Any, arrays: set[str], sort: str, block: Mapping[str, str]) -> 
     return [kind, *[joined(x, arrays, sort, block) if isinstance(x, list) else x for x in rest]]
 
 
-def _over(prefix: str, name: str, sort: str, body: Any, arrays: set[str], block: Mapping[str, str]) -> Any:
+def _over(prefix: str, name: str, sort: str, body: object, arrays: set[str], block: Mapping[str, str]) -> Any:
     """Σ over one of the two blocks."""
     own = prefix + name
     return ["total", own, prefix + sort, joined(_named(body, name, own), arrays, sort, {**block, own: prefix})]
@@ -119,7 +119,7 @@ def _named(data: Any, old: str, new: str) -> Any:
     return [kind, *[_named(x, old, new) if isinstance(x, list) else x for x in rest]]
 
 
-def _expect_no_blocks(data: Any, own: set[str]) -> None:
+def _expect_no_blocks(data: object, own: set[str]) -> None:
     """A merge sees the states alone, not the blocks."""
     if isinstance(data, list) and data:
         if data[0] == "letter" and data[1] in own:
@@ -128,7 +128,7 @@ def _expect_no_blocks(data: Any, own: set[str]) -> None:
             _expect_no_blocks(x, own)
 
 
-def _reserved(data: Any, letters: bool) -> bool:
+def _reserved(data: object, letters: bool) -> bool:
     """Whether a name is one of those for a block; letters are left out where they may be those of the states."""
     if isinstance(data, list):
         parts = data if letters or data[:1] != ["letter"] else data[2:]

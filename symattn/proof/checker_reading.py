@@ -177,7 +177,7 @@ def form(x: Node, names: Mapping[str, Any]) -> str:
     return _formed(x, {i: names[i] for i in x.free if names[i] != i})
 
 
-def _formed(x: Node, names: Mapping[str, Any]) -> str:
+def _formed(x: Node, names: Mapping[str, object]) -> str:
     """The form, where the free indices that are not in ``names`` keep their own."""
     return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
 
@@ -197,7 +197,7 @@ def _with_names(x: Node, names: Mapping[str, Any]) -> str:
     return _text("sum", "", terms) if len(terms) > 1 else terms[0] if terms else "0"
 
 
-def _product(factors: list[Node], names: Mapping[str, Any]) -> str:
+def _product(factors: list[Node], names: Mapping[str, object]) -> str:
     """The form of a product, all numbers in it as one, which is left out where it is 1."""
     parts = sorted(_formed(f, names) for f in factors if f.kind != "number")
     value = prod(f.label for f in factors if f.kind == "number")
@@ -233,7 +233,7 @@ def _factors(x: Node) -> list[Node]:
     return [f for y in x.below for f in _factors(y)] if x.kind == "product" else [x]
 
 
-def in_place(data: Any, meant: Mapping[str, tuple[list[str], Any]], names: Iterator[int] | None = None) -> Any:
+def in_place(data: object, meant: Mapping[str, tuple[list[str], Any]], names: Iterator[int] | None = None) -> Any:
     """An expression with what its letters stand for in their place, each with indices of its own."""
     fresh = names or count()
     if not isinstance(data, list) or not data:

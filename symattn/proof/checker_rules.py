@@ -169,7 +169,7 @@ def assumes(record: Record, array: str, positive: bool = True) -> bool:
     return declared or any(_holds(x, array) for x in meant)
 
 
-def _holds(data: Any, array: str) -> bool:
+def _holds(data: object, array: str) -> bool:
     return isinstance(data, list) and (data[:2] == ["letter", array] or any(_holds(x, array) for x in data))
 
 
@@ -227,7 +227,7 @@ def _with_one(c: Claim, top: Node, scope: Mapping[str, str], one: Node) -> Claim
     return Claim(scope, _put(c.smaller, what, one), _put(c.larger, what, one))
 
 
-def _put(x: Node, what: Any, one: Node) -> Node:
+def _put(x: Node, what: object, one: Node) -> Node:
     """``x`` with ``one`` in the place of what has the form ``what``."""
     if x.kind == "function" and x.own_form == what:
         return one

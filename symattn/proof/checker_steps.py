@@ -85,7 +85,7 @@ def induction(record: Record, dice: Dice) -> None:
     free = all(p["kind"] == "certificate" and not p["positive"] and not p["rules"] for p in record["premises"])
     expect(free and not given.signs.relations, "induction under a condition")
 
-    def at(x: Any, value: Any) -> Node:
+    def at(x: object, value: object) -> Node:
         return read(put(x, ["letter", letter, []], value), {})
 
     x = ["letter", letter, []]
@@ -106,7 +106,7 @@ def induction(record: Record, dice: Dice) -> None:
         expect_defined([own], given)
 
 
-def put(x: Any, what: Any, value: Any) -> Any:
+def put(x: object, what: object, value: object) -> Any:
     """An expression with a value in the place of a letter or a size."""
     if x == what:
         return value

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.index.building import add, as_written, divide, kept, multiply, predicate, substitute, total
 from symattn.arrays.index.expressions import (
     ONE,
@@ -104,7 +105,7 @@ class Expectation:
         def at(places: Any) -> Expression:
             if not kept():
                 return self.of(_plain(x, places))
-            return Opaque("mean", as_number(x.at(places)), *map(self._written, names))  # type: ignore[no-any-return]
+            return Opaque("mean", as_number(x.at(places)), *map(self._written, names))
 
         return Indexed(x.shape, at)
 
@@ -113,7 +114,7 @@ class Expectation:
         with as_written(False):
             known = self._known(name)
         unknown = Opaque("any", ZERO)
-        return Opaque(f"law of {name}", *(unknown if k is None else k for k in known))  # type: ignore[no-any-return]
+        return Opaque(f"law of {name}", *(unknown if k is None else k for k in known))
 
     def of(self, x: Expression) -> Expression:
         """E of an index expression that is a polynomial in random letters."""
@@ -280,11 +281,11 @@ def law_with(deviation: str, mean: str | None = None) -> Law:
     return Law((mean, deviation), lambda m, s: (m, s * s), _even, (_leaning,))
 
 
-def _even(m: Any, s: Any) -> list[tuple[Any, Fraction]]:
+def _even(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
     return [(m - s, HALF), (m + s, HALF)]
 
 
-def _leaning(m: Any, s: Any) -> list[tuple[Any, Fraction]]:
+def _leaning(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
     return [(m - s * HALF, Fraction(4, 5)), (m + 2 * s, Fraction(1, 5))]
 
 

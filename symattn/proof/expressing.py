@@ -64,7 +64,7 @@ def _index(i: Index, names: Names) -> list[str]:
     return [names[i if i in names else i._replace(image=())], *i.image]
 
 
-def with_value(x: Any, letter: str, value: Any) -> Any:
+def with_value(x: object, letter: str, value: object) -> Any:
     """Nested lists with a value in the place of a letter without indices."""
     if x == ["letter", letter, []]:
         return value

@@ -29,7 +29,7 @@ def median_slope(deviation: Any) -> Any:
     return slope(upper_quartile() * deviation)
 
 
-def mean_slope(deviation: Any) -> Any:
+def mean_slope(deviation: object) -> Any:
     """E[p(1 − p)] for Δ ∼ N(0, deviation²).
 
     2 ∫_0^L p(1 − p) φ(x) dx by Arb's integration of analytic functions, and a tail beyond L = ``prec`` that lies in
@@ -43,7 +43,7 @@ def median_smaller(deviation: Any) -> Any:
     return _smaller(upper_quartile() * deviation)
 
 
-def mean_smaller(deviation: Any) -> Any:
+def mean_smaller(deviation: object) -> Any:
     """E[min(p, 1 − p)] for Δ ∼ N(0, deviation²), enclosed as ``mean_slope`` is: it is at most e^{−|x|}, too."""
     return _mean(_smaller, deviation)
 

@@ -120,7 +120,7 @@ class Certificate:
         lawful = {name: (shape, given) for name, (shape, given, _) in self.laws.items()}
         return {**self.assumed, **self.named, **lawful, **self.zero}
 
-    def _difference(self, pair: Pair, gap: Any) -> Proof:
+    def _difference(self, pair: Pair, gap: object) -> Proof:
         a, b = pair
         return prove(*_same_shape(b - a, gap), self.declared.units)
 

@@ -155,7 +155,7 @@ def sides_at(left: Indexed, right: Indexed, places: Places) -> tuple[Expression,
     return as_number(left.at(places)), as_number(right.at(places))
 
 
-def _spread(x: Array, other: Any) -> Indexed:
+def _spread(x: Array, other: object) -> Indexed:
     """``x``; if it has no axes, everywhere in the shape of ``other``."""
     x = Indexed.lift(x)
     return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))

@@ -187,7 +187,7 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
     return False
 
 
-def _plain(x: Any) -> np.ndarray:
+def _plain(x: object) -> np.ndarray:
     from symattn.arrays.floats import Float64
 
     return np.asarray(x.planes[0] if isinstance(x, Float64) else x, dtype=np.float64)

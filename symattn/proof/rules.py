@@ -219,7 +219,7 @@ class Substitution(Rule):
     def witness(self) -> str:
         return "wherever both are equal"
 
-    def _put(self, what: Any) -> Indexed:
+    def _put(self, what: object) -> Indexed:
         return Indexed.lift(run(self.through, self.declared, Letters(), {self.name: what}))
 
     def _ends(self) -> tuple[Indexed, Indexed]:

@@ -112,7 +112,7 @@ class Numbers:
         self.sizes, self.seed, self.balls, self.wild = dict(sizes), seed, balls, wild
         self.floats, self.literals = floats, literals
 
-    def lift(self, entries: Any) -> Any:
+    def lift(self, entries: object) -> Any:
         """Rational entries as an array of this world."""
         from symattn.arrays.ball import Ball
         from symattn.arrays.exact import Exact
@@ -155,7 +155,7 @@ class Numbers:
     def length(self, sort: str) -> int:
         return self.sizes[sort]
 
-    def permutation(self, name: str, sort: str) -> Any:
+    def permutation(self, name: str, sort: str) -> np.ndarray:
         return np.array(drawing.order(self._random(name), self.sizes[sort], self.wild), dtype=np.int64)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import PurePath
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from symattn.document.model import Document
 from symattn.errors import InputError
@@ -20,7 +20,7 @@ _SUFFIXES: dict[str, Format] = {
 }  # fmt: skip
 
 
-def render(document: Document, format: str, **options: Any) -> str:
+def render(document: Document, format: str, **options: object) -> str:
     """The document in a format: the same string for the same document, always ending in a newline.
 
     Options: text takes ``ascii``, ``colour`` and ``columns``; latex and html take ``fragment``. Raises ``InputError``

@@ -139,7 +139,7 @@ def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
             yield (i + 1, *index), sheet
 
 
-def all_integers(values: Any) -> bool:
+def all_integers(values: object) -> bool:
     """Whether every exact entry is a whole number, so that decimals would only repeat it."""
     if isinstance(values, (tuple, list)):
         return all(all_integers(v) for v in values)

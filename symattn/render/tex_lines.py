@@ -126,7 +126,7 @@ def _largest(errors: Any) -> str:
     return told + (f", {missing} of {len(digits)} entries not finite" if missing and known else "")
 
 
-def entries(values: Any) -> nt.Node:
+def entries(values: object) -> nt.Node:
     """A number, or a vector or matrix, of nodes or digits."""
     rows = [[x if isinstance(x, nt.Node) else nt.Decimal(str(x)) for x in row] for row in as_rows(values)]
     return nt.matrix(rows) if isinstance(values, (tuple, list)) else rows[0][0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symattn.document import model as md
 from symattn.document import notation as nt
@@ -167,9 +167,9 @@ def _forms(labelled: dict[str, list[list[str]]], rows: list[list[str]], room: in
     return lines
 
 
-def _shown(writer: Writer, entries: Any) -> list[list[str]]:
+def _shown(writer: Writer, entries: object) -> list[list[str]]:
     return [[_entry(writer, x) for x in row] for row in as_rows(entries)]
 
 
-def _entry(writer: Writer, x: Any) -> str:
+def _entry(writer: Writer, x: object) -> str:
     return writer.formula(x if isinstance(x, nt.Node) else nt.Decimal(str(x)))

@@ -101,11 +101,11 @@ def check_alpha(alpha: float | None) -> None:
 
 
 def close_to_exact(
-    out: Any,
-    given: Mapping[str, Any],
+    out: object,
+    given: Mapping[str, object],
     spec: Attention | None,
     precision: str | Precision | None,
-    lse: Any = None,
+    lse: object = None,
     *,
     contract: Contract | None = None,
     alpha: float | None = None,
@@ -126,8 +126,8 @@ def close_to_exact(
 
 def close(
     of: Ready,
-    out: Any,
-    lse: Any = None,
+    out: object,
+    lse: object = None,
     alpha: float = 1.0,
     rows: list[int] | None = None,
     called: str = "out",
@@ -178,7 +178,9 @@ def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Atten
     return (spec, inputs) if len(rows) == inputs["q"].shape[-2] else only(spec, inputs, rows)
 
 
-def logarithms(lse: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]) -> str:
+def logarithms(
+    lse: object, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+) -> str:
     """What is wrong with ``lse`` (…, n_q) in ``rows``, in words; empty where nothing is."""
     inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
     return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
@@ -478,7 +480,7 @@ def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.nda
     return measured
 
 
-def _middle(x: Any) -> float:
+def _middle(x: object) -> float:
     return float(x.mid()) if hasattr(x, "mid") else -np.inf if isinstance(x, Forbidden) else np.nan
 
 

@@ -36,7 +36,7 @@ from symattn.verification.report import Report
 from symattn.verification.target import Convention, Failure, Layout, Outcome, Runner
 
 
-def verified(runner: Runner, spec: Any, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
+def verified(runner: Runner, spec: object, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
     """Does a function that is ready to be called compute the definition? See ``symattn.verify``."""
     agreed = runner.convention
     assert isinstance(agreed, Formed)
@@ -99,7 +99,7 @@ def restored(function: Callable[..., Any], request: Request, agreed: Formed, nam
     return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
 
 
-def subject_of(spec: Any, agreed: Formed) -> Definition:
+def subject_of(spec: object, agreed: Formed) -> Definition:
     """The definition in the form in which the function is called."""
     return _of_sizes(tuple(subjects_of(spec, agreed.order))[agreed.form], dict(agreed.sizes))
 
@@ -384,5 +384,5 @@ class Backpropagated:
         return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
 
 
-def _moves(x: Any) -> bool:
+def _moves(x: object) -> bool:
     return bool(getattr(x, "is_floating_point", lambda: False)())

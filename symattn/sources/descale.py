@@ -50,7 +50,7 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def arithmetic(
-    told: str | Precision | None, contract: Contract | None, given: Mapping[str, Any], out: Any
+    told: str | Precision | None, contract: Contract | None, given: Mapping[str, Any], out: object
 ) -> Precision:
     """What FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
     largest score so far.
@@ -122,5 +122,5 @@ def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attent
     return np.repeat(per_head, tokens // count, axis=-1)[..., None]
 
 
-def _dtype(array: Any) -> str:
+def _dtype(array: object) -> str:
     return str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")

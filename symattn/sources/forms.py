@@ -94,7 +94,7 @@ def _numbered(mask: Any, a: Argument) -> Any:
     return mask.astype(np.int64) if a.numbers == "ones" else np.where(mask, 0.0, -np.inf)
 
 
-def _with_axes(value: Any, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Any:
+def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Any:
     """The axes that a form names; those that the array lacks are copies, those that the form lacks are dropped."""
     n_q, n_k = tokens
     n_q = n_k if a.input == "keep" and "q" not in a.form else n_q
@@ -123,11 +123,11 @@ def _counted(keep: Any) -> Any:
     return found.reshape(-1) if found.ndim < 2 else found[:, 0]
 
 
-def _bounds(labels: Any) -> Any:
+def _bounds(labels: Any) -> np.ndarray:
     return np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [labels.shape[-1]]]).astype(np.int32)
 
 
-def _bounds_of(name: str, inputs: Inputs) -> Any:
+def _bounds_of(name: str, inputs: Inputs) -> np.ndarray:
     """Where each document begins among the queries or among the keys; it may have tokens among the others alone."""
     every = np.unique(np.concatenate([inputs["doc_q"], inputs["doc_k"]]))
     return np.concatenate([[0], np.searchsorted(inputs[name], every, side="right")]).astype(np.int32)

@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 
 def gradients_close_to_exact(
     given: Mapping[str, Any],
-    do: Any,
+    do: object,
     returned: Sequence[Any],
     spec: Attention | None,
     precision: str | Precision | None,

@@ -66,7 +66,7 @@ class HeldLayer:
         return output.swapaxes(0, 1) if swapped else output
 
 
-def _check(module: Any, spec: Block, label: str, torch: Any) -> None:
+def _check(module: object, spec: Block, label: str, torch: Any) -> None:
     """Raise ``InputError`` where the layer and the block are not of one kind."""
     if not isinstance(module, torch.nn.TransformerEncoderLayer):
         raise InputError(

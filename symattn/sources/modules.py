@@ -112,7 +112,7 @@ def _order(shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
     return None
 
 
-def _check(module: Any, slots: tuple[Slot, ...], spec: Attention, label: str) -> None:
+def _check(module: object, slots: tuple[Slot, ...], spec: Attention, label: str) -> None:
     """Raise ``InputError`` where a projection lacks or stands twice, or the numbers of heads are others."""
     held = [n for s in slots for n in s.names]
     for n in ("w_q", "w_k", "w_v"):

@@ -39,7 +39,7 @@ def of_configuration(source: Any, layer: int | None = None, kind: str = "self") 
     return Origin(tuple(words), attention(source, layer, kind))
 
 
-def meant(spec: Any, config: Any, layer: int | None, kind: str) -> Any:
+def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:
     """The specification that is given, or that of a layer of a model; raises InputError for both at once."""
     if config is None:
         if layer is not None or kind != "self":

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
@@ -45,12 +46,12 @@ class Piece(NamedTuple):
 
 
 def close_by_pieces(
-    out: Any,
-    given: Mapping[str, Any],
+    out: object,
+    given: Mapping[str, object],
     layout: Layout,
     spec: Attention | None,
     precision: str | Precision | None,
-    lse: Any = None,
+    lse: object = None,
     *,
     contract: Contract | None = None,
     alpha: float | None = None,
@@ -76,7 +77,7 @@ def close_by_pieces(
     return ""
 
 
-def pieces(layout: Layout, given: Mapping[str, Any], out: Any, lse: Any) -> list[Piece]:
+def pieces(layout: Layout, given: Mapping[str, object], out: object, lse: Any) -> list[Piece]:
     """The sequences, each with arrays of its own. Raises ``InputError`` for what does not fit together."""
     strange = [name for name in given if name not in _WHOLE]
     if strange:
@@ -110,7 +111,7 @@ def _packed(cu_seqlens: Any, given: Mapping[str, Any], out: Any, lse: Any) -> It
         yield Piece(f"sequence {i}, queries {start} to {stop - 1}", mine, out[..., start:stop, :], its)
 
 
-def _bounds(given: Any, name: str, array: Any) -> list[int]:
+def _bounds(given: object, name: str, array: Array) -> list[int]:
     found = _numbers("cu_seqlens", given, 1).tolist()
     total = int(array.shape[-2])
     if len(found) < 2 or found[0] != 0 or found[-1] != total or found != sorted(found):
@@ -118,7 +119,7 @@ def _bounds(given: Any, name: str, array: Any) -> list[int]:
     return [int(i) for i in found]
 
 
-def _paged(table: Any, lengths: Any, given: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
+def _paged(table: object, lengths: object, given: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
     blocks, counts = _numbers("block_table", table, 2), _numbers("lengths", lengths, 1)
     k, v, q = given["k"], given["v"], given["q"]
     page, batch = int(k.shape[-2]), len(blocks)

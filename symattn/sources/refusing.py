@@ -103,7 +103,7 @@ def _inner(function: Any) -> Any:
         function = inner
 
 
-def _package(function: Any) -> str:
+def _package(function: object) -> str:
     """The package of a function; empty where it has none."""
     module = getattr(function, "__module__", None) or type(function).__module__
     return "" if function is None else str(module).partition(".")[0]

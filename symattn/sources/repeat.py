@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -120,7 +119,7 @@ def repeat_target(
     time_limit: float | None = None,
     seed: int = engine.SEED,
     origin: Origin | None = None,
-    **others: Any,
+    **others: object,
 ) -> Repeated:
     """``repeat`` for ``package.module:function`` or ``file.py:function`` in a process of its own.
 

@@ -84,20 +84,20 @@ class _Special:
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
 
-    def _shifted(self, x: Any, axis: Any) -> tuple[Any, Any]:
+    def _shifted(self, x: Any, axis: object) -> tuple[Any, Any]:
         xp = self._kind.xp
         a = self._kind.of(x)
         m = xp.max(a, axis=axis, keepdims=True)
         return a - m, m
 
-    def softmax(self, x: Any, axis: Any = None) -> Any:
+    def softmax(self, x: object, axis: Any = None) -> Any:
         e = self._kind.xp.exp(self._shifted(x, axis)[0])
         return e / self._kind.xp.sum(e, axis=axis, keepdims=True)
 
-    def log_softmax(self, x: Any, axis: Any = None) -> Any:
+    def log_softmax(self, x: Any, axis: object = None) -> Any:
         return self._kind.of(x) - self.logsumexp(x, axis, True)
 
-    def logsumexp(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def logsumexp(self, a: object, axis: Any = None, keepdims: bool = False) -> Any:
         xp = self._kind.xp
         shifted, m = self._shifted(a, axis)
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
@@ -151,7 +151,7 @@ class _Substitution:
             return self._special
         return _Module(module, self.value) if self._followed(module.__name__) else module
 
-    def _library(self, x: Any) -> Any:
+    def _library(self, x: object) -> Any:
         """A function of NumPy, math or scipy.special that was imported by its name."""
         name, home = getattr(x, "__name__", ""), getattr(x, "__module__", None) or ""
         if not callable(x) or isinstance(x, type):

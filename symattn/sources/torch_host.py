@@ -67,7 +67,7 @@ def _tokens(given: tuple[Parameter, ...]) -> tuple[str, ...]:
     return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
 
 
-def _is_left_out(p: Parameter, module: Any) -> bool:
+def _is_left_out(p: Parameter, module: object) -> bool:
     """Whether a parameter is never given: stars, tokens to attend to other than x, and a hint.
 
     To torch's own module ``is_causal`` is a hint that the mask is causal, and does nothing alone.

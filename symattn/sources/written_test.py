@@ -223,7 +223,7 @@ def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tu
     return to_layout(like, digits, convention.layout), to_layout(like, limits, convention.layout)
 
 
-def _nested(values: Any, module: str = "np.") -> str:
+def _nested(values: object, module: str = "np.") -> str:
     """The entries as nested lists, a row a line where there are many."""
     if not isinstance(values, np.ndarray):
         return _entry(values, module)

@@ -221,7 +221,7 @@ class Named:
         spread = self.xp.broadcast_to(every, (*before, array.shape[axis], times, *after))
         return self.xp.reshape(spread, (*before, lengths[0], *after)), letters
 
-    def _fits(self, length: Any, array: Array, axis: int, index: str, times: Any = 1) -> None:
+    def _fits(self, length: object, array: Array, axis: int, index: str, times: Any = 1) -> None:
         if length != array.shape[axis] * times:
             raise Unread(f"the index {index} and its axis are of different lengths")
 

@@ -161,7 +161,7 @@ class Core(Planes):
         return cls.made(Parts(plain, np.zeros(plain.shape), True))
 
     @classmethod
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         plain = _as_floats(value)
         if plain is None or not (forbidden := np.isneginf(plain)).any():
             return cls.lift(value)
@@ -169,7 +169,7 @@ class Core(Planes):
         return cls(np.where(forbidden, -np.inf, numbers.mid), numbers.rad)
 
     @classmethod
-    def of_balls(cls, data: Any) -> Self:
+    def of_balls(cls, data: object) -> Self:
         """Numbers of other sorts, or balls: midpoints rounded, radii enlarged by what that changes."""
         with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
             entries = (data if isinstance(data, Ball) else Ball.lift(data)).entries
@@ -192,7 +192,7 @@ class Core(Planes):
         return Ball(out)
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         return np.isneginf(a.mid)
 
     @classmethod
@@ -201,7 +201,7 @@ class Core(Planes):
         return cls.made(Parts(a.raw.mid.copy(), a.raw.rad.copy(), a.raw.finite), a.common)
 
 
-def _as_floats(data: Any) -> np.ndarray | None:
+def _as_floats(data: object) -> np.ndarray | None:
     """A new float64 array of the same numbers, if they are given as floats or as integers that are held exactly."""
     try:
         plain = np.asarray(data)

@@ -90,7 +90,7 @@ class _Constants(NamedTuple):
     of_reals: tuple[float, float, float]
 
 
-def exp(x: Any) -> Floats:
+def exp(x: object) -> Floats:
     """e^x, element by element, within ε e^x + η (statement (c) above). NaN stays NaN. Any shape → the same shape."""
     y = np.array(x, dtype=np.float64, order="C")
     with np.errstate(over="ignore", invalid="ignore"):

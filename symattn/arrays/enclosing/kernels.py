@@ -9,7 +9,7 @@ import numpy as np
 from symattn.arrays.enclosing.bounds import DOWN, TINY, UP, U, product_error, sum_error
 
 
-def sum(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
+def sum(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
     np.add(a, b, out=c)
     np.abs(c, out=r)
     r *= U
@@ -18,7 +18,7 @@ def sum(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
     r *= UP
 
 
-def exact_sum(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
+def exact_sum(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
     np.add(a, b, out=c)
     r[...] = sum_error(a, b, c)
     np.copyto(r, U * np.abs(c), where=np.isnan(r))
@@ -27,7 +27,7 @@ def exact_sum(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
     r *= UP
 
 
-def product(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
+def product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
     np.multiply(a, b, out=c)
     t = np.abs(a)
     t += ra
@@ -42,7 +42,7 @@ def product(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
     r += TINY
 
 
-def exact_product(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
+def exact_product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
     np.multiply(a, b, out=c)
     off = product_error(a, b, c)
     more = (np.abs(a) + ra) * rb + np.abs(b) * ra
@@ -52,7 +52,7 @@ def exact_product(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
     r[...] = np.where(zero, 0.0, np.where((ra == 0) & (rb == 0), off, (off + more) * UP + TINY))
 
 
-def shifted(c: Any, r: Any, a: Any, ra: Any, b: Any) -> None:
+def shifted(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray) -> None:
     """A sum of which one number is exact."""
     np.add(a, b, out=c)
     np.abs(c, out=r)
@@ -61,19 +61,29 @@ def shifted(c: Any, r: Any, a: Any, ra: Any, b: Any) -> None:
     r *= UP
 
 
-def times_power(c: Any, r: Any, a: Any, ra: Any, by: Any, size: Any, least: Any) -> None:
+def times_power(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, by: Any, size: Any, least: Any) -> None:
     np.multiply(a, by, out=c)
     np.multiply(ra, size, out=r)
     r += least
 
 
-def times_power_anywhere(c: Any, r: Any, *given: Any) -> None:
+def times_power_anywhere(c: np.ndarray, r: np.ndarray, *given: Any) -> None:
     """Where midpoints may be infinite, or overflow, radii are made NaN."""
     times_power(c, r, *given)
     r += np.where(np.isfinite(c), 0.0, np.nan)
 
 
-def divided(c: Any, r: Any, a: Any, ra: Any, b: Any, _: Any, inverse: Any, share: Any, tiny: Any) -> None:
+def divided(
+    c: np.ndarray,
+    r: np.ndarray,
+    a: np.ndarray,
+    ra: np.ndarray,
+    b: np.ndarray,
+    _: object,
+    inverse: Any,
+    share: Any,
+    tiny: Any,
+) -> None:
     """UP is in ``inverse`` and ``share``."""
     np.divide(a, b, out=c)
     np.abs(c, out=r)
@@ -83,7 +93,7 @@ def divided(c: Any, r: Any, a: Any, ra: Any, b: Any, _: Any, inverse: Any, share
     r += tiny
 
 
-def larger(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
+def larger(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
     np.maximum(a, b, out=c)
     np.subtract(c, a, out=r)
     r *= DOWN

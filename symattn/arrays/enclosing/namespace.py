@@ -37,7 +37,7 @@ class _Whole:
         mid, rad = (np.asarray(np.where(condition, p, q)) for p, q in zip(x.parts.pair, y.parts.pair, strict=True))
         return self.kind.made(Parts(mid, rad))
 
-    def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
+    def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> np.ndarray:
         """The order along an axis, ties in their first order. Raises Undecided unless intervals are apart or equal."""
         c, r = (np.moveaxis(x, axis, -1) for x in a.parts.pair)
         if np.isnan(c).any():

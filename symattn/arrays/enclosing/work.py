@@ -93,7 +93,7 @@ class Work:
 
 
 def computed(
-    kernel: Kernel, shape: tuple[int, ...], operands: tuple[Parts | Work, ...], *more: Any, forbidden: Any = None
+    kernel: Kernel, shape: tuple[int, ...], operands: tuple[Parts | Work, ...], *more: object, forbidden: Any = None
 ) -> Parts:
     """The whole of a work, at once."""
     return Work(kernel, shape, operands, *more, forbidden=forbidden).settled()

@@ -82,7 +82,7 @@ def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
     return p, _filled(entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in entries.flat))
 
 
-def _denominator(x: Any) -> Sum | None:
+def _denominator(x: object) -> Sum | None:
     return x.parts[2] if isinstance(x, Quotient) else None
 
 

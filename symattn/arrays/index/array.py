@@ -77,7 +77,7 @@ class Indexed(ArrayBase):
             entries = [i for place, a in zip(places, lengths, strict=True) for i in _fitting(place, a)]
             fixed = [i for i in entries if isinstance(i, int)]
             label = name + blocks + (str(fixed) if fixed else "")
-            return kind(label, tuple(i for i in entries if not isinstance(i, int)))  # type: ignore[no-any-return]
+            return kind(label, tuple(i for i in entries if not isinstance(i, int)))
 
         return cls(lengths, at)
 
@@ -142,16 +142,16 @@ class Indexed(ArrayBase):
 
         return document(self)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         raise Refused("indexed: no assignment; mend: concat or stack the parts")
 
     def __invert__(self) -> Any:
         return self.xp.logical_not(self)
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: object) -> Any:
         return self.xp.logical_and(self, other)
 
-    def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Indexed:
+    def astype(self, dtype: Any, copy: bool = True, **_: object) -> Indexed:
         """The same elements, where the cast changes none of them; any other is refused."""
         to = None if dtype is None else np.dtype(dtype)
         if to is None or to == np.float64:
@@ -186,7 +186,7 @@ def _never(_: Expression) -> bool:
     return False
 
 
-def _cast(x: Expression, fits: Callable[[Expression], bool], to: Any) -> Expression:
+def _cast(x: Expression, fits: Callable[[Expression], bool], to: object) -> Expression:
     if isinstance(x, Position) or fits(build.simplified(x) if build.kept() else x):
         return x
     raise Meaningless(f"indexed: astype({to}) would change elements that are letters; mend: leave it out")
@@ -199,7 +199,7 @@ def expression(x: Any) -> Expression:
     if isinstance(x, Axis):
         return x.linear().expression()
     if isinstance(x, Linear):
-        return Position(x, ())  # type: ignore[no-any-return]
+        return Position(x, ())
     if isinstance(x, np.ndarray) and not x.ndim:
         x = x.item()
     if isinstance(x, numbers.Real | np.bool_):
@@ -222,7 +222,7 @@ def _fixed(place: Place) -> Callable[[Places], Place]:
     return lambda _: place
 
 
-def _boundary(a: Axis, bound: Any, default: int) -> int:
+def _boundary(a: Axis, bound: object, default: int) -> int:
     """The number of blocks before ``bound``, which must be a prefix sum of the axis."""
     if bound is None:
         return default

@@ -156,7 +156,7 @@ class Axis(Compared):
     def __rmul__(self, other: Any) -> Any:
         return axis(other) * self if isinstance(other, int) else self.kind.lift(self) * other
 
-    def __floordiv__(self, other: Any) -> Axis:
+    def __floordiv__(self, other: object) -> Axis:
         """Exact division by a factor of a product, or of k equal groups of blocks by k; anything else is refused."""
         by = axis(other)
         if len(self.blocks) == 1 and len(by.blocks) == 1:
@@ -202,14 +202,14 @@ class Axis(Compared):
         return " + ".join("·".join(map(str, b)) or "1" for b in self.blocks) or "0"
 
 
-def _is_length(x: Any) -> bool:
+def _is_length(x: object) -> bool:
     return isinstance(x, (Compared, int))
 
 
 ONE_LONG = Axis([()])
 
 
-def same_length(a: Any, b: Any) -> bool:
+def same_length(a: object, b: object) -> bool:
     """Whether two lengths are equal for all sizes; False where some sizes tell them apart."""
     return linear(a).coefficients == linear(b).coefficients
 

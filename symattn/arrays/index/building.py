@@ -67,7 +67,7 @@ class DivisionByZero(Refused, ZeroDivisionError):
 
 def constant(x: int | Fraction) -> Expression:
     """A number."""
-    return Constant(Fraction(x))  # type: ignore[no-any-return]
+    return Constant(Fraction(x))
 
 
 def factors(x: Expression) -> tuple[Expression, ...]:
@@ -86,7 +86,7 @@ def add(*xs: Expression) -> Expression:
         if FORBIDDEN in xs:
             return FORBIDDEN
         allowed = multiply(*[x.allowed for x in xs if isinstance(x, Masked)])
-        return Masked(allowed, add(*[x.value if isinstance(x, Masked) else x for x in xs]))  # type: ignore[no-any-return]
+        return Masked(allowed, add(*[x.value if isinstance(x, Masked) else x for x in xs]))
     if kept():
         return Sum(xs) if len(xs) > 1 else xs[0] if xs else ZERO
     number, rest = Fraction(0), []
@@ -140,7 +140,7 @@ def multiply(*xs: Expression) -> Expression:
             raise Refused("indexed: -inf times something not known to be positive")
         if FORBIDDEN in masked:
             return FORBIDDEN
-        return Masked(masked[0].allowed, multiply(masked[0].value, *others))  # type: ignore[no-any-return]
+        return Masked(masked[0].allowed, multiply(masked[0].value, *others))
     if kept():
         return Product(xs) if len(xs) > 1 else xs[0] if xs else ONE
     number, rest = Fraction(1), []
@@ -183,7 +183,7 @@ def _square(root: Opaque) -> Expression:
 def root(x: Expression) -> Expression:
     """√x. Factors and divisors that are known to be positive have roots of their own: √(a²u / n) = a √u / √n."""
     if kept():
-        return Opaque("sqrt", x)  # type: ignore[no-any-return]
+        return Opaque("sqrt", x)
     if isinstance(x, Constant) and x.value >= 0:
         n, d = isqrt(x.value.numerator), isqrt(x.value.denominator)
         if Fraction(n * n, d * d) == x.value:
@@ -196,7 +196,7 @@ def root(x: Expression) -> Expression:
         if positive and (rest or len(positive) > 1):
             return multiply(*map(root, positive), root(multiply(*rest)))
     demand("≥", x)
-    return Opaque("sqrt", x)  # type: ignore[no-any-return]
+    return Opaque("sqrt", x)
 
 
 def known_positive(x: Expression) -> bool:
@@ -249,7 +249,7 @@ def divide(a: Expression, b: Expression) -> Expression:
 def exponential(x: Expression) -> Expression:
     """e^x. It takes −∞ to 0, and logarithms in a sum to factors: e^{p + log Z} = e^p Z, as Z > 0 was demanded."""
     if kept():
-        return Exponential(x)  # type: ignore[no-any-return]
+        return Exponential(x)
     if isinstance(x, Masked):
         return multiply(x.allowed, exponential(x.value))
     up: list[Expression] = []
@@ -270,12 +270,12 @@ def exponential(x: Expression) -> Expression:
 def predicate(relation: str, i: Index, j: Index) -> Expression:
     """[i relation j]."""
     if kept():
-        return Predicate(relation, i, j)  # type: ignore[no-any-return]
+        return Predicate(relation, i, j)
     if relation == "=" and i.image[-1:] == j.image[-1:] != ():
         return predicate(relation, i._replace(image=i.image[:-1]), j._replace(image=j.image[:-1]))
     if i == j:
         return ZERO if relation == "<" else ONE
-    return Predicate(relation, i, j)  # type: ignore[no-any-return]
+    return Predicate(relation, i, j)
 
 
 def total(index: Index, x: Expression) -> Expression:
@@ -283,7 +283,7 @@ def total(index: Index, x: Expression) -> Expression:
     if isinstance(x, Masked):
         raise Refused("indexed: a sum over -inf")
     if kept():
-        return Total(index, x)  # type: ignore[no-any-return]
+        return Total(index, x)
     image = _image_in(index, x)
     if image is not None:
         return total(index, substitute(x, {image: index}))
@@ -306,7 +306,7 @@ def bound(index: Index, x: Expression) -> Expression:
     image = None if kept() else _image_in(index, x)
     if image is not None:
         x = substitute(x, {image: index})
-    return Bound(index, x)  # type: ignore[no-any-return]
+    return Bound(index, x)
 
 
 def bound_in_order(index: Index, x: Expression) -> Expression:
@@ -330,11 +330,11 @@ def substitute(x: Expression, to: Mapping[Index, Index]) -> Expression:
     if not x.free & to.keys():
         return x
     if isinstance(x, Letter):
-        return type(x)(x.name, tuple(to.get(i, i) for i in x.indices))  # type: ignore[no-any-return]
+        return type(x)(x.name, tuple(to.get(i, i) for i in x.indices))
     if isinstance(x, Predicate):
         return predicate(x.relation, *[to.get(i, i) for i in x.sides])
     if isinstance(x, Position):
-        return Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))  # type: ignore[no-any-return]
+        return Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))
     if isinstance(x, Binder):
         new = fresh(x.index.sort)
         body = substitute(x.body, {**{i: j for i, j in to.items() if i != x.index}, x.index: new})
@@ -354,9 +354,9 @@ def rebuild(x: Expression, children: Iterable[Expression]) -> Expression:
     if isinstance(x, Exponential):
         return exponential(*ys)
     if isinstance(x, Masked):
-        return Masked(*ys)  # type: ignore[no-any-return]
+        return Masked(*ys)
     if isinstance(x, Opaque):
-        return Opaque(x.name, *ys)  # type: ignore[no-any-return]
+        return Opaque(x.name, *ys)
     return x
 
 

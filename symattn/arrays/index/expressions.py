@@ -37,7 +37,7 @@ class Expression:
     free: frozenset[Index]
     _order: tuple[Index, ...]
 
-    def __new__(cls, *parts: Any) -> Any:
+    def __new__(cls, *parts: Any) -> Expression:
         key = (cls, *parts)
         made = Expression._table.get(key)
         if made is None:

@@ -48,7 +48,7 @@ Step = Callable[..., Expression]
 
 
 def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
-    def run(self: Any, a: Any) -> Indexed:
+    def run(self: object, a: object) -> Indexed:
         return each(lambda x: Opaque(name, _finite(name, x)), a)
 
     run.__name__ = run.__qualname__ = name
@@ -73,13 +73,13 @@ class IndexedNamespace(structure.Structure):
     def add(self, a: Any, b: Any) -> Indexed:
         return each(_add, a, b)
 
-    def subtract(self, a: Any, b: Any) -> Indexed:
+    def subtract(self, a: object, b: object) -> Indexed:
         return each(_add, a, self.negative(b))
 
-    def negative(self, a: Any) -> Indexed:
+    def negative(self, a: object) -> Indexed:
         return each(lambda x: negate_position(x) if isinstance(x, Position) else build.negate(x), a)
 
-    def positive(self, a: Any) -> Any:
+    def positive(self, a: object) -> Any:
         return a
 
     def multiply(self, a: Any, b: Any) -> Indexed:
@@ -97,17 +97,17 @@ class IndexedNamespace(structure.Structure):
     def exp(self, a: Any) -> Indexed:
         return each(lambda x: build.exponential(as_number(x)), a)
 
-    def sqrt(self, a: Any) -> Indexed:
+    def sqrt(self, a: object) -> Indexed:
         return each(_root, a)
 
-    def log(self, a: Any) -> Indexed:
+    def log(self, a: object) -> Indexed:
         return each(_logarithm, a)
 
     def abs(self, a: Any) -> Indexed:
         """|x| = sign(x) · x, in which sign is an opaque function; |−x| is written alike."""
         return self.multiply(self.sign(a), a)
 
-    def sign(self, a: Any) -> Indexed:
+    def sign(self, a: object) -> Indexed:
         return each(_sign, a)
 
     def pow(self, a: Any, b: Any) -> Indexed:
@@ -126,17 +126,17 @@ class IndexedNamespace(structure.Structure):
         """An opaque function of both: softmax does not depend on it."""
         return each(_larger, a, b)
 
-    def where(self, condition: Any, a: Any, b: Any) -> Indexed:
+    def where(self, condition: Any, a: object, b: object) -> Indexed:
         return each(_where, condition, a, b)
 
     # -- comparisons: predicates, or refused -------------------------------------------------------------------------
-    def less_equal(self, a: Any, b: Any) -> Indexed:
+    def less_equal(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: at_most(x, y, False), a, b)
 
     def less(self, a: Any, b: Any) -> Indexed:
         return each(lambda x, y: at_most(x, y, True), a, b)
 
-    def greater_equal(self, a: Any, b: Any) -> Indexed:
+    def greater_equal(self, a: object, b: object) -> Indexed:
         return self.less_equal(b, a)
 
     def greater(self, a: Any, b: Any) -> Indexed:
@@ -145,13 +145,13 @@ class IndexedNamespace(structure.Structure):
     def equal(self, a: Any, b: Any) -> Indexed:
         return each(_equal, a, b)
 
-    def not_equal(self, a: Any, b: Any) -> Indexed:
+    def not_equal(self, a: object, b: object) -> Indexed:
         return self.logical_not(self.equal(a, b))
 
-    def logical_not(self, a: Any) -> Indexed:
+    def logical_not(self, a: object) -> Indexed:
         return each(lambda x: build.add(ONE, build.negate(x)), a)
 
-    def logical_and(self, a: Any, b: Any) -> Indexed:
+    def logical_and(self, a: object, b: object) -> Indexed:
         return each(build.multiply, a, b)
 
     def isfinite(self, a: Any) -> Indexed:
@@ -159,23 +159,23 @@ class IndexedNamespace(structure.Structure):
         return each(_is_finite, a)
 
     # -- reductions ---------------------------------------------------------------------------------------------------
-    def sum(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
+    def sum(self, a: Any, axis: Any = None, keepdims: Any = False, **_: object) -> Indexed:
         return _reduced(a, axis, keepdims, _sum)
 
-    def max(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
+    def max(self, a: object, axis: object = None, keepdims: Any = False, **_: object) -> Indexed:
         return _reduced(a, axis, keepdims, _max)
 
-    def any_norm(self, a: Any) -> Indexed:
+    def any_norm(self, a: object) -> Indexed:
         """A norm of each row, as an opaque function of it."""
         return _reduced(a, -1, True, _norm)
 
-    def mean(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
+    def mean(self, a: Any, axis: Any = None, keepdims: Any = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
         for k in _axes(a, axis):
             result = result / Indexed.lift(a.shape[k])
         return result
 
-    def cumulative_sum(self, a: Any, axis: int = -1, **_: Any) -> Indexed:
+    def cumulative_sum(self, a: Any, axis: int = -1, **_: object) -> Indexed:
         """Σ over the places up to each place, by the predicate j ≤ i."""
         last = self.moveaxis(a, axis, -1)
         n = self.arange(a.shape[axis])
@@ -190,30 +190,30 @@ class IndexedNamespace(structure.Structure):
         return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)
 
     # -- creation -----------------------------------------------------------------------------------------------------
-    def asarray(self, x: Any, dtype: Any = None, **_: Any) -> Indexed:
+    def asarray(self, x: object, dtype: object = None, **_: object) -> Indexed:
         return Indexed.lift(x).astype(dtype)
 
-    def astype(self, a: Any, dtype: Any, **_: Any) -> Indexed:
+    def astype(self, a: object, dtype: Any, **_: object) -> Indexed:
         return Indexed.lift(a).astype(dtype)
 
-    def full(self, shape: Any, value: Any, **_: Any) -> Indexed:
+    def full(self, shape: Any, value: object, **_: object) -> Indexed:
         lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
         scalar = Indexed.lift(value)
         return Indexed(lengths, lambda _: scalar.at(()))
 
-    def zeros(self, shape: Any, **_: Any) -> Indexed:
+    def zeros(self, shape: Any, **_: object) -> Indexed:
         return self.full(shape, 0)
 
-    def ones(self, shape: Any, **_: Any) -> Indexed:
+    def ones(self, shape: object, **_: object) -> Indexed:
         return self.full(shape, 1)
 
-    def zeros_like(self, a: Array, **_: Any) -> Indexed:
+    def zeros_like(self, a: Array, **_: object) -> Indexed:
         return self.full(a.shape, 0)
 
-    def ones_like(self, a: Any, **_: Any) -> Indexed:
+    def ones_like(self, a: Any, **_: object) -> Indexed:
         return self.full(a.shape, 1)
 
-    def arange(self, n: Any, **_: Any) -> Indexed:
+    def arange(self, n: object, **_: object) -> Indexed:
         """Positions 0, 1, …: i over the first block, its length + j over the next, and so on."""
         a = axis(n)
 
@@ -222,10 +222,10 @@ class IndexedNamespace(structure.Structure):
             offset = Axis(a.blocks[:block]).linear()
             if all(isinstance(i, int) for i in indices):
                 within = int(np.ravel_multi_index(indices, a.blocks[block])) if indices else 0  # type: ignore[arg-type]
-                return Position(offset + within, ())  # type: ignore[no-any-return]
+                return Position(offset + within, ())
             if len(indices) != 1:
                 raise Refused("indexed: a position within a product of sorts")
-            return Position(offset, ((1, indices[0]),))  # type: ignore[no-any-return]
+            return Position(offset, ((1, indices[0]),))
 
         return Indexed([a], at)
 
@@ -250,7 +250,7 @@ def each(step: Step, *operands: Any) -> Indexed:
     return Indexed(shape, lambda places: step(*[pick(x, places) for x in arrays]))
 
 
-def spread(x: Any, like: Any) -> Indexed:
+def spread(x: object, like: object) -> Indexed:
     """``x`` at every place where it and ``like`` have elements."""
     return each(lambda a, _: a, x, like)
 
@@ -278,7 +278,7 @@ def _root(x: Expression) -> Expression:
 def _logarithm(x: Expression) -> Expression:
     x = _finite("log", x)
     demand(">", x)
-    return Opaque("log", x)  # type: ignore[no-any-return]
+    return Opaque("log", x)
 
 
 def _finite(name: str, x: Expression) -> Expression:
@@ -292,7 +292,7 @@ def _sign(x: Expression) -> Expression:
     """sign(x), or −sign(−x), whichever of both arguments comes first."""
     y = as_number(x)
     if build.kept():
-        return Opaque("sign", y)  # type: ignore[no-any-return]
+        return Opaque("sign", y)
     z = min(y, build.negate(y), key=repr)
     return Opaque("sign", z) if z is y else build.negate(Opaque("sign", z))
 
@@ -301,7 +301,7 @@ def _larger(a: Expression, b: Expression) -> Expression:
     if a is b is FORBIDDEN or (FORBIDDEN in (a, b) and not build.kept()):
         return b if a is FORBIDDEN else a
     both = (as_number(a), as_number(b))
-    return Opaque("max", *(both if build.kept() else sorted(both, key=repr)))  # type: ignore[no-any-return]
+    return Opaque("max", *(both if build.kept() else sorted(both, key=repr)))
 
 
 def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
@@ -358,7 +358,7 @@ def _axes(a: Any, axis: Any) -> list[int]:
 Parts = list[tuple[list[Index], Expression]]
 
 
-def _reduced(a: Any, axis: Any, keepdims: Any, join: Callable[[Parts], Expression]) -> Indexed:
+def _reduced(a: Any, axis: object, keepdims: object, join: Callable[[Parts], Expression]) -> Indexed:
     for k in _axes(a, axis):
         a = _over(a, k, join)
         if keepdims:
@@ -389,11 +389,11 @@ def _sum(parts: Parts) -> Expression:
 
 def _max(parts: Parts) -> Expression:
     inside = [_wrapped(build.bound, indices, as_number(x)) for indices, x in parts]
-    return Opaque("max", *inside)  # type: ignore[no-any-return]
+    return Opaque("max", *inside)
 
 
 def _norm(parts: Parts) -> Expression:
-    return Opaque("norm", *[_wrapped(build.bound_in_order, indices, as_number(x)) for indices, x in parts])  # type: ignore[no-any-return]
+    return Opaque("norm", *[_wrapped(build.bound_in_order, indices, as_number(x)) for indices, x in parts])
 
 
 def _wrapped(bind: Callable[[Index, Expression], Expression], indices: Sequence[Index], x: Expression) -> Expression:

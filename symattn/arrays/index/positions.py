@@ -34,20 +34,20 @@ def as_position(x: Expression) -> Position | None:
     if isinstance(x, Constant):
         meet_place(ceil(x.value))
     if isinstance(x, Constant) and x.value.denominator == 1:
-        return Position(linear(int(x.value)), ())  # type: ignore[no-any-return]
+        return Position(linear(int(x.value)), ())
     if isinstance(x, Count):
-        return Position(linear(axis(x.sort)), ())  # type: ignore[no-any-return]
+        return Position(linear(axis(x.sort)), ())
     return None
 
 
 def add_positions(a: Position, b: Position) -> Position:
     """a + b."""
-    return Position(a.offset + b.offset, a.indices + b.indices)  # type: ignore[no-any-return]
+    return Position(a.offset + b.offset, a.indices + b.indices)
 
 
 def negate_position(a: Position) -> Position:
     """−a."""
-    return Position(-a.offset, tuple((-sign, i) for sign, i in a.indices))  # type: ignore[no-any-return]
+    return Position(-a.offset, tuple((-sign, i) for sign, i in a.indices))
 
 
 def at_most(a: Expression, b: Expression, strict: bool) -> Expression:

@@ -37,12 +37,12 @@ class Structure:
     def expand_dims(self, a: Any, axis: int) -> Any:
         return a[(*[slice(None)] * (axis % (a.ndim + 1)), None)]
 
-    def squeeze(self, a: Array, axis: int) -> Any:
+    def squeeze(self, a: Array, axis: int) -> Array:
         if a.shape[axis % a.ndim].blocks != ONE_LONG.blocks:
             raise InputError(f"indexed: squeeze of an axis of length {a.shape[axis % a.ndim]}")
         return a[(*[slice(None)] * (axis % a.ndim), 0)]
 
-    def broadcast_to(self, a: Any, shape: Sequence[Any]) -> Indexed:
+    def broadcast_to(self, a: object, shape: Sequence[Any]) -> Indexed:
         from symattn.arrays.index.namespace import each
 
         empty = Indexed(shape, lambda _: _zero())
@@ -103,7 +103,7 @@ def _zero() -> Expression:
     return ZERO
 
 
-def _many(shape: Any) -> bool:
+def _many(shape: object) -> bool:
     return isinstance(shape, (tuple, list))
 
 
@@ -112,7 +112,7 @@ def _pieces(shape: Sequence[Axis]) -> list[Any]:
     return [p for a in shape for p in ([(f,) for f in a.blocks[0]] if len(a.blocks) == 1 else [a])]
 
 
-def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: Any) -> list[list[Any]]:
+def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: object) -> list[list[Any]]:
     groups: list[list[Any]] = []
     rest = list(pieces)
     for k, length in enumerate(wanted):

@@ -27,7 +27,7 @@ class ModularNamespace(Namespace):
 
     kind: type[Modular]
 
-    def _where(self, condition: Any, a: Any, b: Any) -> Array:
+    def _where(self, condition: object, a: object, b: object) -> Array:
         if isinstance(condition, ArrayBase):
             raise Refused("modular: where needs a boolean condition")
         x, y = self.kind.written(a).state, self.kind.written(b).state

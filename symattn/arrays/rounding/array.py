@@ -26,7 +26,7 @@ def sharply(method: F) -> F:
     """A class method that works with balls much sharper than the roundings that it bounds."""
 
     @wraps(method)
-    def run(cls: type[Computed], *args: Any, **kwargs: Any) -> Any:
+    def run(cls: type[Computed], *args: object, **kwargs: object) -> Any:
         with flint.ctx.workprec(max(flint.ctx.prec, cls.bits)), np.errstate(all="ignore"):
             return method(cls, *args, **kwargs)
 
@@ -59,7 +59,7 @@ class Computed(Planes):
     # -- numbers in and out -------------------------------------------------------------------------------------------
     @classmethod
     @sharply
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         """Data, exact where the input's format holds it, else rounded to that.
 
         A number alone, and whole numbers, are the program's own, and held in ``score``.
@@ -69,7 +69,7 @@ class Computed(Planes):
 
     @classmethod
     @sharply
-    def literal(cls, value: Any) -> Self:
+    def literal(cls, value: object) -> Self:
         return cls._read(Ball.literal(value), cls.precision.score)
 
     @classmethod
@@ -180,11 +180,11 @@ class Computed(Planes):
         return growth(cls.precision.score, 1)
 
     @classmethod
-    def _forbidden(cls, a: Self) -> Any:
+    def _forbidden(cls, a: Self) -> np.ndarray:
         return Ball._forbidden(a.value)
 
     @classmethod
-    def _undefined(cls, a: Self) -> Any:
+    def _undefined(cls, a: Self) -> np.ndarray:
         return Ball._undefined(a.value)
 
 

@@ -35,7 +35,7 @@ def up(x: Any) -> np.ndarray:
     return np.asarray(x * UP + (x != 0) * TINY)
 
 
-def growth(f: Format, n: Any) -> np.ndarray:
+def growth(f: Format, n: object) -> np.ndarray:
     """g(n), rounded up."""
     return up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
 

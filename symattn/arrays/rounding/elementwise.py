@@ -232,7 +232,7 @@ class Elementwise(Computed):
         return of(a.value, b.value)
 
 
-def _or_zero(name: str, x: Any, y: Any) -> Any:
+def _or_zero(name: str, x: object, y: object) -> Any:
     return flint.arb(0) if isinstance(x, SPECIAL) else slope(name, x, y)
 
 

@@ -90,7 +90,7 @@ def way(spec: Attention | None, step: Any, values: Mapping[str, Any], prefix: st
     return Way(step.name, step.of, partial(rule, At(spec, x, y)))
 
 
-def _ends(model: Any, under: Any, values: Mapping[str, Any], cotangent: Any) -> dict[str, Any]:
+def _ends(model: object, under: object, values: Mapping[str, Any], cotangent: Any) -> dict[str, Any]:
     """The cotangents by the names of the outputs."""
     if not (isinstance(model, Attention) and model.lse):
         output = "logits" if isinstance(model, Transformer) else "output"
@@ -100,7 +100,7 @@ def _ends(model: Any, under: Any, values: Mapping[str, Any], cotangent: Any) -> 
     return {n: g for n, (_, g) in zip(names, pairs, strict=True)}
 
 
-def _ways(model: Any, given: list[str], values: Mapping[str, Any]) -> Iterable[Way]:
+def _ways(model: Any, given: list[str], values: Mapping[str, object]) -> Iterable[Way]:
     specs = {"": model} if isinstance(model, Attention) else _attentions(model, given)
     for step in model.pipeline(given):
         prefix = next((p for p in specs if step.name.startswith(p)), None)

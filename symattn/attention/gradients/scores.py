@@ -86,7 +86,7 @@ def distance_gradients(q: Array, k: Array, ds: Array) -> tuple[Any, Any]:
     return summed_like(dq, q), summed_like(dk, k)
 
 
-def softcap_gradient(y: Array, cap: Any, g: Array) -> Array:
+def softcap_gradient(y: Array, cap: object, g: Array) -> Array:
     """dS = dY ⊙ (1 − (y/c)²), from the capped scores y = c tanh(s/c). Source: Gemma Team, Gemma 2 (2024), §2."""
     t = y / namespace_of(y).asarray(cap, dtype=y.dtype)
     return g * (1 - t * t)

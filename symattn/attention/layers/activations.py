@@ -45,7 +45,7 @@ def identity(x: Array) -> Array:
     return x
 
 
-def gelu(x: Array) -> Any:
+def gelu(x: Array) -> Array:
     """x/2 · (1 + erf(x/√2)), x times the probability that a standard normal variable is below x.
 
     Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2.
@@ -65,7 +65,7 @@ def gelu_tanh(x: Array) -> Array:
     return x / 2 * (1 + xp.tanh(root * (x + cubic)))
 
 
-def erf(x: Any) -> Any:
+def erf(x: Any) -> Array:
     """2/√π ∫₀^x e^{−t²} dt. NumPy lacks it: there it is the C library's, in double precision, rounded to the type."""
     xp = namespace_of(x)
     if hasattr(xp, "erf"):

@@ -46,7 +46,7 @@ class Evaluation(Shown):
         return Document("listing", "evaluation", (), (*shown, Paragraph((said.strip(),))))
 
 
-def evaluate(model: Callable[..., Any], given: Mapping[str, Any], digits: int = 50) -> Evaluation:
+def evaluate(model: Callable[..., Any], given: Mapping[str, object], digits: int = 50) -> Evaluation:
     """The output of an ``Attention``, ``Block`` or ``Transformer`` for rational inputs, to so many significant digits.
 
     Exact numbers hold one layer of exponentials over square roots of rational numbers, and then the grade is
@@ -71,12 +71,12 @@ def evaluate(model: Callable[..., Any], given: Mapping[str, Any], digits: int = 
         return enclose(model, given, digits, str(refusal))
 
 
-def lifted(target: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def lifted(target: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs as arrays of a kind; truth values and whole numbers, such as those of tokens, stay plain arrays."""
     return {name: _lifted(target, name.rpartition(".")[2], data) for name, data in given.items()}
 
 
-def _lifted(target: Any, name: str, data: Any) -> Any:
+def _lifted(target: Any, name: str, data: object) -> Any:
     known = (ARRAYS | IDS).get(name)
     plain = np.asarray(data)
     if plain.dtype == bool or (known is not None and known.holds != "numbers"):
@@ -86,13 +86,13 @@ def _lifted(target: Any, name: str, data: Any) -> Any:
     return target.lift(data)
 
 
-def _exactly(model: Callable[..., Any], given: Mapping[str, Any], digits: int) -> Evaluation:
+def _exactly(model: Callable[..., Any], given: Mapping[str, object], digits: int) -> Evaluation:
     output = _one_array(model(**lifted(kind("exact"), given)))
     written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
     return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
 
 
-def enclose(model: Callable[..., Any], given: Mapping[str, Any], digits: int, reason: str = "") -> Evaluation:
+def enclose(model: Callable[..., Any], given: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:
     """The output in balls, with as many bits as it takes; ``reason`` says why not exactly."""
     bits = 64 + 4 * digits
     while True:
@@ -114,7 +114,7 @@ def _one_array(output: Any) -> Any:
     return output
 
 
-def _told(x: Any) -> str:
+def _told(x: object) -> str:
     """What stands for an element that is no number; nothing for a number."""
     return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
 

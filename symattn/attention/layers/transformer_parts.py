@@ -75,7 +75,7 @@ def _embedded(model: Transformer, given: Collection[str], stack: str) -> Iterato
         yield _norm(model, given, "embedding_norm", part, _X, f"{stack}.embedding_norm.output")
 
 
-def _embed(scaled: bool, table: Array, ids: Any) -> Array:
+def _embed(scaled: bool, table: Array, ids: object) -> Array:
     rows = layers.embed(table, ids)
     return layers.widen(rows) if scaled else rows
 
@@ -125,5 +125,5 @@ def _tied(x: Array, table: Array, bias: Array | None = None) -> Array:
     return logits if bias is None else logits + bias
 
 
-def _capped(cap: Any, logits: Array) -> Array:
+def _capped(cap: object, logits: Array) -> Array:
     return softcap(logits, namespace_of(logits).asarray(cap, dtype=logits.dtype))

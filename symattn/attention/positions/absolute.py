@@ -11,7 +11,7 @@ from symattn.attention.positions.angles import sinusoidal
 from symattn.attention.positions.rotary import inverse_frequencies, tables
 
 
-def sinusoids(positions: Any, width: int, like: Array, base: Number = 10000, layout: str = "interleaved") -> Array:
+def sinusoids(positions: object, width: int, like: Array, base: Number = 10000, layout: str = "interleaved") -> Array:
     """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l), ω_l = θ^(−2l/d).
 
     ``interleaved``: columns 2l and 2l + 1; ``half``: all sines, then all cosines (tensor2tensor, Transformer-XL).
@@ -21,7 +21,7 @@ def sinusoids(positions: Any, width: int, like: Array, base: Number = 10000, lay
     return sinusoidal(cos, sin) if layout == "interleaved" else namespace_of(like).concat([sin, cos], axis=-1)
 
 
-def rows(table: Array, index: Any) -> Array:
+def rows(table: Array, index: Array) -> Array:
     """The rows of a table at whole numbers. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
     xp = namespace_of(table)
     picked = xp.take(table, xp.reshape(index, (-1,)), axis=table.ndim - 2)

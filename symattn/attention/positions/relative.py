@@ -9,7 +9,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.positions.absolute import rows
 
 
-def ahead(n_q: Any, n_k: Any, like: Array, alignment: str = "bottom-right") -> Any:
+def ahead(n_q: Any, n_k: Any, like: Array, alignment: str = "bottom-right") -> Array:
     """j − i for every query i and key j, counted so that the last ones stand together, to look up rows of tables by.
 
     ``top-left``: the first ones. Shapes: (n_q, n_k). Sizes that are letters have no rows to look up: Refused by name.
@@ -58,7 +58,7 @@ def relative_values(o: Array, p: Array, table: Array, index: Any) -> Array:
     return o + (p[..., :, None, :] @ rows(table, index))[..., 0, :]
 
 
-def relative_queries(s: Array, k: Array, table: Array, index: Any) -> Array:
+def relative_queries(s: Array, k: Array, table: Array, index: Array) -> Array:
     """s_ij + k_j · b_ij with the row b_ij of a table of relative queries.
 
     Shapes: s (…, n_q, n_k), k (…, n_k, d_k), table (m, d_k) or (…, m, d_k), index (n_q, n_k). The paper takes the row
@@ -68,7 +68,7 @@ def relative_queries(s: Array, k: Array, table: Array, index: Any) -> Array:
     return relative_keys(s.mT, k, table, index.mT).mT
 
 
-def with_biases(s: Array, q: Array, k: Array, table: Array, index: Any, u: Array, w: Array) -> Array:
+def with_biases(s: Array, q: Array, k: Array, table: Array, index: object, u: Array, w: Array) -> Array:
     """(q_i + u) · k_j + (q_i + w) · r_ij, from s_ij = q_i · k_j, with the row r_ij of a table of relative keys.
 
     u says how much a key is wanted wherever it is, w how much a distance is, whatever the query. Shapes: as in

@@ -16,7 +16,7 @@ from symattn.errors import InputError
 Tables = tuple[Any, Any]
 
 
-def inverse_frequencies(width: int, base: Number, like: Any) -> Any:
+def inverse_frequencies(width: int, base: Number, like: object) -> Any:
     """ω_l = θ^(−2l/r) for the base θ and the r columns that are rotated: ω_0 = 1 is the fastest. Shapes: (r/2,).
 
     Raises InputError for an odd width. Source: Su et al., RoFormer (2021), §3.2.2; Vaswani et al. (2017), §3.5.
@@ -24,7 +24,7 @@ def inverse_frequencies(width: int, base: Number, like: Any) -> Any:
     return powers_of(base, [Fraction(-2 * pair, width) for pair in range(pairs(width))], like)
 
 
-def powers_of(base: Number, exponents: Sequence[Fraction], like: Any) -> Any:
+def powers_of(base: Number, exponents: Sequence[Fraction], like: Any) -> Array:
     """base^e for every exponent e. Shapes: (f,)."""
     return namespace_of(like).stack([power(base, e, like) for e in exponents])
 
@@ -38,12 +38,12 @@ def pairs(width: Any) -> int:
     return int(width) // 2
 
 
-def angles(positions: Any, frequencies: Any) -> Any:
+def angles(positions: object, frequencies: Array) -> Array:
     """p ω_l. Shapes: positions (…, n) whole numbers, frequencies (f,) → (…, n, f). Source: Su et al. (2021), §3.2.2."""
     return namespace_of(frequencies).astype(positions, frequencies.dtype)[..., None] * frequencies
 
 
-def tables(positions: Any, frequencies: Array) -> Tables:
+def tables(positions: object, frequencies: Array) -> Tables:
     """(cos, sin) of the angles p ω_l. Shapes: positions (…, n), frequencies (f,) → twice (…, n, f)."""
     xp = namespace_of(frequencies)
     rotated = angles(positions, frequencies)

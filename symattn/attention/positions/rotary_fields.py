@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol
 
+from symattn.arrays.array import Array
 from symattn.attention.constants import Number, number
 from symattn.attention.fields import brief, check_flags, check_whole, check_words, finite, refusal
 from symattn.attention.positions import rotary_scaling as scaling
@@ -22,10 +23,10 @@ class Scaling(Protocol):
     def by_length(self) -> bool:
         """Whether it asks for n."""
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
         """The frequencies in the place of ω_l."""
 
-    def magnitude(self, like: Any) -> Any:
+    def magnitude(self, like: object) -> Any:
         """What cosines and sines are multiplied by."""
 
     def words(self, wave: Node) -> Text:
@@ -168,14 +169,14 @@ class YarnScaling(_Steady):
         if self.ramp == "turns" and not self.whole:
             raise InputError("YarnScaling: whole belongs to the ramp over indices; mend: whole=True")
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: Any, base: Number, n: int) -> Array:
         """((1 − γ) / s + γ) ω_l."""
         s, length, slow, fast = self.factor, self.length, self.slow, self.fast
         if self.ramp == "turns":
             return scaling.by_parts(frequencies, s, length, slow, fast)
         return scaling.by_index(frequencies, base, s, length, slow, fast, self.whole)
 
-    def magnitude(self, like: Any) -> Any:
+    def magnitude(self, like: Any) -> Array:
         """1 + w log(s) / 10, divided by the same of the shared weight."""
         m = scaling.yarn_magnitude(self.factor, like, self.weight)
         return m / scaling.yarn_magnitude(self.factor, like, self.shared) if self.shared else m
@@ -230,7 +231,7 @@ class LongRopeScaling:
         factors: Sequence[Number] = self.long if n > self.length else self.short
         return scaling.longrope(frequencies, factors)
 
-    def magnitude(self, like: Any) -> Any:
+    def magnitude(self, like: Any) -> Array:
         """√(1 + log s / log L), 1 for s ≤ 1."""
         return scaling.longrope_magnitude(self.factor, self.length, like)
 

@@ -44,7 +44,7 @@ def dynamic_factor(n: int, length: int, factor: Number) -> Fraction:
     return s * Fraction(n, length) - (s - 1) if n > length else Fraction(1)
 
 
-def by_parts(frequencies: Any, factor: Number, length: int, slow: Number = 1, fast: Number = 32) -> Any:
+def by_parts(frequencies: Any, factor: Number, length: int, slow: Number = 1, fast: Number = 32) -> Array:
     """((1 − γ) / s + γ) ω_l with γ = (L ω_l / 2π − α) / (β − α) between 0 and 1.
 
     A pair that turns β times or more within the trained length L keeps its frequency, one that turns α times or less is
@@ -57,7 +57,7 @@ def by_parts(frequencies: Any, factor: Number, length: int, slow: Number = 1, fa
 
 def by_index(
     frequencies: Any, base: Number, factor: Number, length: int, slow: Number = 1, fast: Number = 32, whole: bool = True
-) -> Any:
+) -> Array:
     """((1 − γ) / s + γ) ω_l with γ falling evenly in l, from 1 where a pair turns β times to 0 where it turns α times.
 
     A pair of the index r log(L / 2πt) / (2 log θ) turns t times in L positions; ``whole`` rounds the two indices
@@ -106,7 +106,7 @@ def _index(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
     return f * xp.log(inside) / xp.log(number(base, like))
 
 
-def _mixed(frequencies: Array, factor: Number, share: Any) -> Any:
+def _mixed(frequencies: Array, factor: Number, share: Any) -> Array:
     """γ of each frequency and 1 − γ of it divided by s, with γ cut to between 0 and 1."""
     xp = namespace_of(frequencies)
     kept = xp.minimum(xp.maximum(share, 0), 1)
@@ -130,7 +130,7 @@ def longrope(frequencies: Any, factors: Sequence[Number]) -> Any:
     return frequencies / numbers(factors, frequencies)
 
 
-def yarn_magnitude(factor: Number, like: Array, weight: Number = 1) -> Any:
+def yarn_magnitude(factor: Number, like: Array, weight: Number = 1) -> Array:
     """m = 1 + w log(s) / 10 for s > 1, else 1: what cosines and sines are multiplied by, so that scores are by m².
 
     Source: Peng et al., YaRN (2023), §3.4, with m = √(1/t); the weight w is ``mscale`` of DeepSeek-V2.
@@ -140,7 +140,7 @@ def yarn_magnitude(factor: Number, like: Array, weight: Number = 1) -> Any:
     return 1 + namespace_of(like).log(number(factor, like)) * number(Fraction(weight) / 10, like)
 
 
-def longrope_magnitude(factor: Number, length: int, like: Array) -> Any:
+def longrope_magnitude(factor: Number, length: int, like: Array) -> Array:
     """√(1 + log s / log L) for s > 1, else 1. Source: Abdin et al., Phi-3 (2024), its code."""
     if Fraction(factor) <= 1:
         return number(1, like)

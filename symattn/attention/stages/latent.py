@@ -58,7 +58,7 @@ def _compressed(flow: Flow, letter: str, source: str, weight: str) -> None:
     flow.add(name, run, formula, (source, weight, *gain), role=name, reason="a latent for each token, normalised")
 
 
-def _compress(eps: Any, x: Array, w: Array, gain: Array | None = None) -> Array:
+def _compress(eps: object, x: Array, w: Array, gain: Array | None = None) -> Array:
     return norms.rms_norm(projections.project(x, w), eps, gain)
 
 
@@ -69,7 +69,7 @@ def _up(flow: Flow, name: str, source: str, weight: str) -> None:
     flow.add(name, then(projections.project, split), formula, (source, weight), role=name, reason="from the latent")
 
 
-def _part(index: int, q: Array, k_r: Any) -> Any:
+def _part(index: int, q: Array, k_r: object) -> Any:
     return latent.split_parts(q, k_r)[index]
 
 

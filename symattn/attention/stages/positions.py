@@ -178,7 +178,7 @@ def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Any) -> 
     return s
 
 
-def _row(asked: Disentangled, behind: Any) -> Any:
+def _row(asked: Disentangled, behind: Any) -> Array:
     if asked.max_distance is not None:
         behind = buckets.deberta_bucket(behind, asked.span, asked.max_distance)
     return relative.spanned(behind, asked.span)

@@ -101,7 +101,7 @@ def _append_static(cache: Static, k: Array, v: Array) -> Static:
     if length > room:
         raise InputError(f"{length} tokens in a cache with room for {room}; mend: a larger one, or Sliding")
 
-    def written(old: Any, new: Any) -> Any:
+    def written(old: Any, new: Any) -> Array:
         parts = [old[..., : cache.length, :], new, old[..., length:, :]]
         return namespace_of(old).concat(parts, axis=-2)
 
@@ -130,7 +130,7 @@ def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
     fresh = xp.asarray([source >= 0 for source in sources], dtype=xp.bool)[:, None]
     index = xp.asarray([max(source, 0) for source in sources], dtype=xp.int64)
 
-    def written(old: Any, new: Any) -> Any:
+    def written(old: Any, new: Any) -> Array:
         return xp.where(fresh, xp.take(new, index, axis=-2), old)
 
     return Sliding(written(cache.k, k), written(cache.v, v), length, cache.kept)
@@ -155,7 +155,7 @@ def _held_pages(cache: Paged) -> Held:
     return Held(k, v, positions, positions < cache.lengths[:, None], cache.lengths)
 
 
-def beside(cache: Any, k: Array, v: Array) -> Held:
+def beside(cache: Cache, k: Array, v: Array) -> Held:
     """What the slots hold, and new tokens that are not written yet: nothing is overwritten that they still see.
 
     In a ring of N slots a chunk of n tokens overwrites keys that its first queries see, unless N is at least the window
@@ -175,7 +175,7 @@ def beside(cache: Any, k: Array, v: Array) -> Held:
     )
 
 
-def _spread(positions: Array, new: Any) -> Array:
+def _spread(positions: Array, new: Array) -> Array:
     """Positions of slots for each sequence, as those of new tokens are."""
     xp = namespace_of(positions)
     return xp.broadcast_to(positions, (*new.shape[:-1], positions.shape[-1]))
@@ -189,7 +189,7 @@ def places(slots: Held, n: Any) -> Places:
     return Places((last + start)[..., :, None], slots.positions[..., None, :])
 
 
-def allowed(slots: Held, n: Any, mask: Callable[[Places], Any] = causal) -> Any:
+def allowed(slots: Held, n: object, mask: Callable[[Places], Any] = causal) -> Any:
     """Which slots the last n tokens may see: those that hold a token, by the mask of its position.
 
     ``mask`` is one of ``masks``, such as ``causal`` or ``lambda at: window(at, 4)``. Gives booleans (…, n, N).
@@ -210,7 +210,7 @@ def attend(
     return attention(q, slots.k, slots.v, mask=allowed(slots, q.shape[-2], mask), **inputs)
 
 
-def _check_by_position(attention: Any) -> None:
+def _check_by_position(attention: object) -> None:
     if getattr(attention, "position", None) is not None:
         raise InputError("positions would be those of slots; mend: rotate queries and keys before they are cached")
     for field in ("causal", "window", "block", "prefix", "documents"):

@@ -53,7 +53,7 @@ def append_pages(cache: Paged, k: Array, v: Array) -> Paged:
     hits = every[:, None] == xp.reshape(slots, (1, -1))
     fresh, source = xp.any(hits, axis=1), xp.argmax(xp.astype(hits, xp.int64), axis=1)
 
-    def written(pages: Any, new: Any) -> Any:
+    def written(pages: Any, new: object) -> Array:
         own, axes = namespace_of(pages), (1,) * (pages.ndim - 3)
         tokens = own.moveaxis(new, -2, 1)  # (b, n, …, d)
         tokens = own.take(own.reshape(tokens, (-1, *tokens.shape[2:])), source, axis=0)

@@ -159,7 +159,7 @@ def tile_weights(s: Array, m: Array, normaliser: Any) -> Array:
     return namespace_of(s).exp(s - reference(m)) / nonempty(normaliser, "zeros")
 
 
-def row_products(g: Array, output: Any) -> Array:
+def row_products(g: Array, output: Array) -> Array:
     """D_i = Σ_c dO_ic O_ic, which is Σ_j P_ij dP_ij without the keys. Shapes: (…, n_q, d_v) → (…, n_q, 1).
 
     Source: Dao et al., FlashAttention (2022), appendix B.2.

@@ -55,7 +55,7 @@ _BESIDE = 80  # characters of a reason beside a formula
 _SAID = ("q", "k", "v", "k_shared", "v_shared")  # their formulas say all: sums, and heads over again
 
 
-def derivation(command: str = "", **parameters: Any) -> Document:
+def derivation(command: str = "", **parameters: object) -> Document:
     """The steps of attention on letters: shapes, formulas, entries, and checks of each.
 
     ``command`` is what made the document where its parameters are read from elsewhere, such as a model's file.
@@ -120,7 +120,7 @@ def _in_numbers(told: _Told, part: Part, array: Array) -> list[Block]:
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
-def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Array) -> list[Block]:
+def _step(told: _Told, part: Part, given: Mapping[str, object], array: Array) -> list[Block]:
     """A section: the formula of matrices, its entries, and what is true of them."""
     asked = told.asked
     above, beside = _reasons(part)
@@ -172,7 +172,7 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     return [], part.reason or "definition"
 
 
-def _agreement(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> tuple[bool, Evidence]:
+def _agreement(told: _Told, part: Part, given: Mapping[str, object], array: Any) -> tuple[bool, Evidence]:
     """Whether the entries are the textbook's; without a textbook, whether another kind gives the same at points."""
     try:
         agrees = expressions.agrees(told.asked, part, given, array)

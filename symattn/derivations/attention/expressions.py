@@ -45,7 +45,7 @@ class Expressions:
         return bool(Symbolic.less(x, y))
 
 
-def letters_like(name: str, array: Any) -> Any:
+def letters_like(name: str, array: Any) -> Symbolic:
     """Letters in the place of an array, forbidden entries kept."""
     stand = Symbolic.letters(stem(name), *array.shape).entries
     for index, entry in np.ndenumerate(array.entries):

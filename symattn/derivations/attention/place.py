@@ -33,7 +33,7 @@ class Algebra(Protocol):
     def power(self, base: Fraction, exponent: Fraction) -> Any:
         """base^exponent for a base above 0."""
 
-    def larger(self, x: Any, y: Any) -> Any:
+    def larger(self, x: object, y: object) -> Any:
         """The larger of two elements."""
 
     def less(self, x: Any, y: Any) -> bool:
@@ -144,7 +144,7 @@ def table(spec: Attention, arrays: Mapping[str, Any], sizes: tuple[int, int]) ->
     return found & seen
 
 
-def _finite(x: Any) -> bool:
+def _finite(x: object) -> bool:
     from symattn.arrays.special import Forbidden
 
     return not isinstance(x, Forbidden)

@@ -27,7 +27,7 @@ from symattn.evidence import Evidence, Grade
 _POINTS, _BITS = 3, 192
 
 
-def agrees_at_points(step: Step, given: Mapping[str, Any], found: Any) -> Evidence | None:
+def agrees_at_points(step: Step, given: Mapping[str, object], found: object) -> Evidence | None:
     """The evidence that both kinds agree at some points; None where they do not."""
     for seed in range(_POINTS):
         with precision(_BITS):

@@ -222,7 +222,7 @@ class StepReader(Reader):
     def place(self, index: Node, letters: tuple[str, ...]) -> Any:
         """A computed index, counted from 1, for every value of ``letters``."""
 
-        def grid(own: tuple[str, ...], array: Any) -> Any:
+        def grid(own: tuple[str, ...], array: Any) -> np.ndarray:
             order = sorted(range(len(own)), key=lambda i: letters.index(own[i]))
             sized = {own[i]: array.shape[i] for i in order}
             return np.transpose(array, order).reshape([sized.get(letter, 1) for letter in letters])

@@ -240,7 +240,7 @@ def _example(asked: Request) -> dict[str, Any]:
     return {name: asked.example(name, shape) for name, shape in asked.shapes().items() if name in masks}
 
 
-def _allowed(asked: Request, given: Mapping[str, Any]) -> Any:
+def _allowed(asked: Request, given: Mapping[str, Any]) -> np.ndarray:
     n_q = asked.sizes["n_q"]
     n_k = n_q if "x" in asked.names and "y" not in asked.names else asked.sizes["n_k"]
     spec = replace(asked.spec, mask="boolean") if asked.spec.mask == "additive" else asked.spec

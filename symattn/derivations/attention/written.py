@@ -43,7 +43,7 @@ def _matrix(sheet: Any, headed: bool) -> Matrix:
     return nt.matrix([[_entry(x, headed) for x in row] for row in sheet])
 
 
-def _entry(x: Any, headed: bool) -> Node:
+def _entry(x: object, headed: bool) -> Node:
     """An entry with the letters of the formulas; the index of the head is left out."""
     if x is FORBIDDEN:
         return nt.Neg(Name("∞"))

@@ -42,17 +42,17 @@ def members(hint: Any) -> tuple[Any, ...]:
     return tuple(m for part in found for m in members(part)) if found else (hint,)
 
 
-def words(hint: Any) -> tuple[Any, ...]:
+def words(hint: object) -> tuple[Any, ...]:
     """The values of ``Literal`` among the members."""
     return tuple(w for m in members(hint) if get_origin(m) is Literal for w in get_args(m))
 
 
-def descriptions(hint: Any) -> dict[str, type]:
+def descriptions(hint: object) -> dict[str, type]:
     """The kinds of description among the members, by name: ``transformer-xl`` for ``TransformerXL``."""
     return {_called(m): m for m in members(hint) if is_dataclass(m) and isinstance(m, type)}
 
 
-def field_of(description: type, name: str, value: Any, place: str) -> Any:
+def field_of(description: type, name: str, value: object, place: str) -> Any:
     """The value of one field. Raises InputError."""
     if name == "scale" and isinstance(value, str) and value in _SCALES:
         return _SCALES[value]
@@ -69,7 +69,7 @@ def made_of(description: type, data: dict[str, Any], place: str) -> Any:
     return description(**{n: field_of(description, n, x, f"{place}: {n}") for n, x in data.items()})
 
 
-def written(description: Any) -> dict[str, Any]:
+def written(description: object) -> dict[str, Any]:
     """The fields as a sheet has them; ``made_of`` reads them back."""
     found = {}
     kind: type = type(description)
@@ -126,7 +126,7 @@ def _typed_within(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)
 
 
-def _value(hint: Any, value: Any, place: str) -> Any:
+def _value(hint: object, value: Any, place: str) -> Any:
     if isinstance(value, tuple(descriptions(hint).values())):
         return value
     if NoneType in members(hint) and (value is None or value == "none"):
@@ -150,7 +150,7 @@ def _split(hint: Any, text: str) -> list[str]:
     return text.split(";") if nested else _SEPARATOR.split(text)
 
 
-def _plain(hint: Any, value: Any, place: str) -> Any:
+def _plain(hint: object, value: Any, place: str) -> Any:
     """A number, or the line that says what the field may be."""
     kinds = members(hint)
     typed = isinstance(value, str | int | float | Fraction) and not isinstance(value, bool)
@@ -163,7 +163,7 @@ def _plain(hint: Any, value: Any, place: str) -> Any:
     raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{_suggestion(value, hint)}".rstrip("."))
 
 
-def _rational(value: Any, hint: Any, place: str) -> Fraction:
+def _rational(value: Any, hint: object, place: str) -> Fraction:
     try:
         factor = number(value, place).rational()
     except InputError as error:
@@ -175,7 +175,7 @@ def _rational(value: Any, hint: Any, place: str) -> Fraction:
     return factor
 
 
-def _description(hint: Any, value: Any, place: str) -> Any:
+def _description(hint: object, value: Any, place: str) -> Any:
     """One of the kinds: an object, a word, words such as ``rotary:base=100,layout=half``, or ``Rotary(base=100)``."""
     kinds = descriptions(hint)
     if isinstance(value, str) and "(" in value:
@@ -230,7 +230,7 @@ def _is_whole(text: str) -> bool:
     return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 9
 
 
-def _alternatives(hint: Any) -> str:
+def _alternatives(hint: object) -> str:
     found = ["a number"] if Fraction in members(hint) else ["a whole number"] if int in members(hint) else []
     found += [*map(str, words(hint)), *descriptions(hint)]
     found += ["true", "false"] if bool in members(hint) else []
@@ -239,7 +239,7 @@ def _alternatives(hint: Any) -> str:
     return " or ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
 
 
-def _suggestion(value: Any, hint: Any) -> str:
+def _suggestion(value: Any, hint: object) -> str:
     known_words = [str(w) for w in words(hint)]
     return near(value, known_words) if isinstance(value, str) and known_words else ""
 

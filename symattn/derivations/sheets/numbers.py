@@ -120,7 +120,7 @@ def _check_rows(entries: Any, shape: tuple[int, ...], place: str) -> None:
         _check_rows(entry, shape[1:], f"{place}[{i}]")
 
 
-def _check_one_type(name: str, entries: Any, place: str) -> None:
+def _check_one_type(name: str, entries: object, place: str) -> None:
     kinds = {isinstance(x, bool) for x in _flat(entries)}
     if len(kinds) > 1:
         raise InputError(f"{place} mixes truth values and numbers")

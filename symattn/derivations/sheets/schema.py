@@ -106,7 +106,7 @@ def _kind_of_mask(given: dict[str, Entries]) -> str:
     return "boolean" if isinstance(flat(given["mask"])[0], bool) else "additive"
 
 
-def _whole(value: Any, place: str) -> int:
+def _whole(value: object, place: str) -> int:
     text = str(value)
     if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 4:
         raise InputError(f"{place} is {short(text)!r}; it must be a whole number from 1 on")

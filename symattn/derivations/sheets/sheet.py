@@ -84,7 +84,7 @@ def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -
     )
 
 
-def _check_names(data: Mapping[str, Any], where: str) -> None:
+def _check_names(data: Mapping[str, object], where: str) -> None:
     fields = tuple(field_types(Attention))
     for key in data:
         if key not in _KEYS:
@@ -209,7 +209,7 @@ def _tokens(data: dict[str, Any], given: Mapping[str, Entries], where: str) -> t
     return tokens
 
 
-def _json_type(data: Any) -> str:
+def _json_type(data: object) -> str:
     return {list: "list", bool: "truth value", type(None): "null"}.get(type(data), "single value")
 
 

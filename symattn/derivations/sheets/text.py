@@ -54,7 +54,7 @@ def short(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "…"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value of JSON in the words of an error."""
     if value is None or isinstance(value, bool):
         return {True: "true", False: "false", None: "null"}[value]

@@ -263,7 +263,7 @@ def _particulars(made: Walk) -> Iterator[Block]:
         yield Paragraph((" · ".join(words) + between, *_sizes(more), "."))
 
 
-def _field(name: str, value: Any) -> str:
+def _field(name: str, value: object) -> str:
     """``window 4``, ``position: rotary, triples 3 4 5``."""
     words = name.replace("_", " ")
     if value is True:

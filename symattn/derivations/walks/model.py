@@ -204,7 +204,7 @@ class Walk:
         return {self.dtype: computed, "error in ulp": nested(error_digits, errors)}
 
 
-def short_digits(x: Any) -> Any:
+def short_digits(x: object) -> Any:
     """The shortest digits that name a number of its format; words for what is none."""
     shown = str(x)
     return {"nan": Words("NaN"), "inf": Name("∞"), "-inf": -Name("∞")}.get(shown, shown.removesuffix(".0"))
@@ -217,7 +217,7 @@ def error_digits(error: float | None) -> Any:
     return Words(f"<{TINY:.0e}") if 0 < error <= TINY else f"{error:.2g}"
 
 
-def places_of(shape: tuple[int, ...]) -> Any:
+def places_of(shape: tuple[int, ...]) -> np.ndarray:
     """The index of every entry, counted from 1, as an array of tuples."""
     found = np.empty(shape, dtype=object)
     for index in np.ndindex(*shape):

@@ -51,7 +51,7 @@ def with_rounding(walk: Walk, how: str) -> Rounded:
     return Rounded(weights, products.tolist(), sums.tolist())
 
 
-def difference(walk: Walk, name: str, entries: Any) -> Any:
+def difference(walk: Walk, name: str, entries: object) -> Any:
     """Exact minus the given entries, as nested lists."""
     found = walk.arrays[_output(walk) if name == "output" else name]
     return np.subtract(found, objects(entries)).tolist()

@@ -76,7 +76,7 @@ def _evidence(walk: Walk, name: str) -> Evidence | None:
     return weights_known(walk) if name == "weights" else walk.evidence(name)
 
 
-def _floats(array: Any) -> Any:
+def _floats(array: object) -> Any:
     """Numbers of the format; NaN and infinities as words."""
     wide = np.asarray(array).astype(np.float64).tolist()
     return nested(lambda x: x if math.isfinite(x) else str(x), wide)

@@ -8,6 +8,7 @@ from typing import Any
 
 import flint
 
+from symattn.arrays.array import Array
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.elements import flat, is_number
 from symattn.derivations.enclosed import Enclosed
@@ -28,7 +29,7 @@ def floor(x: Any) -> int:
     return low if low == high or x < high else high
 
 
-def nearest(x: Any, places: int) -> Quotient:
+def nearest(x: Array, places: int) -> Quotient:
     """x to the nearest multiple of 10^−places; halfway, to the even one."""
     unit = Fraction(1, 10**places)
     scaled = x * 10**places

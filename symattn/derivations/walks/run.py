@@ -35,7 +35,7 @@ _BITS = 64
 _PRECISIONS = (192, 384, 1536, 4096)
 
 
-def weighted(a: Any, v: Array) -> Any:
+def weighted(a: Array, v: Array) -> Any:
     """a_ij v_j for every query i and key j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, n_k, d_v)."""
     return a[..., :, :, None] * v[..., None, :, :]
 
@@ -119,7 +119,7 @@ def binade(x: Quotient | Enclosed) -> int:
     return low if low == high or abs(x) < Fraction(2) ** high else high
 
 
-def errors(exact_: Any, computed: Any, dtype: str) -> Any:
+def errors(exact_: Any, computed: Any, dtype: str) -> np.ndarray:
     """The errors of an array in ulp, as a NumPy array of objects, None where there is no error to speak of."""
     format_ = Format.of(dtype)
     out = np.empty(exact_.shape, dtype=object)
@@ -158,7 +158,7 @@ def _plain(x: Any) -> Array:
     return np.asarray(x, dtype=np.bool_ if isinstance(flat(x)[0], bool) else np.int64)
 
 
-def _lifted(format_: Any, x: Any) -> Any:
+def _lifted(format_: Any, x: object) -> Any:
     """Rounded to the format; −∞ of an additive mask stays −∞."""
     plain = np.asarray(nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x), dtype=np.float64)
     if np.isneginf(plain).any():

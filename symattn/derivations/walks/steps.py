@@ -248,7 +248,7 @@ def _rounded_columns(walk: Walk, array: str, i: int) -> dict[str, Any]:
     return {"rounded": nested(lambda x: digits(x, 9), _at(found[1][array], array, i))}
 
 
-def _at(entries: Any, array: str, i: int) -> Any:
+def _at(entries: object, array: str, i: int) -> Any:
     """The part of query i of nested lists."""
     return printed.objects(entries)[_ROW[array](i)].tolist()
 

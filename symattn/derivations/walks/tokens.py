@@ -33,7 +33,7 @@ _TWO = Quotient.of(2)
 class Numbers:
     """Computing with exact numbers, and in balls where a function leaves the decided field."""
 
-    def number(self, value: int | Fraction) -> Any:
+    def number(self, value: int | Fraction) -> Quotient:
         """The exact number."""
         return Quotient.of(value)
 
@@ -71,7 +71,7 @@ class Numbers:
         return bool(x < y) if isinstance(x, Enclosed) or not isinstance(y, Enclosed) else bool(y > x)
 
 
-def _ball(x: Any) -> Enclosed:
+def _ball(x: object) -> Enclosed:
     ball = ball_of(x, _BITS)
     assert ball is not None
     return Enclosed(ball, _BITS)

@@ -56,7 +56,7 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int =
     return drawn
 
 
-def _given(source: Any, query: int, fields: dict[str, Any]) -> tuple[Any, Any, str]:
+def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any, str]:
     """Scores (1, n_k) and values (n_k, d_v), exact, and of which example they are. Raises InputError."""
     if source is None:
         if fields or query != 1:
@@ -84,7 +84,7 @@ def _pieces(scores: Array, hi: int, state: State) -> list[float]:
     return [float(x.to_float()) for x in found.tolist()[0]]
 
 
-def _identity(n: int) -> Any:
+def _identity(n: int) -> Exact:
     return exact([[int(i == j) for j in range(n)] for i in range(n)])
 
 
@@ -144,7 +144,7 @@ def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
         x += width
 
 
-def _weights(drawn: Scene, scores: Any, state: State, y: float) -> float:
+def _weights(drawn: Scene, scores: Array, state: State, y: float) -> float:
     """The last bar again, divided by ℓ: the weights."""
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
     parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]

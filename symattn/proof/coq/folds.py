@@ -109,7 +109,7 @@ def _unknown(every: Mapping[Key, Entry]) -> Iterator[str]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
 
 
-def _equation(name: str, free: Any, left: Any, right: Any) -> Stated:
+def _equation(name: str, free: object, left: Any, right: Any) -> Stated:
     """An equation as it stands, nothing simplified, so that it fits the definitions."""
     names, sorts, scope, places = free_of({"free": free})
     a, b = (term(read(x, sorts), scope, names) for x in (left, right))

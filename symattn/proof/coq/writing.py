@@ -66,7 +66,7 @@ def _with_means(told: Readable) -> Readable:
     return replace(told, words=(_MEANS, *told.words))
 
 
-def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], regroup: bool = False) -> Lemma:
+def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
     """An inequality that a certificate of a sign concludes, or where it concludes none, that its expression is > 0."""
     try:
         if sign is conclusion:

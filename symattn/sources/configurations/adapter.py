@@ -47,7 +47,7 @@ def attention(source: Any, layer: int | None = None, kind: str = "self", called:
     return Attention(**told)
 
 
-def layers(source: Any, kind: str = "self") -> int:
+def layers(source: object, kind: str = "self") -> int:
     """How many layers the configuration has. Raises as ``attention`` does."""
     c = configuration(source)
     family = family_of(c)
@@ -72,7 +72,7 @@ def _kind(c: Configuration, family: Family, kind: str) -> Any:
     return kind
 
 
-def _layer(source: Any, layer: int | None) -> int:
+def _layer(source: object, layer: int | None) -> int:
     if layer is None:
         found = getattr(source, "layer_idx", None)
         return found if isinstance(found, int) else 0

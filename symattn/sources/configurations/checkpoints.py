@@ -83,6 +83,6 @@ class Checkpoint:
             raise InputError(f"{self.path}: one attention of {size} bytes; at most {MOST_BYTES} are read")
 
     @staticmethod
-    def _wide(array: Any) -> np.ndarray:
+    def _wide(array: object) -> np.ndarray:
         """The numbers in float64, which holds those of every format here exactly."""
         return np.asarray(array).astype(np.float64)

@@ -151,7 +151,7 @@ class Configuration:
             raise self.refusal(name, value, f"a list of {least} texts or more, one for each layer")
         return list(value)
 
-    def refusal(self, name: str, value: Any, wanted: str) -> InputError:
+    def refusal(self, name: str, value: object, wanted: str) -> InputError:
         """The error for a field whose value means nothing."""
         return InputError(f"{self}: {name} is {_short(value)}; it must be {wanted}")
 

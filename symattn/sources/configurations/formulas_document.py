@@ -24,7 +24,7 @@ _MOST_HEADS = 6
 _OPTIONS = (*SIZES, "size", *FLAGS)
 
 
-def formulas(source: Any, layer: int = 0, kind: str = "self", **wishes: Any) -> Document:
+def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: Any) -> Document:
     """Every step of the attention that a configuration promises for a layer, with the grade of each formula.
 
     The formulas do not depend on how many heads and columns there are: few are written out, and the page says what was

@@ -35,7 +35,7 @@ def configuration(source: Any) -> Configuration:
     raise CannotTell(f"{type(source).__name__} has no configuration; mend: give config.json, or a model that has one")
 
 
-def _of_fields(data: Any, where: str, given: Any = None) -> Configuration:
+def _of_fields(data: Any, where: str, given: object = None) -> Configuration:
     if not isinstance(data, Mapping):
         raise InputError(f"{where} holds no object of fields, as config.json does")
     family = data.get("model_type")

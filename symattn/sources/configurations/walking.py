@@ -33,7 +33,7 @@ NOTE = (
 
 
 def walk_head(
-    config: Any,
+    config: object,
     weights: str | os.PathLike[str],
     layer: int = 0,
     head: int = 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.notes import note
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
@@ -22,7 +23,7 @@ def softmax(c: Context, x: Any, axis: int = -1) -> Any:
     return transpose(c, soft(transpose(c, x, order)), [order.index(n) for n in range(x.ndim)])
 
 
-def linear(c: Context, x: Any, w: Any, b: Any = None) -> Any:
+def linear(c: Context, x: Array, w: Any, b: Any = None) -> Any:
     """x Wᵀ + b, as PyTorch has it."""
     if isinstance(w, Joined) and w.turned:
         made = Joined(tuple(x @ p for p in w.parts))

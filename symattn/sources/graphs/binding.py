@@ -174,5 +174,5 @@ def bound(slots: tuple[Slot, ...], c: Context, inputs: Mapping[str, Any]) -> dic
     return {s.given.name: _shaped(s.filled(c, inputs, batch)) for s in slots}
 
 
-def _shaped(array: Any) -> Any:
+def _shaped(array: object) -> Any:
     return np.asarray(array) if isinstance(array, np.generic) else array

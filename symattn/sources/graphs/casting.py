@@ -46,6 +46,6 @@ def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Any:
     return x if x.dtype.kind in wanted else x.astype({"bool": bool, "int": np.int64, "float": np.float64}[to])
 
 
-def cast_like(c: Context, x: Any, like: Any) -> Any:
+def cast_like(c: Context, x: object, like: Any) -> Any:
     """To the type of another array; numbers that are computed are floats."""
     return cast(c, x, "float" if not is_plain(like) else _KINDS.get(np.asarray(like).dtype.kind, "another type"))

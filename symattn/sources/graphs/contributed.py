@@ -23,9 +23,10 @@ _OPSET = 25  # of Attention, whose attributes are told here
 
 
 def multi_head_attention(
-    c: Context, query: Any, key: Any = None, value: Any = None, bias: Any = None, key_padding_mask: Any = None,
-    attention_bias: Any = None, past_key: Any = None, past_value: Any = None, past_sequence_length: Any = None,
-    cache_indirection: Any = None, *, num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Any,
+    c: Context, query: object, key: object = None, value: object = None, bias: Any = None,
+    key_padding_mask: object = None, attention_bias: Any = None, past_key: Any = None, past_value: Any = None,
+    past_sequence_length: object = None, cache_indirection: object = None, *,
+    num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Attention of queries (b, n_q, h d_k), keys and values alike, with a ``bias`` of the three side by side.
 
@@ -51,11 +52,11 @@ def multi_head_attention(
 
 
 def group_query_attention(
-    c: Context, query: Any, key: Any = None, value: Any = None, past_key: Any = None, past_value: Any = None,
-    seqlens_k: Any = None, total_sequence_length: Any = None, cos_cache: Any = None, sin_cache: Any = None,
-    position_ids: Any = None, attention_bias: Any = None, head_sink: Any = None, *, num_heads: int, kv_num_heads: int,
-    scale: float = 0.0, softcap: float = 0.0, do_rotary: int = 0, rotary_interleaved: int = 0,
-    local_window_size: int = -1, **more: Any,
+    c: Context, query: object, key: object = None, value: object = None, past_key: Any = None, past_value: Any = None,
+    seqlens_k: object = None, total_sequence_length: object = None, cos_cache: Any = None, sin_cache: Any = None,
+    position_ids: Any = None, attention_bias: Any = None, head_sink: object = None, *,
+    num_heads: int, kv_num_heads: int, scale: float = 0.0, softcap: float = 0.0,
+    do_rotary: int = 0, rotary_interleaved: int = 0, local_window_size: int = -1, **more: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Causal attention with fewer heads of keys; a query sees the ``local_window_size`` last keys, its own among them.
 

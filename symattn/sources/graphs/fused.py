@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.positions.rotary import rotate
 from symattn.attention.projections import merge_heads, split_heads
@@ -47,9 +48,9 @@ def _lifted(c: Context, role: str, x: Any) -> Any:
 
 
 def rotary_embedding(
-    c: Context, x: Any, cos: Any, sin: Any, position_ids: Any = None, interleaved: int = 0, num_heads: int = 0,
+    c: Context, x: Any, cos: Any, sin: Any, position_ids: object = None, interleaved: int = 0, num_heads: int = 0,
     rotary_embedding_dim: int = 0,
-) -> Any:  # fmt: skip
+) -> Array:  # fmt: skip
     """The first columns of each head turned by the angles of its place: all, unless a width is told."""
     if x.ndim == 3 and (num_heads < 1 or x.shape[-1] % num_heads):
         raise InputError(f"num_heads is {num_heads}, which does not divide the {x.shape[-1]} columns of X")
@@ -111,7 +112,7 @@ def _flattened(c: Context, x: Any, axis: int) -> tuple[Any, Callable[[Any], Any]
     return flat, lambda y: c.xp.reshape(y, (*rows, *(columns if y.shape[-1] != 1 else (1,) * len(columns))))
 
 
-def _parameter(c: Context, p: Any, x: Any, axis: int) -> Any:
+def _parameter(c: Context, p: Any, x: Array, axis: int) -> Any:
     """A gain or a bias as one axis, where the axes from ``axis`` on are one."""
     if p is None:
         return None

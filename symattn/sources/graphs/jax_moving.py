@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.errors import InputError
 from symattn.sources.graphs import operators as op
 from symattn.sources.graphs.values import Context, Joined, is_plain, length
 
 
-def array(x: Any) -> Any:
+def array(x: Any) -> np.ndarray:
     """A plain number as an array without axes."""
     return np.asarray(x) if is_plain(x) and not isinstance(x, Joined) else x
 
 
-def iota(c: Context, *_: Any, shape: Sequence[Any], dimension: int, dtype: str, **__: Any) -> Any:
+def iota(c: Context, *_: object, shape: Sequence[Any], dimension: int, dtype: str, **__: object) -> Any:
     """0, 1, … along one axis, the same along all others; floats where these are asked for."""
     row = op.arange(c, 0, shape[dimension])
     row = row.astype(np.float64) if dtype == "float" and is_plain(row) else row
@@ -26,7 +27,7 @@ def iota(c: Context, *_: Any, shape: Sequence[Any], dimension: int, dtype: str, 
 
 
 def broadcast_in_dim(
-    c: Context, x: Any, *_: Any, shape: Sequence[Any], broadcast_dimensions: Sequence[int], **__: Any
+    c: Context, x: Any, *_: object, shape: Sequence[Any], broadcast_dimensions: Sequence[int], **__: object
 ) -> Any:
     """The axes of x at the places told, and repeated along all others."""
     x = array(x)
@@ -36,7 +37,9 @@ def broadcast_in_dim(
     return op.expand(c, op.unsqueeze(c, x, others) if others else x, shape)
 
 
-def reshape(c: Context, x: Any, *_: Any, new_sizes: Sequence[Any], dimensions: Any = None, **__: Any) -> Any:
+def reshape(
+    c: Context, x: object, *_: object, new_sizes: Sequence[Any], dimensions: object = None, **__: object
+) -> Any:
     """The same elements in other axes."""
     if dimensions is not None:
         raise InputError("a reshape in another order of the axes is not read")
@@ -63,12 +66,12 @@ def slices(c: Context, x: Any, start_indices: Sequence[Any], limit_indices: Sequ
     return x
 
 
-def _is(a: Any, b: Any) -> bool:
+def _is(a: object, b: object) -> bool:
     """Whether two lengths are the same, as far as that is known."""
     return bool(a == b) if isinstance(a, int) and isinstance(b, int) else a is b or str(a) == str(b)
 
 
-def _starts(places: Sequence[Any], x: Any, counts: Sequence[int]) -> list[int]:
+def _starts(places: Sequence[Any], x: Array, counts: Sequence[int]) -> list[int]:
     """Plain places of a dynamic slice, moved so that it lies within the array, as JAX has it."""
     if not all(is_plain(p) for p in places):
         raise InputError("a slice at a place that is computed from the inputs is not read")
@@ -76,7 +79,7 @@ def _starts(places: Sequence[Any], x: Any, counts: Sequence[int]) -> list[int]:
     return [min(max(int(p), 0), m) for p, m in zip(places, most, strict=True)]
 
 
-def dynamic_slice(c: Context, x: Any, *places: Any, slice_sizes: Sequence[int]) -> Any:
+def dynamic_slice(c: Context, x: object, *places: Any, slice_sizes: Sequence[int]) -> Any:
     """So many elements of each axis from plain places on."""
     starts = _starts(places, array(x), slice_sizes)
     return slices(c, x, starts, [s + n for s, n in zip(starts, slice_sizes, strict=True)])
@@ -96,7 +99,7 @@ def dynamic_update_slice(c: Context, x: Any, new: Any, *places: Any) -> Any:
     return concatenate(c, [op.part(c, x, k, 0, starts[k]), new, op.part(c, x, k, starts[k] + counts[k], None)], k)
 
 
-def gather(c: Context, x: Any, index: Any, dimension_numbers: Any, slice_sizes: Sequence[int], **_: Any) -> Any:
+def gather(c: Context, x: Any, index: Any, dimension_numbers: Any, slice_sizes: Sequence[int], **_: object) -> Any:
     """The elements of one axis at plain places, in a row; other gathers are refused."""
     numbers, x, index = dimension_numbers, array(x), array(index)
     if not is_plain(index):
@@ -139,7 +142,7 @@ def reverse(c: Context, x: Any, dimensions: Sequence[int]) -> Any:
     return x
 
 
-def dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any, **_: Any) -> Any:
+def dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any, **_: object) -> Any:
     """Σ over the contracted axes; the axes of batches, then those of a, then those of b, are left.
 
     Both are brought to (axes of batches and of a sum, free axes, one free axis, one contracted axis) and multiplied as

@@ -66,7 +66,7 @@ def jaxpr_of(label: str, function: Callable[..., Any], arrays: Sequence[Any]) ->
         raise InputError(f"{label} cannot be traced: {one_line(error)}{mend}") from error
 
 
-def _named(jax: Any, path: Any, function: Any, places: int) -> tuple[str, bool]:
+def _named(jax: Any, path: Any, function: object, places: int) -> tuple[str, bool]:
     """What an array is called, and whether it is a weight: one that stands within a tree."""
     which, *inner = path
     if which.idx == 0:
@@ -260,12 +260,12 @@ def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
     return tuple(reversed(kept))
 
 
-def _type(dtype: Any) -> str:
+def _type(dtype: object) -> str:
     """``float`` for floats of any format, those of ml_dtypes as well; else the name, such as ``uint32``."""
     return "float" if str(dtype).startswith(("bfloat", "float")) else str(dtype)
 
 
-def _kind(dtype: Any) -> str:
+def _kind(dtype: object) -> str:
     """What a cast is to; the range of whole numbers is told with the node."""
     found = _type(dtype)
     return "int" if found.startswith(("int", "uint")) else found

@@ -20,11 +20,11 @@ from symattn.sources.graphs.running import Rule
 from symattn.sources.graphs.values import Context, Joined, is_plain, length
 
 
-def _same(c: Context, x: Any, **_: Any) -> Any:
+def _same(c: Context, x: object, **_: object) -> Any:
     return x
 
 
-def _is_int(x: Any) -> bool:
+def _is_int(x: object) -> bool:
     return not isinstance(x, Joined) and np.asarray(x).dtype.kind in "iu"
 
 
@@ -36,7 +36,7 @@ def _binary(name: str) -> Rule:
     rule, plainly = op.binary(name), getattr(np, name)
     neutral = {"add": 0, "multiply": 1}.get(name)
 
-    def run(c: Context, a: Any, b: Any, **_: Any) -> Any:
+    def run(c: Context, a: Any, b: Any, **_: object) -> Any:
         for one, other in ((a, b), (b, a)):
             if neutral is not None and is_plain(one) and np.ndim(one) == 0 and _is_int(one) and one == neutral:
                 return other
@@ -70,7 +70,7 @@ def _extreme(name: str, neutral: float) -> Rule:
 def _reduce(name: str) -> Rule:
     rule = op.reduce(name)
 
-    def run(c: Context, x: Any, axes: Sequence[int], **_: Any) -> Any:
+    def run(c: Context, x: Any, axes: Sequence[int], **_: object) -> Any:
         if are_whole(x):
             return getattr(np, name)(x, axis=tuple(axes))
         return rule(c, x, axes, False) if axes else x
@@ -79,7 +79,7 @@ def _reduce(name: str) -> Rule:
 
 
 def _of_truth(name: str) -> Rule:
-    def run(c: Context, x: Any, axes: Sequence[int], **_: Any) -> Any:
+    def run(c: Context, x: Any, axes: Sequence[int], **_: object) -> Any:
         if not is_plain(x) or np.asarray(x).dtype != bool:
             raise InputError("truth values that are computed, and bits of numbers, are not reduced")
         return getattr(np, name)(x, axis=tuple(axes))
@@ -94,14 +94,14 @@ def _select(c: Context, which: Any, *cases: Any) -> Any:
     return op.where(c, which, cases[1], cases[0])
 
 
-def _cast(c: Context, x: Any, new_dtype: str, **_: Any) -> Any:
+def _cast(c: Context, x: Any, new_dtype: str, **_: object) -> Any:
     plain = is_plain(x) and not isinstance(x, Joined)
     if plain and new_dtype == "float" and np.asarray(x).dtype.kind in "biu":
         return np.asarray(x).astype(np.float64)
     return cast(c, x, new_dtype)
 
 
-def _power(c: Context, x: Any, y: Any, **_: Any) -> Any:
+def _power(c: Context, x: Any, y: Any, **_: object) -> Any:
     """x to a whole power, or to a half."""
     exponent = float(np.asarray(y)) if is_plain(y) and np.ndim(y) == 0 else None
     if exponent is None or exponent * 2 % 1:
@@ -120,11 +120,11 @@ def _integer_power(c: Context, x: Any, y: int) -> Any:
     return op.power(c, x, y)
 
 
-def _reciprocal_root(c: Context, x: Any, **_: Any) -> Any:
+def _reciprocal_root(c: Context, x: Any, **_: object) -> Any:
     return op.divide(c, 1.0, op.unary("sqrt")(c, x))
 
 
-def _logistic(c: Context, x: Any, **_: Any) -> Any:
+def _logistic(c: Context, x: Any, **_: object) -> Any:
     """1/(1 + e⁻ˣ)."""
     one = c.lifted(1.0)
     return one / (one + c.xp.exp(-c.lifted(x)))

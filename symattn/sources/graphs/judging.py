@@ -31,7 +31,7 @@ _ABOUT = "The graph is run by the definitions of its operators; no runtime is, a
 
 
 def verify_graph(
-    source: Any,
+    source: object,
     spec: Attention | Gradient | None = None,
     *,
     names: Mapping[str, str] | None = None,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.errors import InputError
 from symattn.sources.graphs import attending as at
 from symattn.sources.graphs import contributed, fused
@@ -23,7 +24,7 @@ from symattn.sources.graphs.values import Context, length, place
 _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
 
-def _cast(c: Context, x: Any, to: int, **_: Any) -> Any:
+def _cast(c: Context, x: Any, to: int, **_: object) -> Any:
     if to not in _TYPES:
         raise InputError(f"the type number {to} is not read")
     return cast(c, x, _TYPES[to])
@@ -65,7 +66,7 @@ def _softmax(c: Context, x: Any, axis: int = -1, flattening: bool = False) -> An
     return at.softmax(c, x, axis)
 
 
-def _flatten(c: Context, x: Any, axis: int = 1) -> Any:
+def _flatten(c: Context, x: Array, axis: int = 1) -> Any:
     """Two axes: all before ``axis``, and all from there on."""
     k = x.ndim if axis == x.ndim else place(axis, x.ndim)
     lengths = [length(n) for n in x.shape]
@@ -76,11 +77,11 @@ def _shape(c: Context, x: Any, start: int = 0, end: int | None = None) -> Any:
     return op.shape(c, x)[start:end]
 
 
-def _trilu(c: Context, x: Any, k: Any = 0, upper: int = 1) -> Any:
+def _trilu(c: Context, x: object, k: object = 0, upper: int = 1) -> Any:
     return op.triangle(c, x, k, bool(upper))
 
 
-def _gemm(c: Context, a: Any, b: Any, add: Any = None, alpha: float = 1, beta: float = 1, transA: int = 0,
+def _gemm(c: Context, a: object, b: object, add: object = None, alpha: float = 1, beta: float = 1, transA: int = 0,
           transB: int = 0) -> Any:  # fmt: skip
     return at.gemm(c, a, b, add, alpha, beta, (bool(transA), bool(transB)))
 

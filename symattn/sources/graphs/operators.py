@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.errors import InputError, Refused
 from symattn.sources.graphs.ranges import are_whole, check_wide
 from symattn.sources.graphs.values import Context, Joined, is_plain, length, lengths, place, sizes, whole
@@ -115,7 +116,7 @@ def arange(c: Context, start: Any, stop: Any, step: Any = 1) -> Any:
     return found if isinstance(first, int) and first == 0 else found + first
 
 
-def full(c: Context, shape: Any, value: Any) -> Any:
+def full(c: Context, shape: Any, value: object) -> Any:
     """An array of one value; booleans and whole numbers stay plain where its lengths are numbers."""
     wanted = lengths(shape)
     numbers = all(isinstance(n, int) for n in wanted)
@@ -138,7 +139,7 @@ def triangle(c: Context, x: Any, diagonal: Any, upper: bool) -> Any:
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
-def transpose(c: Context, x: Any, order: Sequence[int] | None = None) -> Any:
+def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Any:
     """The axes in another order; reversed without one."""
     axes = tuple(range(x.ndim))[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
     if sorted(axes) != list(range(x.ndim)):
@@ -146,7 +147,7 @@ def transpose(c: Context, x: Any, order: Sequence[int] | None = None) -> Any:
     return _namespace(c, x).permute_dims(x, axes)
 
 
-def swap(c: Context, x: Any, a: int, b: int) -> Any:
+def swap(c: Context, x: Array, a: int, b: int) -> Any:
     """Two axes in each other's place."""
     order = list(range(x.ndim))
     a, b = place(a, x.ndim), place(b, x.ndim)
@@ -165,7 +166,7 @@ def kept_reshape(c: Context, x: Any, shape: Any) -> Any:
     return _namespace(c, x).reshape(x, tuple(wanted))
 
 
-def unsqueeze(c: Context, x: Any, axes: Any) -> Any:
+def unsqueeze(c: Context, x: Any, axes: object) -> Any:
     """New axes of length 1."""
     x = np.asarray(x) if isinstance(x, (int, float)) else x
     for k in sorted(place(n, x.ndim + len(_ints(axes))) for n in _ints(axes)):
@@ -173,14 +174,14 @@ def unsqueeze(c: Context, x: Any, axes: Any) -> Any:
     return x
 
 
-def squeeze(c: Context, x: Any, axes: Any) -> Any:
+def squeeze(c: Context, x: Any, axes: object) -> Any:
     """Without axes of length 1."""
     for k in sorted((place(n, x.ndim) for n in _ints(axes)), reverse=True):
         x = _namespace(c, x).squeeze(x, axis=k)
     return x
 
 
-def expand(c: Context, x: Any, shape: Any) -> Any:
+def expand(c: Context, x: Array, shape: Any) -> Any:
     """Axes of length 1 repeated; −1 and 1 keep an axis."""
     wanted = list(lengths(shape))
     own = [1] * (len(wanted) - x.ndim) + [length(n) for n in x.shape]
@@ -231,25 +232,25 @@ def gather(c: Context, x: Any, index: Any, axis: int = 0) -> Any:
     return _stacked(c, _slices(x, k, [int(i) for i in at]), k)
 
 
-def split(c: Context, x: Any, counts: Sequence[Any], axis: int) -> tuple[Any, ...]:
+def split(c: Context, x: object, counts: Sequence[Any], axis: int) -> tuple[Any, ...]:
     """Parts of these lengths, one after another."""
     ends = [0, *np.cumsum([whole(n, "the length of a part") for n in counts])]
     return tuple(part(c, x, axis, int(a), int(b)) for a, b in pairwise(ends))
 
 
-def chunk(c: Context, x: Any, count: int, axis: int) -> tuple[Any, ...]:
+def chunk(c: Context, x: Array, count: int, axis: int) -> tuple[Any, ...]:
     """``count`` parts of one length."""
     size = whole(x.shape[axis], "the length of an axis that is divided")
     each = -(-size // count)
     return split(c, x, [min(each, size - at) for at in range(0, size, each)], axis)
 
 
-def shape(c: Context, x: Any) -> Any:
+def shape(c: Context, x: Array) -> np.ndarray:
     """The lengths of the axes, as a plain array."""
     return sizes(x.shape)
 
 
-def size(c: Context, x: Any, axis: int) -> Any:
+def size(c: Context, x: Array, axis: int) -> Any:
     """The length of an axis."""
     return length(x.shape[axis])
 
@@ -257,7 +258,7 @@ def size(c: Context, x: Any, axis: int) -> Any:
 def reduce(name: str) -> Callable[..., Any]:
     """``sum``, ``max`` or ``mean`` over some axes."""
 
-    def run(c: Context, x: Any, axes: Any = None, keep: bool = True) -> Any:
+    def run(c: Context, x: Any, axes: object = None, keep: bool = True) -> Any:
         chosen = None if axes is None else tuple(place(n, x.ndim) for n in _ints(axes))
         return getattr(c.xp, name)(
             c.lifted(x), axis=chosen[0] if chosen and len(chosen) == 1 else chosen, keepdims=keep
@@ -270,16 +271,16 @@ def _namespace(c: Context, x: Any) -> Any:
     return np if is_plain(x) else c.xp
 
 
-def _ints(x: Any) -> list[int]:
+def _ints(x: object) -> list[int]:
     return [int(n) for n in np.atleast_1d(np.asarray(x))]
 
 
-def _by_numbers(x: Any) -> bool:
+def _by_numbers(x: Array) -> bool:
     """Whether its lengths are sums of products, of which parts are no boundaries."""
     return bool(x.shape) and hasattr(x.shape[0], "blocks")
 
 
-def _slices(x: Any, k: int, places: Sequence[int]) -> list[Any]:
+def _slices(x: Array, k: int, places: Sequence[int]) -> list[Any]:
     return [x[(*[slice(None)] * k, int(i))] for i in places]
 
 

@@ -35,7 +35,7 @@ def settled(x: Any, told: str) -> Any:
     return x
 
 
-def check_range(x: Any, told: str) -> None:
+def check_range(x: object, told: str) -> None:
     """Raise InputError for a plain number that is not in the range of a type such as ``uint8``."""
     bits, signed = int(told.lstrip("uint")), not told.startswith("u")
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
@@ -63,7 +63,7 @@ def check_wide(name: str, a: Any, b: Any) -> None:
         raise InputError("whole numbers beyond 64 bits are not read")
 
 
-def _largest(x: Any) -> int:
+def _largest(x: object) -> int:
     a = np.asarray(x)
     return max(abs(int(a.min())), abs(int(a.max()))) if a.size else 0
 

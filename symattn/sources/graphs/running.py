@@ -63,7 +63,7 @@ def check_operators(graph: Graph) -> None:
         raise InputError(f"{graph.name}: the operator {names[0]} is not read{more}; mend: a graph of attention alone")
 
 
-def run(graph: Graph, given: Mapping[str, Any], like: Any) -> tuple[Any, ...]:
+def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]:
     """The outputs of the graph for arrays by the names of its inputs and weights, on the kind of array of ``like``.
 
     Raises ``InputError`` for an operator that is not read and for a missing array that some node takes; what a
@@ -89,7 +89,7 @@ def run(graph: Graph, given: Mapping[str, Any], like: Any) -> tuple[Any, ...]:
     return tuple(values[name] for name in graph.outputs)
 
 
-def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, Any]) -> Any:
+def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, object]) -> Any:
     operands = [_value(x, values) for x in node.operands]
     if node.operator not in APART:
         operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
@@ -110,7 +110,7 @@ def _settled(node: Node, x: Any, told: str) -> Any:
         raise type(error)(f"{node.operator}: {error}") from None
 
 
-def _value(x: Any, values: Mapping[str, Any]) -> Any:
+def _value(x: object, values: Mapping[str, Any]) -> Any:
     if isinstance(x, Ref):
         return values[x.name]
     if isinstance(x, (list, tuple)):

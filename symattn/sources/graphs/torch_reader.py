@@ -64,13 +64,13 @@ def _node(node: Any) -> Iterator[Node]:
     yield Node(operator, tuple(map(_operand, node.args)), (node.name,), told, (made,))
 
 
-def _type(dtype: Any) -> str:
+def _type(dtype: object) -> str:
     """``float`` for floats of any format, else the name, such as ``uint8``."""
     name = str(dtype).removeprefix("torch.")
     return "float" if name.startswith(("float", "bfloat")) else name
 
 
-def _name(target: Any) -> str:
+def _name(target: object) -> str:
     """``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
     packet = getattr(target, "overloadpacket", None)
     return str(packet) if packet is not None else str(getattr(target, "__name__", target))

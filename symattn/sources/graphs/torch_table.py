@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.errors import InputError
 from symattn.sources.graphs import attending as at
 from symattn.sources.graphs import operators as op
@@ -20,11 +21,11 @@ from symattn.sources.graphs.running import Rule
 from symattn.sources.graphs.values import Context, length
 
 
-def _same(c: Context, x: Any, *_: Any, **__: Any) -> Any:
+def _same(c: Context, x: object, *_: object, **__: object) -> Any:
     return x
 
 
-def _dropout(c: Context, x: Any, rate: float, train: bool) -> Any:
+def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
     if train and rate:
         raise InputError("dropout is on; mend: export the module after .eval()")
     return x
@@ -55,13 +56,13 @@ def _add(rule: Rule) -> Rule:
 
 
 def _full(value: Any) -> Rule:
-    def run(c: Context, shape: Any, *_: Any, dtype: str = "float", **__: Any) -> Any:
+    def run(c: Context, shape: object, *_: object, dtype: str = "float", **__: object) -> Any:
         return op.full(c, shape, {"bool": bool, "int": int, "float": float}[dtype](value))
 
     return run
 
 
-def _arange(c: Context, *ends: Any, **_: Any) -> Any:
+def _arange(c: Context, *ends: Any, **_: object) -> Any:
     return op.arange(c, *((0, *ends) if len(ends) == 1 else ends))
 
 
@@ -69,7 +70,7 @@ def _softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
     return at.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
 
-def _flatten(c: Context, x: Any, start: int = 0, end: int = -1) -> Any:
+def _flatten(c: Context, x: Array, start: int = 0, end: int = -1) -> Any:
     return op.reshape(c, x, (*x.shape[: start % x.ndim], -1, *x.shape[end % x.ndim + 1 :]))
 
 

@@ -146,7 +146,7 @@ def decimal(x: float) -> float:
     return found
 
 
-def _indexed(entries: np.ndarray) -> Any:
+def _indexed(entries: np.ndarray) -> Indexed:
     """Numbers as an array of ``indexed`` whose lengths are numbers."""
 
     def at(places: Any) -> Any:
@@ -161,7 +161,7 @@ def _factors(n: int) -> tuple[int, ...]:
     return (n,) if n != 1 else ()
 
 
-def is_plain(x: Any) -> bool:
+def is_plain(x: object) -> bool:
     """Whether a value is no array of a kind."""
     return not isinstance(x, ArrayBase)
 
@@ -202,7 +202,7 @@ def sizes(shape: Any) -> np.ndarray:
     return made
 
 
-def whole(x: Any, what: str) -> int:
+def whole(x: object, what: str) -> int:
     """A whole number that must be known. Raises InputError for a letter."""
     found = length(x)
     if not isinstance(found, int):

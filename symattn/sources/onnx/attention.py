@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.spec import Attention
@@ -107,7 +108,7 @@ class OnnxAttention:
         return {name: found[role] for role, name in self.node.outputs.items()}
 
 
-def attention_of(proto: Any, arrays: Mapping[str, Any]) -> OnnxAttention:
+def attention_of(proto: object, arrays: Mapping[str, Any]) -> OnnxAttention:
     """The attention that a ``NodeProto`` is, for the given inputs, of any kind of array, by the graph's names.
 
     A node alone does not say it: whether a mask is boolean, whether heads are packed into the last axis, and where the
@@ -166,7 +167,7 @@ def _read(proto: Any) -> Node:
     return node
 
 
-def _heads(node: Node, x: Any, role: str) -> Any:
+def _heads(node: Node, x: Array, role: str) -> Array:
     """The input with an axis of heads: its own, or blocks of the last axis."""
     if x.ndim == 4:
         return x

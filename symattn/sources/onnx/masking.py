@@ -70,7 +70,7 @@ class Frontier:
 
 
 def masks_of(
-    frontier: Frontier, n_q: int, n_k: int, mask: Any = None, lengths: Any = None, opset: int | None = None
+    frontier: Frontier, n_q: int, n_k: int, mask: Any = None, lengths: object = None, opset: int | None = None
 ) -> Found:
     """Fields and inputs for a frontier, a mask (booleans, or numbers to add) and the lengths of a cache."""
     fields, inputs = _padding(n_k, mask, lengths, opset)

@@ -107,7 +107,7 @@ def _entry(place: str, told: Any) -> Entry:
     return Entry(DTYPES[name], tuple(shape), *ends)
 
 
-def _whole(x: Any) -> bool:
+def _whole(x: object) -> bool:
     return isinstance(x, list) and all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**60 for n in x)
 
 
