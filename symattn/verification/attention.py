@@ -156,8 +156,8 @@ class OfAttention(Subject):
         return Axes(found, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
-        """See ``diagnosis.attention``."""
-        from symattn.verification.diagnosis.attention import blamed
+        """See ``diagnosis.blaming``."""
+        from symattn.verification.diagnosis.blaming import blamed
 
         return blamed(session, smallest, records)
 

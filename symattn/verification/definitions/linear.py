@@ -15,6 +15,7 @@ from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sum
 from symattn.attention.spelling import called
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
+from symattn.verification.definitions.linear_features import OTHERS, Feature
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
 from symattn.verification.subject import Array, Random
 from symattn.verification.target import Layout
@@ -201,6 +202,9 @@ def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
         if name != spec.feature:
             words = "left out" if name == "identity" else f"{name}, not {spec.feature}"
             yield of("score", f"the feature map is {words}", feature=name)
+    for words, feature in OTHERS.items():
+        cause = f"the feature map is {words}, not {spec.feature}"
+        yield Mistake("score", cause, partial(_by_features, spec, form, feature))
     yield Mistake("score", "the feature map is applied to queries alone", partial(_features_of, spec, form, True))
     yield Mistake("score", "the feature map is applied to keys alone", partial(_features_of, spec, form, False))
     if spec.causal and not spec.gate and not spec.delta:
@@ -229,6 +233,11 @@ def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
 
 def _added(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None) -> Any:
     return _outputs(replace(spec, delta=False), _by_pairs, q, k, beta * v, g)
+
+
+def _by_features(spec: LinearAttention, form: Form, feature: Feature, q: Any, k: Any, v: Any, g: Any = None,
+                 beta: Any = None) -> Any:  # fmt: skip
+    return _outputs(replace(spec, feature="identity"), form, feature(q), feature(k), v, g, beta)
 
 
 def _features_of(spec: LinearAttention, form: Form, queries: bool, q: Any, k: Any, v: Any, g: Any = None,

@@ -10,7 +10,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import forbid
-from symattn.attention.softmax import log_sum_exp
+from symattn.attention.softmax import log_sum_exp, logarithms, powers
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import by_tiles
@@ -119,32 +119,39 @@ def _mistakes(spec: Attention) -> Iterator[Mistake]:
     def told(cause: str, change: Callable[[dict[str, Any], Any], Any]) -> Mistake:
         return Mistake("lse", cause, partial(_wrong, spec, change))
 
-    yield told("the logarithm has the base 2", lambda values, s: values["lse"] / _two(s))
+    if spec.base is None:
+        yield told("the logarithm has the base 2", lambda values, s: values["lse"] / _two(s))
+    else:
+        yield told("the logarithm is natural, not of the base 2", lambda values, s: values["lse"] * _two(s))
     yield told("the maximum is not added to the logarithm of the sum", lambda values, s: values["lse"] - _top(s))
     words = "the maximum is subtracted from the logarithm of the sum, not added"
     yield told(words, lambda values, s: values["lse"] - 2 * _top(s))
     yield told("it is the maximum alone, without the logarithm of the sum", lambda values, s: _top(s))
-    yield told("it is the sum, without its logarithm", lambda values, s: _sum(s))
-    yield told("the maximum is added to the sum, without its logarithm", lambda values, s: _top(s) + _sum(s))
+    yield told("it is the sum, without its logarithm", lambda values, s: _sum(s, spec.base))
+    words = "the maximum is added to the sum, without its logarithm"
+    yield told(words, lambda values, s: _top(s) + _sum(s, spec.base))
     yield told("its sign is changed", lambda values, s: -values["lse"])
     yield told(
         "it is the logarithm of the mean, not of the sum",
-        lambda values, s: values["lse"] - namespace_of(s).log(_count(s)),
+        lambda values, s: values["lse"] - logarithms(_count(s), spec.base),
     )
-    yield told(
-        "the maximum is in units of log 2, the logarithm natural",
-        lambda values, s: _top(s) / _two(s) + values["lse"] - _top(s),
-    )
-    yield told(
-        "the logarithm of the sum has the base 2, the maximum is natural",
-        lambda values, s: _top(s) + (values["lse"] - _top(s)) / _two(s),
-    )
+    if spec.base is None:
+        yield from (told(words, change) for words, change in _MIXED.items())
     yield told("it is of the scores before they are scaled", partial(_of_raw, spec, True))
     yield told("the maximum is that of the scores before they are scaled", partial(_top_of_raw, spec))
     if spec.masks_anything:
         yield told("keys that are forbidden are counted", partial(_of_raw, spec, False))
     if spec.sink is not None:
-        yield told("the sink is not counted", lambda values, s: log_sum_exp(s)[..., 0])
+        yield told("the sink is not counted", lambda values, s: log_sum_exp(s, base=spec.base)[..., 0])
+
+
+#: Natural logarithms and those of base 2 in one sum.
+_MIXED: dict[str, Callable[[dict[str, Any], Any], Any]] = {
+    "the maximum is in units of log 2, the logarithm natural":
+        lambda values, s: _top(s) / _two(s) + values["lse"] - _top(s),
+    "the logarithm of the sum has the base 2, the maximum is natural":
+        lambda values, s: _top(s) + (values["lse"] - _top(s)) / _two(s),
+}  # fmt: skip
 
 
 def _wrong(spec: Attention, change: Callable[[dict[str, Any], Any], Any], **given: Any) -> Any:
@@ -161,9 +168,9 @@ def _top(s: Array) -> Array:
     return namespace_of(s).max(s, axis=-1)
 
 
-def _sum(s: Any) -> Any:
+def _sum(s: Any, base: int | None) -> Any:
     xp = namespace_of(s)
-    return xp.sum(xp.exp(s - xp.max(s, axis=-1, keepdims=True)), axis=-1)
+    return xp.sum(powers(s - xp.max(s, axis=-1, keepdims=True), base), axis=-1)
 
 
 def _count(s: Array) -> Array:
@@ -173,9 +180,9 @@ def _count(s: Array) -> Array:
 def _of_raw(spec: Attention, before: bool, values: dict[str, Any], s: Array) -> Array:
     """L of the raw scores, ``before`` they are scaled, under the masks; or of the scaled ones without masks."""
     if before:
-        return log_sum_exp(forbid(values["scores"], namespace_of(s).isfinite(s)))[..., 0]
+        return log_sum_exp(forbid(values["scores"], namespace_of(s).isfinite(s)), base=spec.base)[..., 0]
     masked = next(step for step in spec.pipeline(_given(values)) if step.name == "masked")
-    return log_sum_exp(values[masked.of[0]])[..., 0]
+    return log_sum_exp(values[masked.of[0]], base=spec.base)[..., 0]
 
 
 def _top_of_raw(spec: Attention, values: dict[str, Any], s: Array) -> Any:

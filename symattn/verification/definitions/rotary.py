@@ -66,7 +66,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         ),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
         ways=tuple(partial(run, wide, tables) for tables in (tables_of, by_logarithm, by_inverse)),
-        mistakes=tuple(_mistakes(spec, run, wide)),
+        mistakes=tuple(_mistakes(spec, run, names, wide)),
         shapes=tuple(sizes),
         families=FEW,
         settings={
@@ -169,14 +169,25 @@ def _narrow(spec: Rotary, table: Any, wide: bool) -> Any:
     return table[..., : int(table.shape[-1]) // 2] if spec.layout == "half" else table[..., ::2]
 
 
-def _mistakes(spec: Rotary, run: Compute, wide: bool) -> Iterator[Mistake]:
+def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) -> Iterator[Mistake]:
     for cause, turn in of_pairs(spec):
         yield Mistake("position", cause, partial(run, wide, tables_of, turn=turn))
+        if len(names) > 1:
+            for name, words in (("q", "queries"), ("k", "keys")):
+                told = f"in the {words} alone: {cause}"
+                yield Mistake("position", told, partial(_in_one, run, wide, name, turn))
     for cause, change in of_tables(spec):
         yield Mistake("position", cause, partial(_other_tables, run, wide, change))
     if spec.scaling is not None:
         cause = "the frequencies are not scaled"
         yield Mistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"scaling": None})))
+
+
+def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **given: Any) -> Any:
+    """Queries or keys rotated wrongly, the others as they should be."""
+    found = dict(zip((n for n in given if n in "qk"), run(wide, tables_of, **given), strict=True))
+    wrong = dict(zip(found, run(wide, tables_of, turn=turn, **given), strict=True))
+    return tuple(wrong[n] if n == name else y for n, y in found.items())
 
 
 def _with(fields: dict[str, Any], spec: Rotary, positions: Any, x: Any, tables: Any) -> Tables:

@@ -1,23 +1,21 @@
-"""The search among the mistakes of attention, and what is to blame where none of them explains a fault."""
+"""The search among the mistakes of attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from symattn.verification import judge, rules
-from symattn.verification.case_result import OF_VALUES, UNFIT, Case, CaseResult
+from symattn.verification.case_result import OF_VALUES, UNFIT, CaseResult
 from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
 from symattn.verification.diagnosis.fitted import Family
-from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
-from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.outofrange import out_of_range
-from symattn.verification.diagnosis.rows import affected, nonfinite_rows, what_empty_rows_give, without_empty_rows
+from symattn.verification.diagnosis.rows import what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.reference import RIGHT
 from symattn.verification.report import STEPS
@@ -25,15 +23,12 @@ from symattn.verification.rules.families import families
 from symattn.verification.rules.mistake import Mistake
 from symattn.verification.rules.storing import mistakes as by_storing
 
-if TYPE_CHECKING:
-    from symattn.verification.engine import Session
-
 _MOST = 8  # mistakes that are judged by balls
 _FEW, _TEN = 20, 10
 _LOOKED_AT = 6  # wrong cases by which mistakes are put in order
 _PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
 _FIRSTS = 3  # mistakes beside which others are tried
-_LARGE = 400  # entries of inputs, beyond which a case tells no more of what is affected
+_LARGE = 400  # entries of inputs of cases by which pairs are sought
 
 
 @dataclass
@@ -245,32 +240,3 @@ class InAttention(Search[Mistake]):
 def _is_finite(judged: CaseResult) -> bool:
     got = judged.outcome.output
     return got is not None and bool(np.isfinite(got).all())
-
-
-# -- where no known mistake explains it ----------------------------------------------------------------------------
-def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
-    """The step that is to blame, and what shows it: an idle step, or the weights themselves; and what is affected."""
-    if all(r.finding == "not finite" for r in records):
-        step, seen = nonfinite_rows(session.records)
-        if step:
-            return step, seen
-    wrong = [smallest, *(r for r in records if r.finding == "values")]
-    step, seen = idle_step(session, wrong)
-    if not step:
-        weights = _weights(session, smallest)
-        step, seen = first_wrong_step(session.spec, smallest, weights, session.records)
-        if weights is None and needs_scores(session, wrong):
-            step, seen = "weights", "all is right where queries are 0"
-    words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
-    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
-
-
-def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
-    """The same case with the identity for values, where q, k, v are given and without a batch."""
-    inputs = judged.case.inputs
-    if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
-        return None
-    v = inputs["v"]
-    identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
-    given = {**inputs, "v": identity}
-    return session.run_case(Case("structure", "", given)) if session.maker.admits(given) else None

@@ -44,6 +44,7 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from labels.mistakes(spec, names)
     yield from softmaxes.mistakes(spec)
     yield from tiling.mistakes(spec)
+    yield from tiling.of_other_tiles(spec, names)
     yield from storing.singles(spec, names)
 
 

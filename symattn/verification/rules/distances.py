@@ -28,6 +28,10 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
                 yield told("bias", words, slopes=partial(_slopes, exponents))
         yield told("bias", "distances are counted from the other corner", positioned=_from_corner)
         yield told("bias", "linear biases go by the square of the distance", positioned=_by_squares)
+        if spec.position.two_sided:
+            words = "linear biases go by the distance without its absolute value: keys {} are favoured"
+            yield told("bias", words.format("ahead"), positioned=partial(_one_signed, 1))
+            yield told("bias", words.format("behind"), positioned=partial(_one_signed, -1))
     if isinstance(spec.position, Buckets):
         for words, index in _indices(spec.position):
             yield told("bias", words, positioned=partial(_bucketed, index, ""))
@@ -68,10 +72,24 @@ def _from_corner(at: At) -> Any:
 
 
 def _by_squares(at: At) -> Any:
-    m = at.values["slopes"]
+    far = _ahead(at)
+    return at.first - _each_slope(at) * at.xp.astype(far * far, at.first.dtype)
+
+
+def _one_signed(sign: int, at: At) -> Any:
+    """Scores and ± m (j − i), which is no distance."""
+    return at.first + _each_slope(at) * at.xp.astype(sign * _ahead(at), at.first.dtype)
+
+
+def _ahead(at: At) -> Any:
+    """j − i for every query and key."""
     n_q, n_k = shape(at.values)[-2:]
-    far = relative.ahead(n_q, n_k, at.first, at.spec.alignment)
-    return at.first - (m[:, None, None] if at.spec.heads > 1 else m[:, None]) * at.xp.astype(far * far, at.first.dtype)
+    return relative.ahead(n_q, n_k, at.first, at.spec.alignment)
+
+
+def _each_slope(at: At) -> Any:
+    m = at.values["slopes"]
+    return m[:, None, None] if at.spec.heads > 1 else m[:, None]
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------

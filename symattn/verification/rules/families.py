@@ -111,6 +111,8 @@ def _of_weights(spec: Attention) -> Iterator[Family]:
         return Family(step, words, ("weights",), wrong, grid, rows)
 
     yield made("score", "scores are cut off at ±{}", _cut_off, _logarithmic(1e-1, 200))
+    words = "exponents s − max s are cut off below −{}"
+    yield made("exp", words, _exponents_cut_off, _logarithmic(1e-1, 200))
     yield made(
         "bias", "scores have {} times the distance added, which is not asked for", _by_distance, _signed(1e-3, 10)
     )
@@ -147,6 +149,11 @@ def _filled(besides: bool, x: float, at: At) -> Any:
 def _cut_off(x: float, at: At) -> Any:
     c = at.number(x)
     return at.weights(at.finite(lambda s: at.xp.maximum(at.xp.minimum(s, c), -c)))
+
+
+def _exponents_cut_off(x: float, at: At) -> Any:
+    """e^{max(s − m, −x)} over its sum; forbidden keys stay forbidden."""
+    return at.weights(at.finite(lambda s: at.xp.maximum(s - at.top, at.number(-x))))
 
 
 def _shared_out(x: float, at: At) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -38,6 +39,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield from _merged()
     if "w_o" in names:
         yield from _closed()
+    yield from _returned(names)
 
 
 # -- projections -------------------------------------------------------------------------------------------------------
@@ -225,6 +227,23 @@ def _laid(way: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Ar
     *batch, h, n, d = (int(k) for k in a.shape)
     merged = namespace_of(a).reshape(way(namespace_of(a), a), (*batch, n, h * d))
     return _out(values, merged, values["w_o"]) if "w_o" in values else merged
+
+
+def _returned(names: frozenset[str]) -> Iterator[Mistake]:
+    """What is done to the output at the very end."""
+    transposed = told("output", "the output is returned transposed", output=lambda at: at.right().mT)
+    yield replace(transposed, in_floats=True)  # the bound is of the shape that the output should have
+    for name, words in (("q", "queries"), ("k", "keys"), ("v", "values")):
+        if name in names:
+            words = f"the {words} are added to the output, where they have its shape"
+            yield told("residual", words, output=partial(_besides, name))
+
+
+def _besides(name: str, at: At) -> Any:
+    found, more = at.right(), at.values[name]
+    if tuple(found.shape) != tuple(more.shape):
+        raise KeyError("the shapes differ")
+    return found + more
 
 
 def _closed() -> Iterator[Mistake]:

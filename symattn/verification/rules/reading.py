@@ -62,6 +62,10 @@ _SINGLE: tuple[tuple[str, str, str, Callable[[Array], Array]], ...] = (
     ("bias", "bias", "the sign of the bias is flipped", lambda a: -a),
     ("keep", "mask", "the padding mask is inverted: True is taken for padding", lambda a: ~a),
     ("keep", "mask", "padding is counted at the other end", lambda a: a[..., ::-1]),
+    ("keep", "mask", "the padding mask is taken as a length: as many keys as it allows, from the first one on",
+     lambda a: np.sort(a, axis=-1)[..., ::-1]),
+    ("keep", "mask", "the padding mask is taken as a length: as many keys as it allows, up to the last one",
+     lambda a: np.sort(a, axis=-1)),
     ("keep", "mask", "the mask is off by one key: it is read one place too far", lambda a: np.roll(a, 1, axis=-1)),
     ("drop", "dropout", "what should be kept is dropped: the mask of dropout is inverted", lambda a: ~a),
 )  # fmt: skip

@@ -57,7 +57,11 @@ def _closed(spec: Attention) -> Table:
         words = "the softmax is applied twice, over forbidden keys too"
         found += (("normalize", words, lambda at: softmax.softmax(at.right())),)
     if spec.sink is None:
-        return (*found, ("values", "only the key with the highest score is taken", _hardest))
+        return (
+            *found,
+            ("normalize", "only the key with the highest score is taken", _hardest),
+            ("normalize", "only the first key with the highest score is taken", _first_hardest),
+        )
     found += (
         ("sink", "the sink counts twice", lambda at: at.e / (at.total + at.sink)),
         ("sink", "the sink's weight goes to the first value, and each key's weight to the value of the next key",
@@ -101,8 +105,18 @@ def _columns(at: At) -> Any:
 
 
 def _hardest(at: At) -> Any:
-    e = at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
+    e = _highest(at)
     return e / at.sum(e)
+
+
+def _first_hardest(at: At) -> Any:
+    e = _highest(at)
+    return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0)
+
+
+def _highest(at: At) -> Any:
+    """1 for the keys with the highest score, 0 for the others."""
+    return at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
 
 
 _LOGITS: Table = (
@@ -257,6 +271,7 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
         kept[f"keys after the last full tile of {t} are dropped"] = lambda n, j, t=t: j < n // t * t  # type: ignore[misc]
         if t > 4:
             kept[f"only the first {t} keys take part"] = lambda n, j, t=t: j < t  # type: ignore[misc]
+            kept[f"only the last {t} keys take part"] = lambda n, j, t=t: j >= n - t  # type: ignore[misc]
     for words, test in kept.items():
         yield in_steps("mask", words, weights=partial(_dropped, test))
     if spec.sink is None:

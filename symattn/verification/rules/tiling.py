@@ -12,11 +12,13 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Values
 from symattn.verification.rules.at import At
 from symattn.verification.rules.mistake import Mistake, in_steps
+from symattn.verification.rules.places import places
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 Edges = Callable[[int], list[int]]
@@ -25,6 +27,12 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     ("so far", "all"): ("values", "the output so far is not rescaled when the maximum grows"),
     ("all", "so far"): ("normalize", "the sum so far is not rescaled when the maximum grows"),
     ("so far", "so far"): ("normalize", "neither output nor sum so far is rescaled when the maximum grows"),
+    ("inverse", "inverse"): (
+        "merge",
+        "output and sum so far are rescaled the wrong way round, by e^(new − old maximum)",
+    ),
+    ("inverse", "all"): ("values", "the output so far is rescaled the wrong way round, by e^(new − old maximum)"),
+    ("all", "inverse"): ("normalize", "the sum so far is rescaled the wrong way round, by e^(new − old maximum)"),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
     ("before", "before"): (
         "max",
@@ -41,12 +49,45 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         for (above, below), (step, told) in _LEFT.items():
             if above == "before" and words == "2 parts":  # of two, the tile before has the largest score so far
                 continue
-            if words != "tiles of one key" or "so far" in (above, below):
+            if words != "tiles of one key" or {"so far", "inverse"} & {above, below}:
                 wrong = partial(_not_rescaled, edges, above, below)
                 yield in_steps(step, f"{told} ({words})", rows=above == below, weights=wrong)
         for told, masses in _MASSES.items() if words != "tiles of one key" else ():
             rows = told not in _NOT_SHARED
             yield in_steps("merge", f"{told} ({words})", rows=rows, weights=partial(_merged, edges, masses, told))
+
+
+def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """Keys or values that a kernel in tiles takes from another tile than its own."""
+    for place in places(spec, names):
+        if place.words in ("keys", "values"):
+            for width in _LOADED:
+                for words, other in _OTHER_TILES.items():
+                    told = f"{place.words} are {words} (tiles of {width})"
+                    yield Mistake(place.step, told, place.variant(partial(other, width)))
+
+
+def _of_the_first(width: int, x: Any) -> Any:
+    return namespace_of(x).concat([x[..., : min(width, n), :] for n in _left(width, x)], axis=-2)
+
+
+def _one_tile_late(width: int, x: Any) -> Any:
+    return namespace_of(x).concat([x[..., :width, :], x[..., : sum(_left(width, x)) - width, :]], axis=-2)
+
+
+def _left(width: int, x: Any) -> list[int]:
+    """How many rows each tile has, as many as there are."""
+    n = int(x.shape[-2])
+    if n <= width:
+        raise KeyError("there is one tile only")
+    return [min(width, n - i) for i in range(0, n, width)]
+
+
+_LOADED = (2, 4, 8, 16, 32, 64, 128)
+_OTHER_TILES: dict[str, Callable[[int, Any], Any]] = {
+    "those of the first tile in every tile": _of_the_first,
+    "those of the tile before, but for the first tile": _one_tile_late,
+}
 
 
 def cuts() -> Iterator[tuple[str, Edges]]:
@@ -80,13 +121,14 @@ def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values:
 
 
 def _from(at: At, tiles: list[Any], maximum: str) -> Any:
-    """e^{s − m} with m of all keys, of those so far, of the tile, or of it and the tile before."""
+    """e^{s − m} with m of all keys, of those so far, of the tile, of it and the tile before, or 2m − (that of all)."""
     own = [softmax.row_max(t) for t in tiles]
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
         "before": lambda: _of_the_tile_before(at, own),
+        "inverse": lambda: [2 * m - at.top for m in _so_far(at, tiles)],  # the product of all e^(new − old) is e^(top − m)
     }
     return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
 

@@ -210,7 +210,7 @@ def rescaled_the_wrong_way(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "normalize|merge",
+    "normalize|merge|mask",  # its output is that of a mask which forbids these keys
     "the last tile is dropped when it is not full",
     "last|tile|dropped|left out",
     near="online",

@@ -95,7 +95,7 @@ def merged_by_maxima(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "merge",
+    "merge|mask",  # its output is that of a mask which forbids these keys
     "the third of three parts is lost",
     "part|lost|last|dropped|keys",
     near="split_keys",
@@ -150,7 +150,7 @@ def empty_slots_seen(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "cache",
+    "cache|mask",  # nothing but keys and values is given, and a mask could forbid the first keys as well
     "a ring of 32 slots forgets the oldest keys",
     "32|oldest|window|first keys|cache",
     near="online",
@@ -162,7 +162,7 @@ def ring_too_small(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "cache",
+    "cache|values",  # of the cache nothing is seen but that weights meet other values
     "the new value goes into the slot of the key before",
     "value|slot|off by one|shifted",
     spec=_CAUSAL,

@@ -1,0 +1,71 @@
+"""Errors that arithmetic in a narrower format would make: which format, and on which side of the softmax.
+
+A mistake of the grammar is off by as much as numbers are large; arithmetic is off by its bound at most. So where every
+wrong output is within the bound for a narrower format, at inputs at which that bound tells, the format is to blame. Of
+queries that are 0 all scores are 0 in every format: if these are right, scores lose the digits, and else what comes
+after them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.errors import Undecided
+from symattn.verification.case_result import UNFIT, Case, CaseResult
+from symattn.verification.judge import expected
+from symattn.verification.probing.inputs import Sizes
+from symattn.verification.probing.search import FAMILIES
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_FORMATS = ("float32", "float16", "bfloat16")
+_CASES = 12  # wrong cases that are asked, of all sizes
+_TELLING, _PART = 3, 1 / 4  # so many of them, or this part, whichever is more, must be such that the bound tells
+_UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # 1/n_k is no number of a format
+
+
+def coarser(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
+    """The step, and the format in words; ("", "") where arithmetic in no format would be off like this."""
+    asked = wrong[:: -(-len(wrong) // _CASES)]
+    for name in _FORMATS:
+        narrow = Precision.of(name)
+        if narrow.input.u > session.precision.roughest.u and _could(session, narrow, asked):
+            return _side(session, name)
+    return "", ""
+
+
+def _could(session: Session, narrow: Precision, wrong: list[CaseResult]) -> bool:
+    """Whether every wrong output is within the bound for this format."""
+    telling = 0
+    for judged in wrong:
+        got = judged.outcome.output
+        if got is None or judged.ratios is None or session.effort.over:
+            return False
+        try:
+            bound = expected(session.spec, judged.case.inputs, narrow)
+        except (Undecided, *UNFIT):
+            return False
+        if not (bound.ratios(got) <= 1).all():
+            return False
+        telling += bool(bound.decisive().any())
+    return telling >= max(_TELLING, _PART * len(wrong))
+
+
+def _side(session: Session, name: str) -> tuple[str, str]:
+    """Scores or values, by queries that are 0."""
+    words = f"no error is larger than {name} arithmetic could make it"
+    rng, told = np.random.default_rng((session.seed, 6)), 0
+    for sizes in _UNEVEN:
+        made = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
+        inputs = {n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in made.items()}
+        if not {"q", "w_q"} & made.keys() or not session.maker.admits(inputs):
+            continue
+        judged = session.run_case(Case("queries of 0", f"{inputs.keys()}", inputs))
+        if judged.finding == "values":
+            return "values", f"{words}, where queries are 0 too: so weights, or their sums over the values, lose digits"
+        told += judged.finding is None
+    return ("score", f"{words}, and all is right where queries are 0: so scores lose digits") if told else ("", "")
