@@ -34,7 +34,7 @@ def measured(name: str) -> Record:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            report = verify(entry.program, entry.spec, precision=entry.precision, domain=entry.domain)
+            report = verify(entry.program, entry.spec, precision=entry.arithmetic, domain=entry.domain)
     except Exception as error:
         return found | {"seconds": perf_counter() - began, "error": f"{type(error).__name__}: {error}"}
     found |= {"seconds": perf_counter() - began, "verdict": report.verdict.value, "cases": report.cases}

@@ -59,7 +59,7 @@ def test_the_halves_are_about_as_large() -> None:
 def _verified(entry: Entry) -> Report:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return verify(entry.program, entry.spec, precision=entry.precision, domain=entry.domain)
+        return verify(entry.program, entry.spec, precision=entry.arithmetic, domain=entry.domain)
 
 
 _BY_NAME = ("masking.one_ahead", "norms.bias_left_out", "linear.divided_by_plain_keys", "positions.rope_of_values")

@@ -115,7 +115,15 @@ def _given(judged: CaseResult, mistake: Mistake, wrong: Sequence[Entries], k: in
 
 
 def coarser(subject: Definition, precision: Precision, wrong: Sequence[CaseResult]) -> str:
-    """The widest format narrower than the inputs' whose arithmetic could make these errors; empty where none could."""
+    """The widest format narrower than the inputs' whose arithmetic could make these errors; empty where none could.
+
+    Before these comes the inputs' own format, where it holds every array in between, if that is not allowed: there
+    numbers may overflow, so that at such inputs the bound does not tell.
+    """
+    eager = Precision.of(precision.input.name)
+    narrower = precision.contract == "fused" and eager.contract == "eager"
+    if narrower and all(_could(subject, eager, judged, False) for judged in wrong):
+        return f"all-{eager.name}"
     for name in ("float32", "float16", "bfloat16"):
         narrow = Precision.of(name)
         if narrow.input.u > precision.input.u and all(_could(subject, narrow, judged) for judged in wrong):
@@ -123,13 +131,13 @@ def coarser(subject: Definition, precision: Precision, wrong: Sequence[CaseResul
     return ""
 
 
-def _could(subject: Definition, narrow: Precision, judged: CaseResult) -> bool:
+def _could(subject: Definition, narrow: Precision, judged: CaseResult, telling: bool = True) -> bool:
     if judged.ratios is None:
         return False
     try:
         bounds = expected(subject, judged.case.inputs, narrow, subject.ways)
     except Undecided:  # rounding that rough could change which numbers are compared at all
         return False
-    sharp = all(bool(b.decisive().any()) for b in bounds)
+    sharp = not telling or all(bool(b.decisive().any()) for b in bounds)
     got = [part.got for part in judged.parts]
     return sharp and all(a is not None and bool((b.ratios(a) <= 1).all()) for a, b in zip(got, bounds, strict=True))

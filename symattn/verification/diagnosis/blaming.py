@@ -36,7 +36,7 @@ def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]
 
 def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tuple[str, str]:
     """The first one that one of the ways to look finds."""
-    for look in (idle_step, coarser, other_function, other_values):
+    for look in (idle_step, other_function, coarser, other_values):
         step, seen = look(session, wrong)
         if step:
             return step, seen

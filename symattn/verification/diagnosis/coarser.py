@@ -31,10 +31,9 @@ _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # 1/n_k i
 def coarser(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """The step, and the format in words; ("", "") where arithmetic in no format would be off like this."""
     asked = wrong[:: -(-len(wrong) // _CASES)]
-    for name in _FORMATS:
-        narrow = Precision.of(name)
-        if narrow.input.u > session.precision.roughest.u and _could(session, narrow, asked):
-            return _side(session, name)
+    for narrow in map(Precision.of, _FORMATS):
+        if narrow.between.u > session.precision.between.u and _could(session, narrow, asked):
+            return _side(session, narrow.name)
     return "", ""
 
 

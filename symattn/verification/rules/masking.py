@@ -154,6 +154,9 @@ def _window(spec: Attention, right: Places) -> Changes:
     if spec.window is None:
         return
     yield "the window is ignored", {"before": None, "after": 0 if spec.causal else None}
+    if right.before is not None and right.block is None:
+        n = right.before + 1
+        yield f"windows are blocks: a query sees the {n} keys of its own block", {"before": None, "block": n}
     if right.before is None or right.after is None:
         return
     yield f"the window is {_OTHER}", {"corner": frozenset(["before", "after"])}
@@ -175,6 +178,10 @@ def _rest(right: Places) -> Changes:
         yield words, {"of_queries": True}
     if right.block is not None:
         yield "blocks are ignored", {"block": None}
+        words = (
+            f"blocks are windows: a query sees the last {right.block} keys up to its own, not those of its own block"
+        )
+        yield words, {"block": None, "before": right.block - 1, "after": 0}
         yield "blocks are one key too long", {"block": right.block + 1}
         yield "blocks are one key too long: a query sees the first key after its own block", {"beyond": 1}
         yield "blocks are one key too short: a query does not see the last key of its own block", {"beyond": -1}

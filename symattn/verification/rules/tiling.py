@@ -128,7 +128,9 @@ def _from(at: At, tiles: list[Any], maximum: str) -> Any:
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
         "before": lambda: _of_the_tile_before(at, own),
-        "inverse": lambda: [2 * m - at.top for m in _so_far(at, tiles)],  # the product of all e^(new − old) is e^(top − m)
+        "inverse": lambda: [
+            2 * m - at.top for m in _so_far(at, tiles)
+        ],  # the product of all e^(new − old) is e^(top − m)
     }
     return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
 

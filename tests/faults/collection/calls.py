@@ -219,12 +219,12 @@ def squeezed(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "call",
-    "raises where the width is not a multiple of 8",
+    "cannot reshape where the width is above 8 and no multiple of it",
     "raises|error|multiple|8",
-    shows="d_k % 8 != 0",
+    shows="d_k > 8, d_k % 8 != 0",
+    at=At(d_k=12),
     near="own_buffer",
 )
 def width_by_eights(q: Array, k: Array, v: Array) -> Array:
-    if q.shape[1] % 8:
-        raise ValueError("head size must be a multiple of 8")
-    return weights(q, k) @ v
+    blocks = [x.reshape(len(x), -1, min(8, x.shape[1])) for x in (q, k)]
+    return softmax(np.einsum("icb,jcb->ij", *blocks) / np.sqrt(q.shape[1]).astype(q.dtype)) @ v

@@ -126,7 +126,12 @@ def zeros(q: Array, k: Array, v: Array) -> Array:
     return np.zeros((len(q), v.shape[1]), q.dtype)
 
 
-@wrong("scale|normalize|weights", "the mean of all values", "mean|equal|uniform|scores|1/n", near="own_buffer")
+@wrong(
+    "scale|normalize|weights",  # a scale of 0 gives the same
+    "the mean of all values",
+    "mean|equal|uniform|scores|1/n",
+    near="own_buffer",
+)
 def mean_of_values(q: Array, k: Array, v: Array) -> Array:
     return np.broadcast_to(v.mean(axis=0), (len(q), v.shape[1])).copy()
 

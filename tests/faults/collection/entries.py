@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from symattn import Attention, Domain
+from symattn.arrays.precision import Contract, Precision
 
 Program = Callable[..., Any]
 Half = Literal["rules", "figures"]
@@ -47,7 +48,8 @@ class Entry:
     """A program, what it is to compute, in which precision, and on which inputs it promises to.
 
     ``layout`` is the order of axes that it wants (``flat``: tokens by heads times columns), ``form`` makes arguments
-    of its own from the inputs: lengths, masks with more axes.
+    of its own from the inputs: lengths, masks with more axes. ``contract`` says whether arrays in between may be kept
+    in the precision's format (None: they may).
     """
 
     program: Program
@@ -55,6 +57,7 @@ class Entry:
     why: str
     spec: Any = field(default_factory=Attention)
     precision: str = "float32"
+    contract: Contract | None = None
     domain: Domain = field(default_factory=Domain)
     layout: Literal["nd", "bhnd", "bnhd", "flat"] = "nd"
     at: At = At()
@@ -66,6 +69,11 @@ class Entry:
     def name(self) -> str:
         """Its own name: two families may share a word."""
         return f"{self.family}.{getattr(self.program, '__name__', '')}"
+
+    @property
+    def arithmetic(self) -> Precision:
+        """What ``verify`` is told of it."""
+        return Precision.of(self.precision, self.contract)
 
     @property
     def half(self) -> Half:

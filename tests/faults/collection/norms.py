@@ -238,6 +238,7 @@ def gain_first(x: Array, weight: Array) -> Array:
     "overflow|float16|squares|half",
     spec=_RMS,
     precision="float16",
+    contract="fused",  # where every array may be kept in float16, squares may overflow
     shows="|x| > 255",
     near="rms_norm_of_bfloat",
     at=At(n_q=3, d_k=6, spread=600.0),

@@ -1,0 +1,248 @@
+"""Mistakes of lengths, tiles, distances, formats and functions are named; the same program without them is right."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Domain
+from symattn.arrays.precision import Precision
+from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.sources.verify import verify
+from symattn.verification.definitions.linear import LinearAttention
+from symattn.verification.definitions.norms import RMSNorm
+
+Array = Any
+Program = Callable[..., Any]
+
+
+def _scores(q: Array, k: Array) -> Array:
+    return q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+
+
+def _softmax(s: Array) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _plain(q: Array, k: Array, v: Array) -> Array:
+    return _softmax(_scores(q, k)) @ v
+
+
+def _padded(q: Array, k: Array, v: Array, keep: Array) -> Array:
+    return _plain(q, k[keep], v[keep])
+
+
+def _as_length(q: Array, k: Array, v: Array, keep: Array) -> Array:
+    n = int(keep.sum())
+    return _plain(q, k[:n], v[:n])
+
+
+def _of(exponential: Callable[[Array], Array]) -> Program:
+    """Another function in the place of e^x, x = s − max s."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = _scores(q, k)
+        e = exponential(s - s.max(axis=-1, keepdims=True)).astype(q.dtype)
+        return e / e.sum(axis=-1, keepdims=True) @ v
+
+    return program
+
+
+def _alibi(distance: Callable[[Array], Array]) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        n, m = len(q), len(k)
+        far = distance(np.arange(m)[None, :] - np.arange(n)[:, None] - (m - n))
+        return _softmax(_scores(q, k) - q.dtype.type(2.0**-8) * far.astype(q.dtype)) @ v
+
+    return program
+
+
+def _tiled(
+    grown: Callable[[Array, Array], Array], tile: int = 4, of: Callable[[int, int], int] = lambda i, t: i
+) -> Program:
+    """Tiles with running maxima: what was summed times e^{``grown``(old, new)}; values from the row ``of``."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        m, z = np.full((len(q), 1), -np.inf, q.dtype), np.zeros((len(q), 1), q.dtype)
+        out = np.zeros((len(q), v.shape[1]), q.dtype)
+        for i in range(0, len(k), tile):
+            s = _scores(q, k[i : i + tile])
+            new = np.maximum(m, s.max(axis=1, keepdims=True))
+            a, p = np.exp(grown(m, new)) if i else z, np.exp(s - new)
+            begin = of(i, tile)
+            out, z, m = out * a + p @ v[begin : begin + s.shape[1]], z * a + p.sum(axis=1, keepdims=True), new
+        return out / z
+
+    return program
+
+
+def _first_of_ties(q: Array, k: Array, v: Array) -> Array:
+    return v[np.argmax(q @ k.T, axis=1)]
+
+
+def _scores_in(dtype: Any) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        return _softmax((q.astype(dtype) @ k.astype(dtype).T).astype(q.dtype) / np.sqrt(q.shape[1])) @ v
+
+    return program
+
+
+def _summed_in(dtype: Any) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        p, out = _softmax(_scores(q, k)).astype(dtype), np.zeros((len(q), v.shape[1]), dtype)
+        for j in range(len(k)):
+            out += p[:, j : j + 1] * v[j].astype(dtype)
+        return out.astype(q.dtype)
+
+    return program
+
+
+def _decoding(to: int) -> Program:
+    """Row by row with a cache: each new value goes ``to`` another slot, if there is one."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        before, cache, rows = len(k) - len(q), v.copy(), []
+        for i in range(before, len(k)):
+            cache[max(i + to, 0)] = v[i]
+            rows.append(_plain(q[i - before : i - before + 1], k[: i + 1], cache[: i + 1])[0])
+        return np.stack(rows)
+
+    return program
+
+
+def _blocks(open_: Callable[[Array, Array], Array]) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        i, j = np.arange(len(q))[:, None] + len(k) - len(q), np.arange(len(k))[None, :]
+        return _softmax(np.where(open_(i, j), _scores(q, k), -np.inf)) @ v
+
+    return program
+
+
+def _rotated(keys: bool) -> Program:
+    def turn(x: Array, positions: Array) -> Array:
+        half = x.shape[-1] // 2
+        angles = positions[:, None] * 10000.0 ** (-np.arange(half) / half)
+        c, s = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
+        a, b = x[..., :half], x[..., half:]
+        return np.concatenate([a * c - b * s, b * c + a * s], axis=-1)
+
+    def program(q: Array, k: Array, positions: Array) -> tuple[Array, Array]:
+        return turn(q, positions), turn(k, positions) if keys else k
+
+    return program
+
+
+def _features(phi: Callable[[Array], Array]) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        a = np.tril(phi(q) @ phi(k).T)
+        return a @ v / a.sum(-1, keepdims=True)
+
+    return program
+
+
+def _normed(q: Array, k: Array, v: Array) -> Array:
+    q, k = (x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-6)) for x in (q, k))
+    return _plain(q, k, v)
+
+
+def _by_length(q: Array, k: Array, v: Array) -> Array:
+    q, k = (x / np.maximum(np.sqrt((x * x).sum(-1, keepdims=True)), x.dtype.type(1e-12)) for x in (q, k))
+    return _plain(q, k, v)
+
+
+def _lse(factor: float) -> Program:
+    def program(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        s = _scores(q, k)
+        m = s.max(axis=-1, keepdims=True)
+        e = np.exp2(s - m)
+        z = e.sum(axis=-1, keepdims=True)
+        return e / z @ v, (m + np.log2(z))[:, 0] * q.dtype.type(factor)
+
+    return program
+
+
+def _norm(square: Any) -> Program:
+    def program(x: Array, weight: Array) -> Array:
+        with np.errstate(over="ignore", under="ignore"):
+            squares = (x.astype(square) ** 2).astype(np.float32).mean(-1, keepdims=True)
+        return (x / np.sqrt(squares + np.float32(1e-6)) * weight.astype(np.float32)).astype(x.dtype)
+
+    return program
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A wrong program and a right one that differs in the mistake alone; the step, and words of what is said."""
+
+    wrong: Program
+    right: Program
+    step: str
+    words: str
+    spec: Any = field(default_factory=Attention)
+    precision: Any = "float32"
+    domain: Domain = field(default_factory=Domain)
+
+
+def _elu_plus_one(x: Array) -> Array:
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+
+_CAUSAL, _FUSED = Attention(causal=True), Precision.of("float16", "fused")
+_PAIRS = (
+    _Pair(_as_length, _padded, "mask", "the padding mask is taken as a length", Attention(padding=True)),
+    _Pair(_of(lambda x: np.exp(np.maximum(x, -4))), _of(np.exp), "exp", "exponents s − max s are cut off below −4"),
+    _Pair(_of(lambda x: (1 + x / 64) ** 64 * (x > -64)), _of(np.exp), "exp", "another function than the exponential"),
+    _Pair(_alibi(lambda far: -far), _alibi(np.abs), "bias", "without its absolute value: keys ahead",
+          Attention(position=Alibi(two_sided=True))),
+    _Pair(_tiled(lambda old, new: np.minimum(new - old, 30)), _tiled(lambda old, new: old - new), "merge",
+          "the wrong way round"),
+    _Pair(_tiled(lambda old, new: old - new, 8, lambda i, t: max(i - t, 0)), _tiled(lambda old, new: old - new, 8),
+          "values", "values are those of the tile before"),
+    _Pair(_tiled(lambda old, new: old - new, 8, lambda i, t: 0), _tiled(lambda old, new: old - new, 8),
+          "values", "values are those of the first tile in every tile"),
+    _Pair(lambda q, k, v: _plain(q, k[-32:], v[-32:]), _plain, "mask", "only the last 32 keys take part"),
+    _Pair(lambda q, k, v: _plain(q, k, v).T, _plain, "output", "returned transposed"),
+    _Pair(lambda q, k, v: _plain(q, k, v) + q, _plain, "residual", "the queries are added to the output",
+          domain=Domain(square=True, same_width=True)),
+    _Pair(_first_of_ties, _plain, "normalize", "only the first key with the highest score is taken"),
+    _Pair(_scores_in(np.float32), _scores_in(np.float64), "score", "float32 arithmetic", precision="float64"),
+    _Pair(_summed_in(np.float16), _summed_in(np.float32), "values", "float16 arithmetic"),
+    _Pair(_decoding(-1), _decoding(0), "values", "the weights are right and meet other values", _CAUSAL,
+          domain=Domain(max_tokens=40)),
+    _Pair(_blocks(lambda i, j: (j <= i) & (j > i - 4)), _blocks(lambda i, j: (j <= i) & (i // 4 == j // 4)),
+          "mask", "blocks are windows", Attention(causal=True, block=4)),
+    _Pair(_blocks(lambda i, j: (j <= i) & (i // 4 == j // 4)), _blocks(lambda i, j: (j <= i) & (j > i - 4)),
+          "mask", "windows are blocks", Attention(causal=True, window=4)),
+    _Pair(_rotated(False), _rotated(True), "position", "in the keys alone: the vectors are not rotated", Rotary()),
+    _Pair(_features(lambda x: np.maximum(x, 0) + 1), _features(_elu_plus_one),
+          "score", "the feature map is relu(x) + 1", LinearAttention()),
+    _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
+    _Pair(_lse(np.log(2)), _lse(1), "lse", "the logarithm is natural", Attention(lse=True, base=2)),
+    _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
+)  # fmt: skip
+_QUICK = (1, 9)
+_MARKED = [pytest.param(p, id=p.words, marks=[] if i in _QUICK else [pytest.mark.deep]) for i, p in enumerate(_PAIRS)]
+
+
+def _verified(pair: _Pair, program: Program) -> Any:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return verify(program, pair.spec, precision=pair.precision, domain=pair.domain, examples=10)
+
+
+@pytest.mark.parametrize("pair", _MARKED)
+def test_the_mistake_is_named(pair: _Pair) -> None:
+    first = _verified(pair, pair.wrong).faults[0]
+    assert (first.step, pair.words in first.message) == (pair.step, True), first.message
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("pair", [pytest.param(p, id=p.words) for p in _PAIRS])
+def test_without_it_the_program_is_right(pair: _Pair) -> None:
+    assert _verified(pair, pair.right).verdict.value == "no fault"
