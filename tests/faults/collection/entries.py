@@ -1,7 +1,8 @@
 """What an entry of the collection is, and how one is written down: a program under a decorator that says all about it.
 
 Each entry is in one of two halves by a hash of its name. Rules of diagnosis are written with the half ``rules`` in
-view; figures are reported from the half ``figures``, which nobody looks at when writing rules.
+view; figures are reported from the half ``figures``. Of that half, 24 programs that had been named wrongly have been
+looked at since.
 """
 
 from __future__ import annotations
