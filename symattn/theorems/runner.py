@@ -97,7 +97,8 @@ def _beside(theorems: Sequence[Theorem], source: Source, jobs: int, explain: boo
     """The same in several processes, each as soon as it is done."""
     by_name = {t.name: t for t in theorems}
     with _pool(jobs) as pool:
-        waiting = [pool.submit(_work, source, name, explain) for name in by_name]
+        with _unheard():
+            waiting = [pool.submit(_work, source, name, explain) for name in by_name]
         for done in as_completed(waiting):
             name, parts = done.result()
             yield Decided(by_name[name], *parts)
@@ -112,6 +113,22 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Processes that begin within are deaf to interrupts from their first instruction, before ``_deaf`` can run.
+
+    One that comes meanwhile is held back, and reaches this process at the end.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _deaf() -> None:

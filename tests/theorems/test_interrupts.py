@@ -1,0 +1,42 @@
+"""Interrupts are for the first process alone."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from symattn.theorems import catalogue, runner
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no masks of signals")
+
+
+def blocked() -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_processes_begin_deaf_to_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = []
+
+    class Pool:
+        def submit(self, work: object, source: object, name: str, explain: bool) -> Future[Any]:
+            heard.append(blocked())
+            done: Future[Any] = Future()
+            done.set_result((name, (None, None, None)))
+            return done
+
+    monkeypatch.setattr(runner, "_pool", lambda jobs: nullcontext(Pool()))
+    list(runner._beside(list(catalogue().values())[:2], catalogue, 2, False))
+    assert (heard, blocked()) == ([True, True], False)
+
+
+def test_a_process_inherits_it() -> None:
+    told = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    with runner._unheard():
+        inside = subprocess.run([sys.executable, "-S", "-c", told], capture_output=True, text=True, timeout=60)
+    assert inside.stdout == "True\n"
