@@ -33,14 +33,13 @@ from symattn.verification.sharp.blocks import applies, wide
 from symattn.verification.sharp.elements import exact, judged
 from symattn.verification.sharp.limits import FORMATS as HALF
 from symattn.verification.sharp.limits import Stores
-from symattn.verification.sharp.sample import chosen, only
+from symattn.verification.sharp.sample import averaged, chosen, only
 
 Arrays = dict[str, Any]  # of NumPy, or tensors on a device that are judged there
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
 _SCORES = 1 << 23  # of an element of the batch, that are enclosed at once
 _LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
-MEANS = 64  # rows of each head whose means are taken
 _LARGE = ("q", "k", "v")  # inputs that stay in float32 where that holds them
 _FORM = 64  # entries of the inputs up to which an exact form is sought
 
@@ -131,9 +130,10 @@ def close(
     alpha: float = 1.0,
     rows: list[int] | None = None,
     called: str = "out",
-    averaged: int = MEANS,
+    averaged: int | None = None,
 ) -> str:
-    """The same of what is ready, in the ``rows`` that are named; means are of at most ``averaged`` rows of a head."""
+    """The same of what is ready, in the ``rows`` that are named; means are of at most ``averaged`` rows of a head
+    (None: ``sample.averaged``)."""
     words = _output(of.spec, of.inputs, of.precision, out, of.shape, _Asked(of.how, alpha, rows, called, averaged))
     if words or lse is None:
         return words
@@ -194,7 +194,7 @@ class _Asked(NamedTuple):
     alpha: float
     rows: list[int] | None
     called: str
-    averaged: int
+    averaged: int | None
 
 
 def _output(
@@ -294,8 +294,9 @@ def _least_ratios(found: Enclosed, got: np.ndarray, allowed: np.ndarray) -> np.n
 
 def _in_means(spec: Attention, inputs: Arrays, got: Any, asked: _Asked, rows: Sequence[int]) -> str:
     """What is wrong with the elements together, where each alone is within its tolerance."""
-    how, alpha, most = asked.how, asked.alpha, asked.averaged
+    how, alpha = asked.how, asked.alpha
     assert how is not None
+    most = asked.averaged or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2])
     some = chosen(spec, inputs, most) if len(rows) > most else list(range(len(rows)))
     told = [rows[i] for i in some]
     found = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, told)

@@ -23,7 +23,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.closeness import MEANS, Arrays, Ready, close, of_rows, output_and_allowed, read_array
+from symattn.sources.closeness import Arrays, Ready, close, of_rows, output_and_allowed, read_array
 from symattn.verification.arithmetic.aims import SURE, Aim, aims, in_percent, larger
 from symattn.verification.arithmetic.contracts import Contract, stored_scales
 from symattn.verification.arithmetic.growth import Grown
@@ -33,7 +33,7 @@ from symattn.verification.power import Mutation, least_shown, of_variant
 from symattn.verification.reference import Variant
 from symattn.verification.report import Sought
 from symattn.verification.sharp.blocks import applies
-from symattn.verification.sharp.sample import chosen
+from symattn.verification.sharp.sample import averaged, chosen
 from symattn.verification.sharp.ways import scale_of
 
 _CELLS = 1 << 23  # scores of all heads that are looked at together, at most, unless fewer rows were asked for
@@ -78,8 +78,9 @@ def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
         return [chosen(spec, inputs, rows)]
     count, most = n, n
     if applies(spec, inputs):
-        count = min(n, MEANS if rows is None else int(rows))
-        most = min(n, _CELLS // (prod(of.shape[:-2]) * inputs["k"].shape[-2]))
+        heads, keys = prod(of.shape[:-2]), inputs["k"].shape[-2]
+        count = min(n, averaged(heads, keys) if rows is None else int(rows))
+        most = min(n, _CELLS // (heads * keys))
     looks = [chosen(spec, inputs, count) if count < n else list(range(n))]
     while count < most and (2 * count <= most or most == n):
         count *= 2

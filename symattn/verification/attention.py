@@ -210,6 +210,14 @@ class OfAttention(Subject):
         more = wanted(aims(self.spec, session.power))
         return tried(session, more=more) if session.precision.input.name in HALF else None
 
+    def together(self, session: Session) -> Fault | None:
+        """See ``arithmetic.growth``."""
+        if session.trial is None or session.trial.fault is not None:
+            return None
+        from symattn.verification.arithmetic.growth import together
+
+        return together(session, session.trial)
+
     def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
         """See ``arithmetic.aims``."""
         from symattn.verification.arithmetic.aims import aims, sought

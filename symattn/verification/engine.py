@@ -72,8 +72,8 @@ class Session:
     backwards: str = ""  # a note on arrays that run backwards,
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
     trial: Trial | None = None  # what the bits tell, in half precision
-    sought: tuple[Sought, ...] = ()  # what became of mistakes of the sizes that are asked for,
-    beyond: Fault | None = None  # and a fault that shows where more is tried for them
+    sought: tuple[Sought, ...] = ()  # what became of mistakes of the sizes that are asked for
+    beyond: Fault | None = None  # that outputs show together, in the trial or where more is tried for those mistakes
 
     def __post_init__(self) -> None:
         self.promised = self.domain
@@ -193,7 +193,8 @@ def _collect(session: Session) -> None:
     if session.known == 0 and not session.over:
         session.progress("bits")
         session.trial = subject.trial(session)
-        if session.power and not (session.trial and session.trial.fault) and not session.over:
+        session.beyond = subject.together(session)
+        if session.power and not (session.trial and session.trial.fault) and not session.beyond and not session.over:
             session.progress("power")
             session.explaining = Effort(inf, session.budget)  # these calls are not taken from those of the cases
             session.sought, session.beyond = subject.sought(session)

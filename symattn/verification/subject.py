@@ -158,6 +158,10 @@ class Subject(ABC):
         """What the bits of a call in half precision tell, where that can be asked."""
         return None
 
+    def together(self, session: Session) -> Fault | None:
+        """What the outputs of that call show together, where their bits tell nothing."""
+        return None
+
     def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
         """What becomes of the mistakes of the sizes that are asked for; and a fault that shows on the way."""
         return (), None

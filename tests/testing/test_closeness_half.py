@@ -18,7 +18,20 @@ from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.sharp import elements, means
 from symattn.verification.sharp.blocks import block, every_head
 from symattn.verification.sharp.limits import Stores, factor
-from tests.testing.half_kernels import INPUTS, KERNELS, Array, eager, made, masked, normal, online, scores, tiles, wide
+from tests.testing.half_kernels import (
+    INPUTS,
+    KERNELS,
+    Array,
+    eager,
+    made,
+    masked,
+    normal,
+    online,
+    scores,
+    tiles,
+    weights,
+    wide,
+)
 
 H, N, D = 2, 160, 40
 BF16, FP16 = Format("bfloat16"), Format("float16")
@@ -49,6 +62,38 @@ def test_a_twentieth_of_the_tolerance_is_too_little(f: Format, monkeypatch: pyte
     monkeypatch.setattr(elements, "GUARD", np.inf)
     q, k, v = made(f, normal, SHAPE)
     assert "beyond rounding to nearest" in words(eager(q, k, v, f), q, k, v, CAUSAL, precision=f.name)
+
+
+def stored_sum(q: Array, k: Array, v: Array, f: Format) -> Array:
+    """As ``tiles``, but the sum of the weights is stored after every 16 keys."""
+    s = scores(q, k, True)
+    e, total = np.exp(s - s.max(-1, keepdims=True)), np.zeros((*s.shape[:-1], 1))
+    for at in range(0, s.shape[-1], 16):
+        total = f.rounded(total + e[..., at : at + 16].sum(-1, keepdims=True))
+    return f.rounded(f.rounded(e) @ v / total)
+
+
+@pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
+def test_a_sum_that_is_stored_is_seen_in_squares(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = made(f, normal, SHAPE)
+    out = stored_sum(q, k, v, f)
+    told = words(out, q, k, v, CAUSAL, precision=f.name, contract="fused")
+    assert "(row by row, their squares summed)" in told
+    assert "as if outputs were scaled by 1.00" in told
+    assert_close_to_exact(out, q, k, v, CAUSAL, precision=f.name, contract="eager")
+    monkeypatch.setattr(means, "MOST", 0.0)
+    assert_close_to_exact(out, q, k, v, CAUSAL, precision=f.name, contract="fused")
+
+
+def test_forbidden_scores_that_are_finite_are_named() -> None:
+    q, k, v = made(BF16, normal, SHAPE)
+    s = scores(q, k, True, BF16)
+
+    def filled(by: float) -> Array:
+        return BF16.rounded(BF16.rounded(weights(np.where(np.isfinite(s), s, by))) @ v)
+
+    assert "from −10.4 to −9.7" in words(filled(-10.0), q, k, v, CAUSAL, precision="bfloat16")
+    assert_close_to_exact(filled(-30.0), q, k, v, CAUSAL, precision="bfloat16")
 
 
 def test_verdicts_say_how_sure_they_are() -> None:

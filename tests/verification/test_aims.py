@@ -15,11 +15,14 @@ from symattn.arrays.precision import Precision
 from symattn.evidence import Verdict
 from symattn.verification.arithmetic.aims import _Search, aims
 from symattn.verification.arithmetic.contracts import Contract
-from symattn.verification.arithmetic.growth import looked_at
+from symattn.verification.arithmetic.growth import looked_at, together
+from symattn.verification.arithmetic.ranking import Found, Pair
+from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.arithmetic.trial import Trial
 from symattn.verification.engine import Session
 from symattn.verification.report import Sought
 from symattn.verification.sharp.limits import Stores
-from tests.verification.kernels import Array, kernel
+from tests.verification.kernels import HALF, Array, kernel
 
 CAUSAL, BF16 = Attention(causal=True), Format("bfloat16")
 Function = Callable[[Array, Array, Array], Array]
@@ -49,6 +52,19 @@ def test_what_the_worst_case_does_not_show_is_undecided() -> None:
     assert any(
         "a scale that is 1e-05 % off would not be seen: the worst-case bound in float32" in m for m in report.missing
     )
+
+
+def test_outputs_show_together_what_bits_do_not_tell() -> None:
+    rng = np.random.default_rng(0)
+    inputs = {n: BF16.rounded(rng.standard_normal((256, 80))) for n in "qkv"}
+    given = [inputs[n].astype(HALF["bfloat16"]) for n in "qkv"]
+    unknown = Found((Pair(Contract(BF16), None, 0.8, 0.8),))
+    for scale, contract, seen in ((1.006, "fused", True), (1.0, "fused", False), (1.006, "eager", False)):
+        got = half(scale=scale, exponential=1e-4)(*given).astype(float)
+        session: Any = SimpleNamespace(precision=Precision.of("bfloat16", contract), spec=CAUSAL)
+        fault = together(session, Trial(Sample(CAUSAL, inputs, got, BF16), unknown, False))
+        assert (fault is not None) == seen
+        assert fault is None or (fault.step == "scale" and "scores were scaled by 1.00" in fault.message)
 
 
 def test_only_steps_with_a_number_can_be_asked_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from cli.main import main
 from symattn import Attention, InputError, verify
 from symattn.arrays.formats import Format
 from symattn.evidence import Grade, Verdict
-from symattn.verification.arithmetic.ranking import arithmetic, confirmed
+from symattn.verification.arithmetic import trial
+from symattn.verification.arithmetic.contracts import Contract
+from symattn.verification.arithmetic.ranking import Found, Pair, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import Sample
 from tests.verification.kernels import HALF, kernel
 
@@ -138,6 +141,23 @@ def test_verify_finds_what_every_single_entry_hides() -> None:
             assert "Grade: sampled." in words
         else:
             assert all(p.share <= 0.05 for p in report.power), str(report)
+
+
+def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = SimpleNamespace(seed=0, over=False)
+    one = Pair(Contract(Format("bfloat16")), None, 1.0, 1.0)
+
+    def called(session: SimpleNamespace, rng: np.random.Generator, taken: bool) -> str | None:
+        made = None if taken and session.over else "a sample"
+        session.over = True
+        return made
+
+    monkeypatch.setattr(trial, "called", called)
+    monkeypatch.setattr(trial, "arithmetic", lambda sample, more: Found((one,), one))
+    monkeypatch.setattr(trial, "confirmed", lambda found, sample: sample == "a sample")
+    found = trial.tried(spent)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.sure
 
 
 def test_arithmetic_alone() -> None:

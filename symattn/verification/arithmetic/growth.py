@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,16 +25,16 @@ from symattn.verification.report import Fault
 from symattn.verification.sharp import elements, means
 from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
-from symattn.verification.sharp.sample import chosen, only
+from symattn.verification.sharp.sample import averaged, chosen, only
 
 if TYPE_CHECKING:
+    from symattn.verification.arithmetic.trial import Trial
     from symattn.verification.engine import Session
 
 GROUP = "means"
 _RUNGS = ((256, 1), (512, 2), (1024, 4), (2048, 8))  # tokens, and calls with so many
 MOST = _RUNGS[-1][0]  # tokens
 _WIDTHS = (80, 64)
-_ROWS = 64  # of each head that are looked at
 _SEED = 8
 
 
@@ -50,7 +51,7 @@ class Grown:
     got: Floats
     how: Stores
     words: str
-    alpha: float = ALPHA / (2 * len(_RUNGS))
+    alpha: float = ALPHA / (2 * (len(_RUNGS) + 1))  # and one call more, ``together``
 
     @property
     def tokens(self) -> int:
@@ -95,6 +96,16 @@ _GROUND = (
 )
 
 
+def together(session: Session, trial: Trial) -> Fault | None:
+    """What the outputs of a call show together, where sums are in float32 and no arithmetic that is known gives their
+    bits."""
+    sample, spec = trial.sample, session.spec
+    how = Stores.of(session.precision, capped=spec.softcap is not None)
+    if how is None or trial.found.best.fits or not applies(spec, sample.inputs):
+        return None
+    return looked_at(spec, dict(sample.inputs), sample.got, how, f"{sample.inputs['k'].shape[-2]} tokens").fault
+
+
 def rungs(session: Session, how: Stores) -> Iterator[Grown]:
     """One size after another, as far as the domain has them; it ends where the function gives nothing."""
     rng = np.random.default_rng((session.seed, _SEED))
@@ -135,6 +146,6 @@ def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Gene
 def looked_at(spec: Attention, given: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
     """Some rows of what the function gave for these inputs."""
     wide = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in given.items()}
-    rows = chosen(spec, wide, _ROWS)
+    rows = chosen(spec, wide, averaged(prod(got.shape[:-2]), wide["k"].shape[-2]))
     less, mine = only(spec, wide, rows)
     return Grown(less, mine, rows, got[..., rows, :], how, words)

@@ -101,15 +101,15 @@ class Trial:
 def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) -> Trial | None:
     """A call at size, and another one where the first shows a mistake; None where the domain has no such inputs.
 
-    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault. Mistakes of ``more``
-    are looked for besides.
+    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault; the second call is
+    made even if nothing is left to spend. Mistakes of ``more`` are looked for besides.
     """
     rng = np.random.default_rng((session.seed, _SEED))
     sample = called(session, rng, taken)
     if sample is None:
         return None
     found = arithmetic(sample, more)
-    again = called(session, rng, taken) if found.wrong is not None else None
+    again = called(session, rng, taken and not session.over) if found.wrong is not None else None
     return Trial(sample, found, again is not None and confirmed(found, again))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,8 @@ def directions(b: Block) -> Iterator[Direction]:
     cubes = b.p * t * t * t
     yield Direction(lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(cubes))
     yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
+    if b.spec.masks_anything:
+        yield Direction(_finite, _filled(b))
     for words, key, sign in _edges(b):
         yield Direction(_part(words), sign * _one(b, key))
     n = len(b.values)
@@ -49,6 +52,23 @@ def directions(b: Block) -> Iterator[Direction]:
 
 def _part(words: str) -> Callable[[float, float], str]:
     return lambda x, off: f"as if {words}, or one of them, to a part of {x:.2g} ± {off:.2g}"
+
+
+def _finite(x: float, off: float) -> str:
+    """e^c is x, within ``off``."""
+    least, most = (f"{log(y):.3g}".replace("-", "−") if y > 0 else "−∞" for y in (x - off, x + off))
+    return f"as if forbidden scores were a finite number in the place of −∞, from {least} to {most}"
+
+
+def _filled(b: Block) -> Floats:
+    """What forbidden keys do whose scores are c in the place of −∞, for each e^c (for the base 2, 2^c)."""
+    xp, base = b.xp, b.xp.exp2 if b.spec.base == 2 else b.xp.exp
+    own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
+    at, top = xp.arange(len(own)), own.argmax(axis=1)
+    with np.errstate(all="ignore"):
+        unit = b.p[at, top] * base(xp.clip(-own[at, top], -50.0, 50.0))
+    hidden = xp.astype(~xp.isfinite(b.t), b.p.dtype)
+    return unit[:, None] * (b.times(hidden) - xp.sum(hidden, axis=1, keepdims=True) * b.o)
 
 
 def _edges(b: Block) -> Iterator[tuple[str, Any, float]]:

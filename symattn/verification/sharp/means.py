@@ -3,7 +3,8 @@
 A direction x of a mistake is what it does to the exact output, to first order; D = x / (the square of the noise),
 element by element, and T = ⟨D, y − o⟩. ``limits`` says how large T can be: per row of one head, and from there per
 head, per row of all heads, and for everything, since rows are rounded independently (those of equal queries are not:
-their limits add up). θ = T/⟨D, x⟩ says how much of the mistake is in y, within its limit over ⟨D, x⟩.
+their limits add up). θ = T/⟨D, x⟩ says how much of the mistake is in y, within its limit over ⟨D, x⟩. What
+errs anew in each row is seen in their squares (``squares``).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from symattn.attention.spec import Attention
 from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, narrow, together, wide
 from symattn.verification.sharp.directions import directions
 from symattn.verification.sharp.limits import Floats, Stores, W, factor, half_ulp
+from symattn.verification.sharp.squares import MOST, Squares
 from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # of the limit: what right replays must need less than
+EACH = "each"  # the part of which squares are summed, row by row
 ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
 _MOVED = 20.0  # a logarithm of a weight that roundings move by more says nothing
 _KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a second look
@@ -35,7 +38,7 @@ class Mean:
     """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it.
 
     ``share`` and ``certain`` are how many times it is its limit, and what all roundings can do together, for each of
-    ``ways`` at least.
+    ``ways`` at least; ``most`` is what ``guard`` must be less than.
     """
 
     place: str
@@ -43,11 +46,12 @@ class Mean:
     share: float
     guard: float
     certain: float
+    most: float = GUARD
 
     @property
     def counts(self) -> bool:
         """Whether no law of rounding is needed, or the filter's is supported in these means."""
-        return self.certain > 1 or self.guard < GUARD
+        return self.certain > 1 or self.guard < self.most
 
 
 def judged(
@@ -66,7 +70,8 @@ def judged(
     ``rows``; ``made`` are blocks of the same inputs, which need not be computed again.
     """
     spec, every, _ = every_head(spec, inputs)
-    first = best = None
+    first: tuple[str, str] | None = None
+    best: tuple[Worst, _Scan] | None = None
     kept = made or {}
     certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
@@ -78,11 +83,12 @@ def judged(
             return None
         certain = min(certain, scan.certainty(worst, got))
         first = first or scan.told(worst, rows)
-        if best is None or worst[0] < best[0]:
-            best = worst[0], scan
+        if best is None or worst[0] < best[0][0]:
+            best = worst, scan
     if first is None or best is None:
         return None
-    return Mean(*first, best[0], best[1].guard(), certain)
+    (share, name, *_), scan = best
+    return Mean(*first, share, scan.guard(name), certain, MOST if name == EACH else GUARD)
 
 
 class Limits:
@@ -193,7 +199,7 @@ class _Scan:
         first = next(self._blocks(0))
         self.kept = {**kept, head.index: first} if len(first.rows) == n_rows else kept
         self.names = [d.words for d in directions(first)]
-        self.lam = factor(len(self.names) * (1 + n_rows) * (1 + n_heads), alpha)
+        self.lam = factor(len(self.names) * ((1 + n_rows) * (1 + n_heads) + 1), alpha)
         shape = (len(self.names), n_heads, n_rows)
         self.squares, self.rest, self.length = xp.zeros(shape), xp.zeros(shape), xp.zeros(shape)
         self.made = dict[int, list[Limits]]()
@@ -263,16 +269,25 @@ class _Scan:
 
     def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
         """By kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
-        xp = self.xp
-        t = xp.zeros(self.squares.shape)
-        for (i, d), out in zip(self.weights.items(), outs, strict=True):
-            t[:, i] = xp.vecdot(d, xp.nan_to_num(out - self.outputs[i]))
+        xp, t = self.xp, self._means(outs)
         for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
             sums = [xp.sum(a, axis=axes) for a in (t, self.rest, self.length)]
             limit = self.lam * xp.sqrt(self._squares(axes)) + sums[1]
             with np.errstate(all="ignore"):
                 share = xp.where(limit > 0, xp.abs(sums[0]) / limit, 0.0)
                 yield name, share, sums[0] / sums[2], limit / sums[2]
+
+    def _means(self, outs: Sequence[Floats]) -> Floats:
+        """T of each row, (m, heads, rows), for outputs by head."""
+        t = self.xp.zeros(self.squares.shape)
+        for (i, d), out in zip(self.weights.items(), outs, strict=True):
+            t[:, i] = self.xp.vecdot(d, self.xp.nan_to_num(out - self.outputs[i]))
+        return t
+
+    @property
+    def _each(self) -> Squares:
+        """What the squares of means of single rows are held to."""
+        return Squares(self.squares, self.rest, _firsts(self.same))
 
     def _squares(self, axes: tuple[int, ...]) -> Floats:
         """σ² of sums: within groups of equal queries σ adds up."""
@@ -289,8 +304,13 @@ class _Scan:
         return self.xp.sum(self.xp.stack(found).reshape(-1, groups, *shape) ** 2, axis=1)
 
     def worst(self, got: Floats) -> Worst | None:
-        """The largest share in an output; None where scores coincide in every head."""
-        return self.largest([got[self.indices[i]] for i in self.weights]) if self.weights else None
+        """The largest share of a mean in an output, or of squares; None where scores coincide in every head."""
+        outs = [got[self.indices[i]] for i in self.weights]
+        found = self.largest(outs) if outs else None
+        if found is None:
+            return None
+        share, m, theta, off = self._each.worst(self._means(outs), self.length, self.lam)
+        return (share, EACH, (m,), theta, off) if share > found[0] else found
 
     def largest(self, outs: Sequence[Floats]) -> Worst | None:
         """The same for outputs by head, of those heads that are looked at."""
@@ -309,6 +329,8 @@ class _Scan:
     def certainty(self, worst: Worst, got: Floats) -> float:
         """The mean that is farthest beyond its limit, in parts of what all roundings can do together."""
         _, name, (m, *at), _, _ = worst
+        if name == EACH:
+            return 0.0
         total = limit = 0.0
         for i, d in self.weights.items():
             if name in ("head", "one") and i != at[0]:
@@ -323,13 +345,17 @@ class _Scan:
     def told(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
         """In which part of the output a mean is, and what it looks like."""
         _, name, (m, *at), theta, off = worst
+        if name == EACH:
+            return "row by row, their squares summed", f"{self.names[m](theta, off)}, more or less in each row"
         head = f"head {list(self.indices[at[0]])}" if name in ("head", "one") and self.indices[0] else ""
         row = f"row {rows[at[-1]]}" if name in ("row", "one") else ""
         return ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off)
 
-    def guard(self) -> float:
-        """The largest share of right replays."""
+    def guard(self, name: str) -> float:
+        """The largest share of right replays; of squares, what they sum to for each row."""
         made = zip(*(self._replayed(i) for i in self.weights), strict=True)
+        if name == EACH:
+            return max((self._each.summed(self._means(outs)) for outs in made), default=0.0)
         return max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
 
     def _replayed(self, i: int) -> list[Floats]:
@@ -347,8 +373,12 @@ def _groups(queries: Floats) -> Any:
 
 def _alone(queries: Floats) -> Any:
     """Which queries are the first of those that equal them, (r,)."""
-    xp: Any = namespace_of(queries)
-    number = _groups(queries)
+    return _firsts(_groups(queries))
+
+
+def _firsts(number: Any) -> Any:
+    """Which numbers are the first of those that equal them."""
+    xp: Any = namespace_of(number)
     order = xp.argsort(number, stable=True)
     new = xp.concat([number[:1] == number[:1], number[order[1:]] != number[order[:-1]]])
     return new[xp.argsort(order)]

@@ -18,6 +18,8 @@ from symattn.verification.sharp.added import apart, spread
 from symattn.verification.sharp.blocks import allowed
 
 TILES = (64, 128)
+_MEANS = 64  # rows of each head whose means are taken, at least,
+_SCORES = 1 << 21  # of all heads together, up to which they are of more
 _TOLD = 8  # rows that a message repeats, at most
 
 
@@ -89,6 +91,15 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
     always |= set(tiles[:: max(1, -(-2 * len(tiles) // max(left, 1)))] if left else ())
     left = max(0, count - len(always))
     return sorted(always | {int(i) for i in np.linspace(0, n - 1, left + 2)[1:-1]})
+
+
+def averaged(heads: int, keys: int) -> int:
+    """Of how many rows of each of so many heads means are taken.
+
+    >>> averaged(4, 1024), averaged(16, 2048), averaged(64, 131072)
+    (512, 64, 64)
+    """
+    return max(_MEANS, _SCORES // (heads * keys))
 
 
 def _whole(given: object) -> TypeGuard[int]:
