@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from .choices import Choice, Whole
 from .errors import say
 from .groups import Grouped, under
 from .output import FORMATS, _output
+
+if TYPE_CHECKING:
+    from symattn.campaigns.backends import Backend
 
 _TRIED = under("What is verified")
 _WHERE = under("Where it runs")
@@ -32,7 +35,7 @@ _SUMMARY = under("The summary")
 @_SUMMARY("--summary", metavar="DIR", help="Verify nothing; tell what the results in DIR say.")
 @_WHERE("--backend", type=Choice(("joblib", "dask")), default="joblib", help="All cores by joblib, or dask.")
 @_WHERE("--scheduler", metavar="ADDRESS", help="Where the cluster is, such as tcp://host:8786; by default here.")
-@_WHERE("--jobs", "cores", type=int, default=-1, help="Processes; by default as many as there are cores.")
+@_WHERE("--jobs", "cores", type=Whole(1), metavar="N", help="Processes; by default as many as there are cores.")
 @_SUMMARY("-f", "--format", "form", type=Choice(FORMATS), help="Form of the summary; by default text.")
 @_SUMMARY("--force", is_flag=True, help="Replace the summary's file even if symattn did not write it.")
 @_SUMMARY("--ascii/--unicode", "ascii", default=None, help="Plain letters; by default where stdout needs it.")
@@ -77,11 +80,15 @@ def _run(
     dtypes: str | None,
     budget: float | None,
     examples: int | None,
-    **how: Any,
+    backend: Backend,
+    scheduler: str | None,
+    cores: int | None,
 ) -> None:
     from symattn.campaigns.backends import run
     from symattn.campaigns.plan import planned, read
 
+    if scheduler is not None and backend != "dask":
+        raise click.UsageError("--scheduler is where a cluster of dask is, so it goes with --backend dask.")
     options = {name: x for name, x in (("budget", budget), ("examples", examples)) if x is not None}
     if len(what) == 1 and what[0].endswith(".toml"):
         if specs or dtypes or options:
@@ -91,7 +98,7 @@ def _run(
         named = dict(map(_spec, specs))
         jobs = planned(what, named, dtypes.split(",") if dtypes else DTYPES[1:2], {}, options)
     with _progress() as progress:
-        run(jobs, folder, progress=progress, **how)
+        run(jobs, folder, progress=progress, backend=backend, scheduler=scheduler, cores=cores or -1)
 
 
 def _spec(text: str) -> tuple[str, dict[str, Any]]:

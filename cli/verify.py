@@ -82,6 +82,7 @@ def command(
         return output.emit(traces.report(click.get_current_context(), target, wishes).document())
     if graphs.meant(target):
         return output.emit(graphs.report(click.get_current_context(), target, wishes).document())
+    _refuse_those_of_files(target, wishes)
     asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
     told = {**given(wishes), **chosen(wishes)}
     told |= {"power": _shares(told["power"])} if "power" in told else {}
@@ -96,6 +97,13 @@ def command(
         say(f"symattn: {error}")
         return Status.TARGET
     return output.emit(report.document(show_output))
+
+
+def _refuse_those_of_files(target: str, wishes: dict[str, Any]) -> None:
+    """Take away the options that are for files alone; raise ``UsageError`` where one of them was given."""
+    for name, kind in (("array", "an ONNX model"), ("prove", "an ONNX model"), ("rows", "a trace")):
+        if wishes.pop(name) not in (None, ()):
+            raise click.UsageError(f"--{name} is for {kind}, and {target} is a function; mend: leave it out.")
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:

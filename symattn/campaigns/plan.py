@@ -167,11 +167,14 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def _options(told: Mapping[str, Any], where: str) -> None:
+    from symattn.sources.verify import check_numbers
+
     _known(told, OPTIONS, where)
     for name, value in told.items():
         texts = name != "call" or all(isinstance(text, str) for text in value)
         if not isinstance(value, OPTIONS[name]) or isinstance(value, bool) or not texts:
             raise InputError(f"{where}.{name} is {value!r}, which it cannot be")
+    check_numbers(**{name: told[name] for name in ("budget", "time_limit", "seed", "examples") if name in told})
 
 
 def _dtype(name: object) -> str:

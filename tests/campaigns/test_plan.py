@@ -77,6 +77,8 @@ def test_keys_speak_of_everything_that_a_result_depends_on() -> None:
         ("targets = ['a.py:f']\n[specs.x]\nwindow = 0", "window"),
         ("targets = ['a.py:f']\n[specs.x]\ncall = 'x=1'", "call is 'x=1'"),
         ("targets = ['a.py:f']\n[options]\nbudget = 'long'", "budget is 'long'"),
+        ("targets = ['a.py:f']\n[options]\nbudget = nan", "budget is nan; it must be a number of seconds above 0"),
+        ("targets = ['a.py:f']\n[specs.x]\ntime_limit = 0", "time-limit is 0; it must be a number of seconds above 0"),
         ("targets = ['a.py:f']\n[domains.x]\nmax_tokens = 0", "max_tokens is 0"),
         ("targets = ['a.py:f']\n[domains.x]\nmax_tokens = 'many'", "whole number"),
         ("targets = [", "is no TOML"),

@@ -83,6 +83,11 @@ def test_a_defect_says_where_and_shows_its_traceback_when_asked(
         (("bound", "--config="), "--config is empty"),
         (("walk", "--step"), "symattn walk: Option '--step' requires an argument"),
         (("bound", "--tile", "x"), "'x' is not a valid integer."),
+        (("verify", "a.py:f", "--array", "w_q=x"), "--array is for an ONNX model, and a.py:f is a function"),
+        (("verify", "a.py:f", "--no-prove"), "--prove is for an ONNX model, and a.py:f is a function"),
+        (("verify", "a.py:f", "--rows", "3"), "--rows is for a trace, and a.py:f is a function"),
+        (("campaign", "a.py:f", "-o", "x", "--jobs", "0"), "0 is not in the range x>=1"),
+        (("campaign", "a.py:f", "-o", "x", "--scheduler", "tcp://h:1"), "it goes with --backend dask"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exits_with_2(run, arguments: tuple[str, ...], words: str) -> None:
