@@ -53,6 +53,6 @@ def _falling(s: Array) -> tuple[Any, Any]:
     return xp.flip(xp.sort(s, axis=-1), axis=-1), xp.astype(xp.arange(1, s.shape[-1] + 1), s.dtype)
 
 
-def _count(kept: object, s: Array) -> Array:
+def _count(kept: Array, s: Array) -> Array:
     xp = namespace_of(s)
     return xp.sum(xp.astype(kept, s.dtype), axis=-1, keepdims=True)

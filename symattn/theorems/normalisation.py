@@ -314,7 +314,7 @@ def _loss(x: Array, w: Array, g: Array) -> Any:
     return x.__array_namespace__().sum(g * rms_norm(x @ w))
 
 
-def _weight_gradient(x: Array, w: Array, g: Array) -> Any:
+def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
     """∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
     z = x @ w
     return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))

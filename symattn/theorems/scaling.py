@@ -49,7 +49,7 @@ def squared(x: Node) -> Node:
     return Power(x, node(2))
 
 
-def score(q: Array, k: Array) -> Any:
+def score(q: Array, k: Array) -> Array:
     """q · k of two rows, as a number."""
     return dot_scores(q, k)[0, 0]
 
@@ -347,7 +347,7 @@ def _bell(x: Array, h: Any) -> Array:
     return x.__array_namespace__().exp(-_power(x, h))
 
 
-def _falling(x: Array) -> Any:
+def _falling(x: Array) -> Array:
     """−(x² + 2x + 2) e^{−x}, whose derivative is x² e^{−x}."""
     return -(x * x + 2 * x + 2) * x.__array_namespace__().exp(-x)
 

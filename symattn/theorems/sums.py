@@ -33,7 +33,7 @@ def log_sum_exp(s: Array) -> Array:
     return s.__array_namespace__().log(add_up(exp(s)))
 
 
-def squares(x: Array) -> Any:
+def squares(x: Array) -> Array:
     """‖x_i‖², as a column."""
     return add_up(x * x)
 
@@ -50,7 +50,7 @@ def others(m: Array, like: Any) -> Any:
     return xp.astype(xp.arange(m)[:, None] != xp.arange(m)[None, :], like.dtype)
 
 
-def form(p: Array, x: Array) -> Any:
+def form(p: Array, x: Array) -> Array:
     """xᵀ (diag(p) − p pᵀ) x, as a column."""
     return add_up(p * x * x) - add_up(p * x) ** 2
 

@@ -75,7 +75,7 @@ def _embedded(model: Transformer, given: Collection[str], stack: str) -> Iterato
         yield _norm(model, given, "embedding_norm", part, _X, f"{stack}.embedding_norm.output")
 
 
-def _embed(scaled: bool, table: Array, ids: object) -> Array:
+def _embed(scaled: bool, table: Array, ids: Array) -> Array:
     rows = layers.embed(table, ids)
     return layers.widen(rows) if scaled else rows
 

@@ -28,7 +28,7 @@ def delta_token(state: Array, q: Array, k: Array, v: Array, beta: Any, g: Any = 
     return state, q @ state
 
 
-def corrected(k: Array, x: Array, beta: Array, sums: object = None) -> Array:
+def corrected(k: Array, x: Array, beta: Array, sums: Array | None = None) -> Array:
     """(I + L)⁻¹ diag(β) X, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i: row by row, from the first on.
 
     y_i = β_i x_i − Σ_{j < i} L_ij y_j. Shapes: k (…, n, f), x (…, n, d), beta (…, n, 1), sums of gates G (…, n, f),

@@ -24,7 +24,7 @@ def slope_exponents(heads: int) -> tuple[Fraction, ...]:
     return (*[Fraction(8 * (t + 1), m) for t in range(m)], *between)
 
 
-def slopes(heads: int, like: object) -> Any:
+def slopes(heads: int, like: Array) -> Any:
     """The slopes 2^(−e_h) as elements of the kind of ``like``. Shapes: (h,).
 
     On ``exact`` they exist where all are rational or square roots: for up to 8 heads, and with roots for up to 16.

@@ -68,7 +68,7 @@ def relative_queries(s: Array, k: Array, table: Array, index: Array) -> Array:
     return relative_keys(s.mT, k, table, index.mT).mT
 
 
-def with_biases(s: Array, q: Array, k: Array, table: Array, index: object, u: Array, w: Array) -> Array:
+def with_biases(s: Array, q: Array, k: Array, table: Array, index: Array, u: Array, w: Array) -> Array:
     """(q_i + u) · k_j + (q_i + w) · r_ij, from s_ij = q_i · k_j, with the row r_ij of a table of relative keys.
 
     u says how much a key is wanted wherever it is, w how much a distance is, whatever the query. Shapes: as in

@@ -16,7 +16,7 @@ from symattn.errors import InputError
 Tables = tuple[Any, Any]
 
 
-def inverse_frequencies(width: int, base: Number, like: object) -> Any:
+def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
     """ω_l = θ^(−2l/r) for the base θ and the r columns that are rotated: ω_0 = 1 is the fastest. Shapes: (r/2,).
 
     Raises InputError for an odd width. Source: Su et al., RoFormer (2021), §3.2.2; Vaswani et al. (2017), §3.5.

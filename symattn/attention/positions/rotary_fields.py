@@ -23,10 +23,10 @@ class Scaling(Protocol):
     def by_length(self) -> bool:
         """Whether it asks for n."""
 
-    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: Array, base: Number, n: int) -> Any:
         """The frequencies in the place of ω_l."""
 
-    def magnitude(self, like: object) -> Any:
+    def magnitude(self, like: Array) -> Any:
         """What cosines and sines are multiplied by."""
 
     def words(self, wave: Node) -> Text:

@@ -69,7 +69,7 @@ def _up(flow: Flow, name: str, source: str, weight: str) -> None:
     flow.add(name, then(projections.project, split), formula, (source, weight), role=name, reason="from the latent")
 
 
-def _part(index: int, q: Array, k_r: object) -> Any:
+def _part(index: int, q: Array, k_r: Array) -> Any:
     return latent.split_parts(q, k_r)[index]
 
 
