@@ -12,6 +12,7 @@ import click
 from .choices import Choice, Whole
 from .errors import Status, say
 from .groups import Grouped, under
+from .numbers import ids as numbered
 from .output import Output, options
 from .progress import progress
 
@@ -68,10 +69,7 @@ def _tokens(count: int | None, ids: str | None) -> int | list[int] | None:
         return count
     if count is not None:
         raise click.UsageError("--tokens and --ids exclude each other; give one of them.")
-    words = ids.split(",")
-    if not all(word.strip().isdecimal() and len(word) < 10 for word in words):
-        raise click.UsageError(f"--ids is {ids[:40]!r}; it must be whole numbers, such as 0,1,2")
-    return [int(word) for word in words]
+    return numbered(ids)
 
 
 def _named(targets: Sequence[str]) -> dict[str, str]:

@@ -24,3 +24,13 @@ class WithNumbers(Grouped):
 def plain(_: click.Context, __: click.Parameter, value: _Value) -> _Value:
     """The arguments with the minus sign of the keyboard again."""
     return value.replace("−", "-") if isinstance(value, str) else tuple(word.replace("−", "-") for word in value)
+
+
+def ids(text: str) -> list[int]:
+    """``5,7``: tokens by their numbers. Raises ``UsageError``."""
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and len(word) < 10 for word in words):
+        raise click.UsageError(
+            f"--ids is {text[:40]!r}; it must be whole numbers of at most nine digits, such as 0,1,2."
+        )
+    return [int(word) for word in words]

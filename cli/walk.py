@@ -9,6 +9,7 @@ import click
 
 from .fields import NAMES, chosen, fields
 from .groups import Grouped
+from .numbers import ids as numbered
 from .output import Output, given, options
 from .progress import progress
 
@@ -75,11 +76,8 @@ def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
     weights = model["weights"] or _of_folder(model["config"])
     if weights is None:
         raise click.UsageError("--config names no numbers; mend: --weights model.safetensors")
-    words = (model["ids"] or "0,1,2").split(",")
-    if not all(word.strip().isdecimal() for word in words):
-        raise click.UsageError(f"--ids is {model['ids'][:40]!r}; it must be whole numbers, such as 0,1,2")
-    ids = [int(word) for word in words]
-    return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, ids, **wishes)
+    tokens = numbered(model["ids"] or "0,1,2")
+    return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, tokens, **wishes)
 
 
 def _of_folder(config: str) -> str | None:

@@ -109,13 +109,14 @@ def _auto(config: Any) -> Any:
 
 
 def _read(path: Path, reading: Any) -> Any:
-    """What ``reading`` gives. Raises ``InputError`` with the first line of what transformers says."""
+    """What ``reading`` gives. Raises ``InputError`` with what transformers says."""
     try:
         return reading()
     except InputError:
         raise
     except Exception as error:  # of every kind, for files that nobody vouches for
-        raise InputError(f"{path} is no model that transformers makes: {one_line(error)[:200]}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())  # the field, then what is wrong with it
+        raise InputError(f"{path} is no model that transformers makes: {reason[:240]}") from error
 
 
 def _logs_nothing() -> None:
