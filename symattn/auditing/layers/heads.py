@@ -64,15 +64,15 @@ class Heads(Parts):
             if norm in self.seen.heads:
                 yield from self._head_norm(norm, role, made)
                 made = self.seen.gave.get(f"{norm}.heads", made)
-            elif self.spec.qk_norm is None and {norm} <= self.seen.given.keys() & self.seen.gave.keys():
-                yield from self._norm(norm, f"attention.{role}")  # of all heads together
+            elif self._across(norm):
+                yield from self._norm(norm, f"attention.{role}")
                 after = self.seen.gave[norm]
                 made = Array(after.values.reshape(made.values.shape), after.dtype)
             try:
                 found = list(self._rotated(role, made) if rotated else self._handed(role, made))
             except Open as reason:
                 found = [PartFinding(f"attention.{role}_rotated", reason=str(reason))]
-            if norm in self.layout.paths and norm not in (*self.seen.heads, *self.seen.given):
+            if norm in self.layout.paths and norm not in self.seen.heads and not self._across(norm):
                 bare = all(part.state == "pass" for part in found)
                 yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
             yield from self._cached(role, found)
@@ -80,6 +80,10 @@ class Heads(Parts):
             yield from self._cached("v", self._handed("v", heads["v"]))
         except Open as reason:
             yield PartFinding("attention.v", reason=str(reason))
+
+    def _across(self, norm: str) -> bool:
+        """Whether a norm ran that is of all heads together, for which the specification has no field."""
+        return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
 
     def _cached(self, role: str, found: Iterable[PartFinding]) -> Iterator[PartFinding]:
         """What is found of keys or values: of wrong ones nothing is said where a lossy cache may have made them so."""
