@@ -25,6 +25,9 @@ def check(path: Path, force: bool) -> None:
         raise InputError(f"{path} is a directory; mend: name a file in it")
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist; mend: make it, or name another file")
+    folder = Path(os.path.realpath(path)).parent
+    if (path.is_file() or not path.exists()) and not os.access(folder, os.W_OK):  # the new file is made in it
+        raise InputError(f"the folder {folder} is not writable; mend: change its mode, or name another file")
     if not path.exists():
         return
     if not os.access(path, os.W_OK):

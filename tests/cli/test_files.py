@@ -70,9 +70,19 @@ def test_a_directory_and_a_missing_folder_are_named(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.tex"
     path.write_text(OURS)
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(InputError, match="not writable"):
+    monkeypatch.setattr(os, "access", lambda found, mode: Path(found) != path)
+    with pytest.raises(InputError, match=r"a\.tex is not writable"):
         files.write(path, OURS, force=True)
+
+
+def test_a_folder_that_may_not_be_written_is_named_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old.tex").write_text(OURS)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path.resolve())
+    for name in ("new.tex", "old.tex"):
+        with pytest.raises(InputError, match=r"the folder .* is not writable; mend: change its mode"):
+            files.check(tmp_path / name, force=True)
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
