@@ -49,7 +49,7 @@ class Elementwise:
     def subtract(self, a: object, b: object) -> Planes:
         return self.kind._add(self.kind.written(a), self._minus(b))
 
-    def _minus(self, b: object) -> Any:
+    def _minus(self, b: object) -> Planes:
         """−b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
         plain = b.origin if isinstance(b, Planes) else b
         if plain is None or isinstance(plain, ArrayBase):
@@ -68,19 +68,19 @@ class Elementwise:
     def positive(self, a: Any) -> Any:
         return a.copy()
 
-    def square(self, a: object) -> Any:
+    def square(self, a: object) -> Planes:
         return self.multiply(a, a)
 
-    def reciprocal(self, a: object) -> Any:
+    def reciprocal(self, a: object) -> Planes:
         return self.divide(1, a)
 
     def maximum(self, a: object, b: object) -> Planes:
         return self.kind._maximum(self.kind.written(a), self.kind.written(b))
 
-    def minimum(self, a: object, b: object) -> Any:
+    def minimum(self, a: object, b: object) -> Planes:
         return self.negative(self.kind._maximum(self.negative(self.kind.of(a)), self.negative(self.kind.of(b))))
 
-    def abs(self, a: object) -> Any:
+    def abs(self, a: object) -> Planes:
         return self.maximum(a, self.negative(a))
 
     def exp2(self, a: object) -> Any:
@@ -90,7 +90,7 @@ class Elementwise:
         except Refused as refusal:
             raise Refused(f"{self.kind.name}: exp2 is e^(a log 2): {refusal}") from None
 
-    def expm1(self, a: object) -> Any:
+    def expm1(self, a: object) -> Planes:
         return self.subtract(self.exp(a), 1)
 
     def log1p(self, a: object) -> Any:
@@ -100,7 +100,7 @@ class Elementwise:
         low = a if min is None else self.maximum(a, min)
         return low if max is None else self.minimum(low, max)
 
-    def pow(self, a: object, b: object) -> Any:
+    def pow(self, a: object, b: object) -> Planes:
         """a**b for a number b that is a multiple of one half, by products and a root."""
         exponent = _number(b)
         if exponent is None:
@@ -118,7 +118,7 @@ class Elementwise:
     def less(self, a: object, b: object) -> np.ndarray:
         return self.kind._less(self.kind.written(a), self.kind.written(b))
 
-    def greater(self, a: object, b: object) -> Any:
+    def greater(self, a: object, b: object) -> np.ndarray:
         return self.less(b, a)
 
     def less_equal(self, a: object, b: object) -> Any:
@@ -152,7 +152,7 @@ class Elementwise:
         chosen = [np.where(condition, p, q) for p, q in zip(x.planes, y.planes, strict=True)]
         return self.kind(*chosen)
 
-    def logical_not(self, a: object) -> Any:
+    def logical_not(self, a: object) -> np.ndarray:
         return self.equal(a, 0)
 
     def logical_and(self, a: object, b: object) -> Any:

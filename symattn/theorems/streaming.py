@@ -148,7 +148,7 @@ STATE_LETTERS = Glossary(
 def _of_blocks(part: str, whole: bool) -> Callable[[Reader], Any]:
     """The output (1 axis) or the log-sum-exp of each block of keys, or of all keys together."""
 
-    def computed(reader: Reader) -> Any:
+    def computed(reader: Reader) -> Value:
         s, v = reader.array("scores"), reader.array("values")
         if whole:
             s, v = (s.__array_namespace__().reshape(x, (1, x.shape[0] * x.shape[1], *x.shape[2:])) for x in (s, v))

@@ -45,7 +45,7 @@ class _Steady:
 class _Unit(_Steady):
     """A scaling that leaves the length of queries and keys as it is."""
 
-    def magnitude(self, like: Any) -> Any:
+    def magnitude(self, like: Any) -> Array:
         """1."""
         return number(1, like)
 

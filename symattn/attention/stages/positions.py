@@ -120,7 +120,7 @@ def _shaw(most: int, alignment: str, s: Array, q: Array, table: Array) -> Array:
     return relative.relative_keys(s, q, table, relative.clipped(_ahead(s, alignment), most))
 
 
-def _ahead(s: Array, alignment: str) -> Any:
+def _ahead(s: Array, alignment: str) -> Array:
     return relative.ahead(s.shape[-2], s.shape[-1], s, alignment)
 
 

@@ -46,7 +46,7 @@ def reshape(
     return op.reshape(c, array(x), list(new_sizes))
 
 
-def concatenate(c: Context, xs: Sequence[Any], dimension: int) -> Any:
+def concatenate(c: Context, xs: Sequence[Any], dimension: int) -> np.ndarray:
     """Side by side; parts of length 0 are left out."""
     parts = [x for x in map(array, xs) if length(x.shape[dimension]) != 0]
     return parts[0] if len(parts) == 1 else op.concat(c, parts or [array(xs[0])], dimension)

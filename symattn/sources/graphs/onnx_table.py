@@ -73,7 +73,7 @@ def _flatten(c: Context, x: Array, axis: int = 1) -> Any:
     return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))
 
 
-def _shape(c: Context, x: Any, start: int = 0, end: int | None = None) -> Any:
+def _shape(c: Context, x: Any, start: int = 0, end: int | None = None) -> np.ndarray:
     return op.shape(c, x)[start:end]
 
 
