@@ -37,6 +37,9 @@ class Listener(Protocol):
     def holds(self, tensor: Any) -> bool:
         """Whether an array is a parameter of what is audited."""
 
+    def copied(self, copy: Any) -> None:
+        """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
+
 
 def mode(listener: Listener) -> Any:
     """The dispatch mode that follows one thread."""
@@ -105,7 +108,9 @@ class Tracer:
             return None
 
     def _said(self, name: str, node: Node | None, args: Any, kwargs: Any, out: Any) -> None:
-        if name in LAYERS:
+        if name in ("_to_copy", "clone") and self.listener.holds(args[0]):
+            self.listener.copied(out)
+        elif name in LAYERS:
             self._layer(name, args, kwargs)
         elif name in FUSED:
             self._fused(name, args, kwargs, out)

@@ -49,6 +49,7 @@ class Audit:
         self._watched: list[Watched] = []
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._held: dict[int, ReferenceType[Any]] = {}
+        self._copies: dict[int, Any] = {}
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
@@ -152,9 +153,18 @@ class Audit:
     def holds(self, tensor: Any) -> bool:
         """Whether an array is a parameter of what is audited, and not what came to lie where one was that is gone."""
         place = tensor.untyped_storage().data_ptr()
+        if place in self._copies and not self._copies[place].expired():
+            return True
         known = self._held.get(place)
         parameter = None if known is None else known()
         return parameter is not None and bool(parameter.untyped_storage().data_ptr() == place)
+
+    def copied(self, copy: Any) -> None:
+        """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self._copies = {place: held for place, held in self._copies.items() if not held.expired()}
+        self._copies[copy.untyped_storage().data_ptr()] = StorageWeakRef(copy.untyped_storage())
 
     def heads(self, module: Any) -> int | None:
         """How many heads a module says that it has."""

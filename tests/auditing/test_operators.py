@@ -285,3 +285,22 @@ def test_an_array_is_no_parameter_because_it_lies_where_one_was() -> None:
         del held
         (q @ k.mT / 8**0.5).softmax(-1) @ v
     assert [f.state for f in report.findings] == ["cannot tell", "pass"]
+
+
+class Router(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Which of four experts a token goes to, computed in float32 whatever the model is in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 16))
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.linear(x.float(), self.weight.float()).softmax(-1)
+
+
+def test_a_product_with_a_parameter_in_another_format_is_no_scores() -> None:
+    router = Router().to(torch.bfloat16)
+    with audit(router) as report:
+        router(torch.randn(2, 9, 16, dtype=torch.bfloat16))
+    assert report.findings == []
+    assert report.others == 1
