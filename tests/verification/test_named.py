@@ -244,3 +244,17 @@ def test_the_mistake_is_named(pair: _Pair) -> None:
 @pytest.mark.parametrize("pair", [pytest.param(p, id=p.words) for p in _PAIRS[::4]])
 def test_without_it_the_program_is_right(pair: _Pair) -> None:
     assert _verified(pair, pair.right).verdict.value == "no fault"
+
+
+def _window_of_64(q: Array, k: Array, v: Array) -> Array:
+    before = len(k) - len(q)
+    rows = [slice(max(0, i - 63), i + 1) for i in range(before, len(k))]
+    return np.stack([_plain(q[i : i + 1], k[row], v[row])[0] for i, row in enumerate(rows)])
+
+
+@pytest.mark.deep
+def test_what_only_long_inputs_show_is_not_put_down_to_a_format() -> None:
+    """Keys that are forgotten weigh little: what is missing is within the bound for float16, and no rounding."""
+    first = _verified(_Pair(_window_of_64, _plain, "mask", "", _CAUSAL, examples=60), _window_of_64).faults[0]
+    assert first.step == "mask"
+    assert "arithmetic could make it" not in first.message

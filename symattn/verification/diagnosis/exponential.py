@@ -23,7 +23,7 @@ _BELOW = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)  # how far a score lies below
 _TOPS = (0.0, -3.0, 4.0)
 _NEAR = 1e-3  # of what is compared: more than the arithmetic of float16 is off by
 _LEAST = 1e-4  # ratios below this are not read, as few digits are left of them
-_STRAIGHT = 0.02  # how far slopes of one exponential may be apart
+_STRAIGHT = 0.004  # how far slopes of one exponential may be apart
 
 
 def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
