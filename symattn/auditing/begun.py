@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from symattn.auditing.examining import examine, semantics
 from symattn.auditing.finding import Finding
 from symattn.auditing.promises import Intent, Promise, intended, promised
 from symattn.auditing.received import Call, Received, Unread, cast, read
+
+_judging = threading.RLock()  # one call at a time: the precision that balls are computed with is of the process
 
 
 class Made(NamedTuple):
@@ -82,7 +85,7 @@ def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> F
     import torch
 
     try:
-        with torch.no_grad():
+        with _judging, torch.no_grad():
             begun.call.returned(out, begun.made.heads_last)
             if draws is not None:
                 return _dropped(begun, draws)
