@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from symattn.errors import near
-
 from .stream import tell
 
 if TYPE_CHECKING:  # generic for type checkers; older versions of click have no brackets at run time
@@ -54,6 +52,8 @@ class Choice(_Choice):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
+            from symattn.errors import near  # help imports nothing of symattn
+
             listed = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {listed}.{near(str(value), self.choices)}", param, ctx)
         return str(value)

@@ -9,8 +9,6 @@ from importlib import import_module
 
 import click
 
-from symattn.errors import near
-
 from .choices import understood
 
 # name → (module beside this one, short help). The short help stands here so that help imports no command.
@@ -57,6 +55,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in TABLE and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from symattn.errors import near  # help imports nothing of symattn
+
             ctx.fail(f"there is no command {args[0]!r}.{near(args[0], TABLE)}")
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not ctx.resilient_parsing:
