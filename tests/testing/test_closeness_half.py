@@ -311,6 +311,10 @@ def test_what_the_filter_speaks_of() -> None:
 
 MASK = np.random.default_rng(5).random((N, N)) < 0.5
 MASK[7] = False
+BIAS = BF16.rounded(np.random.default_rng(6).standard_normal((4, N, N)))
+ADDED = BF16.rounded(
+    np.where(MASK | np.eye(N, dtype=bool), np.abs(np.subtract.outer(np.arange(N), np.arange(N))) / 64, -np.inf)
+)
 SPECS: dict[str, tuple[Attention, dict[str, Array]]] = {
     "window": (Attention(causal=True, window=(20, 0), heads=4, kv_heads=2), {}),
     "sink": (Attention(sink="given", heads=4, kv_heads=1), {"sink": np.array([0.5, 1.0, -2.0, 3.0])}),
@@ -320,6 +324,12 @@ SPECS: dict[str, tuple[Attention, dict[str, Array]]] = {
     "documents": (Attention(causal=True, documents=True, heads=4), {"doc": np.repeat([0, 1, 2], [50, 60, 50])}),
     "prefix": (Attention(causal=True, prefix=30, heads=4), {}),
     "base 2": (Attention(base=2, scale=0.3, heads=4), {}),
+    "bias": (Attention(causal=True, bias=True, heads=4, kv_heads=2, softcap=20.0), {"bias": BIAS}),
+    "additive": (Attention(causal=True, mask="additive", heads=4), {"mask": ADDED}),
+    "both": (
+        Attention(mask="additive", bias=True, padding=True, heads=4),
+        {"mask": ADDED, "bias": BIAS, "keep": np.arange(N) < 130},
+    ),
     "top left": (Attention(causal=True, alignment="top-left", heads=4, softcap=20.0), {}),
 }
 

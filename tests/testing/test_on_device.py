@@ -32,7 +32,12 @@ def drawn(spec: Attention, dtype: str, seed: int = 0) -> dict[str, Any]:
     heads = {"q": (spec.heads,), "k": (spec.key_heads,), "v": (spec.key_heads,)}
     shapes = {n: (*(h if spec.heads > 1 else ()), N, D) for n, h in heads.items()}
     found = {n: torch.randn(s, generator=generator).to(getattr(torch, dtype)) for n, s in shapes.items()}
-    if spec.mask:
+    added = torch.randn(N, N, generator=generator).to(getattr(torch, dtype))
+    if spec.bias:
+        found["bias"] = added
+    if spec.mask == "additive":
+        found["mask"] = added.masked_fill(torch.rand(N, N, generator=generator) < 0.3, -torch.inf)
+    elif spec.mask:
         found["mask"] = torch.rand(N, N, generator=generator) < 0.7
     if spec.padding:
         found["keep"] = torch.arange(N) < N - 30
@@ -59,6 +64,8 @@ SPECS = {
     "cap, padding": Attention(heads=2, softcap=20.0, padding=True),
     "sink, mask": Attention(heads=2, sink="given", mask="boolean"),
     "documents": Attention(heads=2, causal=True, documents=True),
+    "bias, cap": Attention(heads=2, causal=True, bias=True, softcap=20.0),
+    "additive": Attention(heads=2, mask="additive"),
 }
 CASES = [(name, dtype) for name in SPECS for dtype in ("bfloat16", "float16")]
 
