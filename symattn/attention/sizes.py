@@ -55,7 +55,8 @@ class Sizes:
             if not fits(front, batch):
                 last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
                 wanted = f"the axes before {last} are not {_times(batch)}" if batch else f"it needs none before {last}"
-                raise InputError(f"{name} has shape {written(array)}; {wanted}")
+                whole = _times((*batch, *(axis.strip("()?") for axis in named)))
+                raise InputError(f"{name} has shape {written(array)}; {wanted}; mend: {whole}")
 
     def check_sum(self, name: str, whole: str, parts: tuple[str, ...]) -> None:
         """Raise InputError unless a length is the sum of others."""
