@@ -42,6 +42,7 @@ def test_a_layer_of_which_only_parts_can_be_told_is_refused_as_a_whole() -> None
     assert {"attention.q_norm", "attention.k_norm"} <= told.layout.paths.keys()
 
 
+@pytest.mark.transformers
 def test_norms_of_queries_that_no_module_is_known_to_compute_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {**_TOLD, "model_type": "qwen3"}
     assert block(told).attention.qk_norm == "rms"
