@@ -73,6 +73,7 @@ def stored_sum(q: Array, k: Array, v: Array, f: Format) -> Array:
     return f.rounded(f.rounded(e) @ v / total)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
 def test_a_sum_that_is_stored_is_seen_in_squares(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = made(f, normal, SHAPE)
@@ -245,6 +246,7 @@ def test_the_worst_row_need_not_be_the_first() -> None:
     assert " beyond rounding to nearest in float16\nThe worst is out[0, 156, 3]" in text
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("f", [BF16, pytest.param(FP16, marks=pytest.mark.deep)], ids=lambda f: f.name)
 def test_the_scale_may_be_a_constant_of_the_format(f: Format) -> None:
     """Rounded itself, as √d_k and 1 over that again, or with log₂ e in it; but it may not be 1 % off."""

@@ -228,6 +228,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_kernels_of_variants_are_accused(wrong: str, name: str) -> None:
