@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from numbers import Real
@@ -256,8 +256,11 @@ def _sharp(
     part, size = copied(got[..., some, :]), prod(got.shape)
     measured = _within(less, on_cpu(mine), precision, part)
     certified = _told("out", part, measured, precision, lambda at: "", [rows[i] for i in some], size)
-    if certified or not accused.counts:
-        return certified
+    if not certified and not accused.counts:
+        return ""
+    alike = list(_alike(less, on_cpu(mine), how, part, [rows[i] for i in some]))
+    if certified:
+        return "\n".join((certified, *alike))
     *front, row, column = accused.worst
     at = (*front, some.index(row), column)
     y, o = part[at], measured.exact[at]
@@ -267,9 +270,18 @@ def _sharp(
             f" in {how.format.name}",
             f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
             f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(measured.allowed[at]))}",
+            *alike,
             _sure(how, alpha, accused.guard, accused.certain, "tolerance"),
         )
     )
+
+
+def _alike(spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]) -> Iterator[str]:
+    """A line on the known mistake that these rows look like, where there is one."""
+    found = means.looks_like(spec, inputs, how, got, rows)
+    if found is not None:
+        place, words = found
+        yield f"The worst rows{'' if place == 'of all rows' else f', {place},'} are {words}"
 
 
 def _legal(sharp: float, worst: float) -> str:

@@ -172,6 +172,35 @@ def test_a_cap_that_is_ignored_is_found(f: Format) -> None:
         assert "as if the cap were ignored, to a part of " in text
 
 
+LOOKS: dict[str, tuple[Callable[[Array], Array], str]] = {
+    "a scale": (lambda s: s * 1.3, "The worst rows are as if scores were scaled by 1.2"),
+    "a head": (
+        lambda s: np.concatenate([s[:1], s[1:] * 1.2]),
+        "The worst rows, head [1], are as if scores were scaled by 1.19",
+    ),
+    "the last key": (
+        lambda s: np.where(np.eye(N, dtype=bool) & (np.arange(N) > 0), -np.inf, s),
+        "as if the last key that is allowed were lost",
+    ),
+    "keys": (
+        lambda s: np.where(np.arange(N) // 64 == 1, np.where(np.arange(N)[:, None] < 130, s, -np.inf), s),
+        "as if keys 64 to 127 were lost",
+    ),
+    "heads in another order": (lambda s: s[::-1], ""),
+}
+
+
+@pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
+@pytest.mark.parametrize("wrong", LOOKS)
+def test_wrong_elements_are_told_with_the_mistake_that_explains_them(f: Format, wrong: str) -> None:
+    change, told = LOOKS[wrong]
+    q, k, v = made(f, normal, SHAPE, 1)
+    text = words(online(change(scores(q, k, True)), v, f), q, k, v, CAUSAL, precision=f.name)
+    assert "beyond" in text
+    assert told in text
+    assert bool(told) == (" as if " in text)
+
+
 def test_one_head_alone_may_be_wrong() -> None:
     q, k, v = made(FP16, normal, SHAPE, 1)
     out, s = tiles(q, k, v, FP16), scores(q, k, True)

@@ -13,6 +13,7 @@ from symattn.verification.sharp.limits import Floats
 
 _BLOCKS = 16  # of keys, at most, that are lost together
 _LEAST = 64  # keys in such a block
+_MOST = 0.98  # of the weight of a row, that may be lost
 
 
 class Direction(NamedTuple):
@@ -23,7 +24,7 @@ class Direction(NamedTuple):
 
 
 def directions(b: Block) -> Iterator[Direction]:
-    """What known mistakes do to the output, to first order in their size."""
+    """What known mistakes do to the output, to first order in their size; of lost keys, what losing them does."""
     t, free = (b.xp.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
 
     def change(w: Floats) -> Floats:
@@ -39,15 +40,16 @@ def directions(b: Block) -> Iterator[Direction]:
     yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
     if b.spec.masks_anything:
         yield Direction(_finite, _filled(b))
-    for words, key, sign in _edges(b):
-        yield Direction(_part(words), sign * _one(b, key))
+    for words, key, lost in _edges(b):
+        yield Direction(_part(words), _one(b, key, lost))
     n = len(b.values)
     width = max(_LEAST, -(-n // _BLOCKS))
     for start in range(0, n, width):
         keys = slice(start, min(start + width, n))
         p = b.p[:, keys]
-        lost = -(p @ wide(b.values[keys]) - b.xp.sum(p, axis=1, keepdims=True) * b.o)
-        yield Direction(_part(f"keys {start} to {keys.stop - 1} were lost"), lost)
+        whole = b.xp.sum(p, axis=1, keepdims=True)
+        x = (whole * b.o - p @ wide(b.values[keys])) * _left(b, whole)
+        yield Direction(_part(f"keys {start} to {keys.stop - 1} were lost"), x)
 
 
 def _part(words: str) -> Callable[[float, float], str]:
@@ -71,26 +73,32 @@ def _filled(b: Block) -> Floats:
     return unit[:, None] * (b.times(hidden) - xp.sum(hidden, axis=1, keepdims=True) * b.o)
 
 
-def _edges(b: Block) -> Iterator[tuple[str, Any, float]]:
+def _edges(b: Block) -> Iterator[tuple[str, Any, bool]]:
     """The last and the first key that each query sees, and those next to them that it does not."""
     xp, n = b.xp, b.p.shape[1]
     seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
     some = xp.any(seen, axis=1)
     first, last = xp.min(xp.where(seen, place, n), axis=1), xp.max(xp.where(seen, place, -1), axis=1)
-    yield "the last key that is allowed were lost", xp.where(some, last, -1), -1.0
-    yield "the first key that is allowed were lost", xp.where(some, first, -1), -1.0
-    yield "the key after the last one were allowed", xp.where(some & (last + 1 < n), last + 1, -1), 1.0
-    yield "the key before the first one were allowed", xp.where(some & (first > 0), first - 1, -1), 1.0
+    yield "the last key that is allowed were lost", xp.where(some, last, -1), True
+    yield "the first key that is allowed were lost", xp.where(some, first, -1), True
+    yield "the key after the last one were allowed", xp.where(some & (last + 1 < n), last + 1, -1), False
+    yield "the key before the first one were allowed", xp.where(some & (first > 0), first - 1, -1), False
 
 
-def _one(b: Block, key: Any) -> Floats:
-    """What more weight of one key of each row does, relative to the weight it has or would have; −1: no key."""
+def _one(b: Block, key: Any, lost: bool) -> Floats:
+    """What one key of each row does that is ``lost``, or seen though it must not be; −1: no key."""
     xp = b.xp
     at = xp.arange(len(key))
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
     top = own.argmax(axis=1)
     base = xp.exp2 if b.spec.base == 2 else xp.exp
     with np.errstate(all="ignore"):
-        w = b.p[at, top] * base(xp.minimum(b.raw[at, key] - own[at, top], 50.0))
-        x = (w / (1 + w))[:, None] * (wide(b.values[key]) - b.o)
+        w = (b.p[at, top] * base(xp.minimum(b.raw[at, key] - own[at, top], 50.0)))[:, None]
+        of_weight = -b.p[at, key][:, None] * _left(b, b.p[at, key][:, None]) if lost else w / (1 + w)
+        x = of_weight * (wide(b.values[key]) - b.o)
     return xp.where((key >= 0)[:, None], x, 0.0)
+
+
+def _left(b: Block, lost: Floats) -> Floats:
+    """1/(1 − P), by which other weights grow where those of the sum P (r, 1) are lost; 0 where hardly any are left."""
+    return b.xp.where(lost < _MOST, 1 / (1 - b.xp.minimum(lost, _MOST)), 0.0)

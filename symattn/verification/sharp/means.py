@@ -22,12 +22,13 @@ from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, narrow, together, wide
 from symattn.verification.sharp.directions import directions
-from symattn.verification.sharp.limits import Floats, Stores, W, factor, half_ulp
+from symattn.verification.sharp.limits import ALPHA, Floats, Stores, W, factor, half_ulp
 from symattn.verification.sharp.squares import MOST, Squares
 from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # of the limit: what right replays must need less than
 EACH = "each"  # the part of which squares are summed, row by row
+EXPLAINED = 0.7  # of what is off: what a mistake takes away that is told beside single elements
 ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
 _MOVED = 20.0  # a logarithm of a weight that roundings move by more says nothing
 _KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a second look
@@ -89,6 +90,20 @@ def judged(
         return None
     (share, name, *_), scan = best
     return Mean(*first, share, scan.guard(name), certain, MOST if name == EACH else GUARD)
+
+
+def looks_like(
+    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, rows: Sequence[int]
+) -> tuple[str, str] | None:
+    """In which part wrong outputs are like a known mistake, and which: the one that explains most of what is off.
+
+    None where none explains ``EXPLAINED`` of it: x explains ⟨x, y − o⟩²/⟨x, x⟩ of ⟨y − o, y − o⟩, all divided by the
+    squares of the noise. ``got``, ``inputs`` and ``rows`` are those of ``judged``.
+    """
+    spec, every, _ = every_head(spec, inputs)
+    scan = _Scan([(spec, head) for head in every], how, ALPHA, {}).sharpened()
+    found = scan.explaining(got)
+    return None if found is None else scan.told(found, rows)
 
 
 class Limits:
@@ -325,6 +340,34 @@ class _Scan:
             if best is None or top > best[0]:
                 best = top, name, at, float(theta[at]), abs(float(off[at]))
         return best
+
+    def explaining(self, got: Floats) -> Worst | None:
+        """The direction that explains most of what is off, in all heads or in one; None where it is too little."""
+        outs, best = [got[self.indices[i]] for i in self.weights], None
+        whole = self._off(outs)
+        for name, _, theta, off in self.shares(outs):
+            if name not in ("all", "head") or whole <= 0:
+                continue
+            length = self.xp.sum(self.length, axis=(1, 2) if name == "all" else (2,))
+            taken = self.xp.nan_to_num(theta) ** 2 * length / whole
+            flat = taken.reshape(len(taken), -1)
+            part = int(self.xp.max(flat, axis=0).argmax())
+            shares = flat[:, part].tolist()
+            m = next(i for i, x in enumerate(shares) if x >= ALIKE * max(shares))
+            at = m, *(int(i) for i in np.unravel_index(part, taken.shape[1:]))
+            if max(shares) > (EXPLAINED if best is None else best[0]):
+                best = max(shares), name, at, float(theta[at]), abs(float(off[at]))
+        return best
+
+    def _off(self, outs: Sequence[Floats]) -> float:
+        """⟨y − o, y − o⟩ without the third of the squares of the noise that roundings have in the mean."""
+        total = 0.0
+        for i, out in zip(self.weights, outs, strict=True):
+            for limits in self._limits(i):
+                off = (out - self.outputs[i])[limits.block.rows]
+                squares = self.xp.nan_to_num(off) ** 2 / limits.noise - 1 / 3
+                total += float(self.xp.sum(self.xp.where(limits.rows[:, None], squares, 0.0)))
+        return total
 
     def certainty(self, worst: Worst, got: Floats) -> float:
         """The mean that is farthest beyond its limit, in parts of what all roundings can do together."""
