@@ -7,6 +7,7 @@ arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans. Comput. 66 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -23,6 +24,7 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.errors import Refused, Undecided
 
 Result = TypeVar("Result")
+_alone = threading.RLock()
 
 
 class Ball(Entries):
@@ -119,12 +121,13 @@ Ball.xp = Namespace(Ball)
 
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Work with ``bits`` bits inside the block."""
-    before, flint.ctx.prec = flint.ctx.prec, bits
-    try:
-        yield
-    finally:
-        flint.ctx.prec = before
+    """Work with ``bits`` bits inside the block. They are those of the process, so that one thread waits for another."""
+    with _alone:
+        before, flint.ctx.prec = flint.ctx.prec, bits
+        try:
+            yield
+        finally:
+            flint.ctx.prec = before
 
 
 def rising(work: Callable[[], Result], start: int = 64, limit: int = 8192) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,8 +11,6 @@ from symattn.auditing.examining import examine, semantics
 from symattn.auditing.finding import Finding
 from symattn.auditing.promises import Intent, Promise, intended, promised
 from symattn.auditing.received import Call, Received, Unread, cast, read
-
-_judging = threading.RLock()  # one call at a time: the precision that balls are computed with is of the process
 
 
 class Made(NamedTuple):
@@ -85,7 +82,7 @@ def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> F
     import torch
 
     try:
-        with _judging, torch.no_grad():
+        with torch.no_grad():
             begun.call.returned(out, begun.made.heads_last)
             if draws is not None:
                 return _dropped(begun, draws)
