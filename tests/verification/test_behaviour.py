@@ -22,9 +22,10 @@ def verify(program: Any, spec: Attention | None = None, **told: Any) -> Report:
 
 
 @pytest.mark.deep
-def test_a_transposed_output_is_a_wrong_shape() -> None:
-    report = verify(lambda q, k, v: plain(q, k, v).T)
-    (fault,) = report.faults
+def test_a_transposed_output_is_told_and_so_is_another_wrong_shape() -> None:
+    (fault,) = verify(lambda q, k, v: plain(q, k, v).T).faults
+    assert (fault.step, fault.cause) == ("output", "the output is returned transposed")
+    (fault,) = verify(lambda q, k, v: plain(q, k, v)[:, None]).faults
     assert fault.step == "call"
     assert "shape" in fault.message
 
