@@ -64,7 +64,7 @@ def _weights(session: Session, scores: np.ndarray) -> np.ndarray | None:
     n = len(scores)
     q = np.ones((n if session.maker.square else 1, 1))
     inputs = session.maker.from_heads(q, scores[:, None], np.eye(n))
-    if inputs is None or inputs["v"].shape != (n, n) or inputs["k"].shape != (n, 1):
+    if inputs is None or [inputs[a].shape for a in "kv" if a in inputs] != [(n, 1), (n, n)]:
         return None
     judged = session.run_case(Case("exponential", "", inputs))
     got = judged.outcome.output
