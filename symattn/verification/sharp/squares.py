@@ -59,4 +59,5 @@ class Squares:
         used = (self.squares > 0) & xp.reshape(self.firsts, self.squares.shape[1:])
         unit = xp.sqrt(xp.where(used, self.squares, 1.0))
         t, rest = (xp.reshape(xp.where(used, a / unit, 0.0), (len(t), -1)) for a in (t, self.rest))
-        return xp.sqrt(xp.vecdot(t, t)), xp.sqrt(xp.vecdot(rest, rest)), xp.sum(xp.reshape(used, (len(t), -1)), axis=1)
+        count = xp.sum(xp.astype(xp.reshape(used, (len(t), -1)), xp.float64), axis=1)
+        return xp.sqrt(xp.vecdot(t, t)), xp.sqrt(xp.vecdot(rest, rest)), count
