@@ -69,6 +69,7 @@ IN_PYTHON: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.deep) if n.startswith("verify") else n for n in IN_PYTHON]
 )

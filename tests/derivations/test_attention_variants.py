@@ -77,6 +77,7 @@ def test_the_text_fits(name: str) -> None:
     assert [line for line in lines[:-2] if len(line) > 88] == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "name", one_in(3, ["masks combined", "latent", "rotary, latent", "decoder step", "T5 buckets", "entmax"])
 )

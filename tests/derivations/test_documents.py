@@ -72,6 +72,7 @@ def test_every_name_is_asked_for() -> None:
     assert {name for name, _ in ASKED} | set(BY_PAGES) == set(names())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("asked", SOME, ids=str)
 def test_what_is_told_is_known(asked: tuple[str, dict[str, Any]]) -> None:
     document = made(asked)
@@ -106,6 +107,7 @@ AT_SIZES = {
 FOR_ALL = (Grade.PROVED, Grade.ARGUED)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", AT_SIZES)
 def test_what_is_for_all_sizes(name: str) -> None:
     evidence = [e for e in made((name, {})).evidence() if e.grade is not Grade.ENCLOSED]
@@ -113,6 +115,7 @@ def test_what_is_for_all_sizes(name: str) -> None:
     assert sum(e.grade in FOR_ALL for e in evidence) > len(evidence) / 2
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "names", [("shift", "jacobian"), pytest.param(tuple(AT_SIZES), marks=pytest.mark.deep)], ids=("some", "all")
 )
@@ -136,6 +139,7 @@ def test_all_formats(asked: tuple[str, dict[str, Any]]) -> None:
     assert len(found["steps"]) == sum(len(b.items) for b in document.blocks if isinstance(b, Steps))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("asked", one_in(30, ASKED), ids=str)
 def test_the_command_makes_it_again(asked: tuple[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     document = made(asked)

@@ -84,6 +84,7 @@ OTHERS: dict[str, Callable[[], md.Printable]] = {
 _OFTEN = ("scaling", "matrix-form", "online-softmax")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("topic", [pytest.param(n, marks=() if n in _OFTEN else pytest.mark.deep) for n in names()])
 def test_derivations_are_pages(topic: str) -> None:
     _well(derive(topic))
@@ -208,6 +209,7 @@ def test_samples() -> None:
         assert all(re.sub(r"\W", "", str(t)) in re.sub(r"\W", "", page.text) for t in titles if isinstance(t, str))
 
 
+@pytest.mark.deep
 def test_a_page_to_explore(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     assert main(["explore", "eight-step", "-o", str(path)]) == 0
@@ -236,6 +238,7 @@ def test_a_choice_without_a_walk_is_told() -> None:
     assert "[data-choice][hidden]{display:block" in shown  # without the script only the walks are shown
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("source", "fields"), [("eight-step", {"softcap": 5}), ({"x": [[1, 0], [0, 1]]}, {})])
 def test_a_page_that_no_command_makes_names_none(source: str | dict[str, object], fields: dict[str, object]) -> None:
     assert explore(source, **fields).html().startswith(f"<!-- {MARK} -->\n")

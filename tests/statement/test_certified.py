@@ -19,6 +19,7 @@ def _certified(name: str, parameters: dict[str, Any]) -> None:
     assert found.total() > 0
 
 
+@pytest.mark.deep
 def test_what_is_proved_of_rotations_is_certified() -> None:
     _certified("rope", {})
 

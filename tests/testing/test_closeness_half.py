@@ -86,6 +86,7 @@ def test_a_sum_that_is_stored_is_seen_in_squares(f: Format, monkeypatch: pytest.
     assert_close_to_exact(out, q, k, v, CAUSAL, precision=f.name, contract="fused")
 
 
+@pytest.mark.deep
 def test_forbidden_scores_that_are_finite_are_named() -> None:
     q, k, v = made(BF16, normal, SHAPE)
     s = scores(q, k, True, BF16)
@@ -147,6 +148,7 @@ WRONG: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_small_mistakes_are_found(f: Format, wrong: str) -> None:

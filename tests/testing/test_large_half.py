@@ -70,6 +70,7 @@ def words(out: Array, *given: Array, **told: Any) -> str:
     return ""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("rows", [None, 24])
 def test_verdicts_are_the_same(rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A right kernel, a scale that is 1 % off, which means show, and a lost key, which elements do."""

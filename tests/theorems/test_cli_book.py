@@ -60,6 +60,7 @@ def test_every_theorem_has_a_title_in_words():
     assert title("my-lse-lemma") == "My log-sum-exp lemma"
 
 
+@pytest.mark.deep
 def test_a_table_counts_the_grades():
     found = decide_all(of_topic("heads"), dict, cached=False)
     shown = render(table(found, "symattn prove --all", "theorems"), "text")

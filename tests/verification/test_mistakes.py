@@ -148,6 +148,7 @@ def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", STEPS)
 def test_a_mistake_is_another_function(step: str) -> None:
     here = {cause: places for cause, places in _made().items() if places[0][0].step == step}

@@ -43,6 +43,7 @@ def test_a_mistake_by_rule_ends_in_a_report(number: int) -> None:
     assert word in ("named", "otherwise", "not named", "not found", "cannot be run")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=() if n == "entmax" else pytest.mark.deep) for n in VARIANTS if n != OVERFLOWS],

@@ -234,6 +234,7 @@ def _verified(pair: _Pair, program: Program) -> Any:
         return verify(program, pair.spec, precision=pair.precision, domain=pair.domain, examples=pair.examples)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("pair", _MARKED)
 def test_the_mistake_is_named(pair: _Pair) -> None:
     first = _verified(pair, pair.wrong).faults[0]

@@ -75,6 +75,7 @@ def crashes(q: Array, k: Array, v: Array) -> Array:
     return _right(q, k, v) + 0 * v[: len(q)] * np.ones((len(k), 1))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("function", "words"),
     [

@@ -93,6 +93,7 @@ _QUICK = (0, 4, 9)
 _PARAMETERS = [pytest.param(*told, marks=[] if i in _QUICK else [pytest.mark.deep]) for i, told in enumerate(_NAMED)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "spec", "step", "cause"), _PARAMETERS)
 def test_it_is_named_with_its_step(program: Callable[..., Array], spec: Attention, step: str, cause: str) -> None:
     (fault,) = _faults(program, spec)
@@ -148,6 +149,7 @@ _MASKS: tuple[tuple[Callable[[Array, Array, int], Array], Attention, str], ...] 
 )  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("allowed", "spec", "cause"),
     [_MASKS[0], *(pytest.param(*told, marks=pytest.mark.deep) for told in _MASKS[1:])],

@@ -17,6 +17,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("variant", RIGHT)
 def test_right_programs_have_no_fault(variant: str) -> None:
     with np.errstate(all="ignore"):

@@ -187,6 +187,7 @@ def test_every_row_of_every_example_sums_to_one() -> None:
     assert set(examples.NAMES) - set(summed) == {"decoder-step", "additive"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", examples.NAMES)
 def test_every_example_in_every_form(run, name: str) -> None:
     document = walk(name, why=True, all=True)
