@@ -463,10 +463,12 @@ def _fast(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
 
 def _by_enclosures(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured | None:
     """The same by a run on enclosures: of variants, an element of the batch at a time; None where these do not say."""
+    if spec.heads * got.shape[-2] * inputs["k"].shape[-2] > _SCORES:
+        return None
     measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
     for index in np.ndindex(got.shape[: got.ndim - 2 - (spec.heads > 1)]):
         mine = element(spec, inputs, index)
-        if spec.heads * got.shape[-2] * inputs["k"].shape[-2] > _SCORES or not enclosed.encloses(spec, mine):
+        if not enclosed.encloses(spec, mine):
             return None
         try:
             centre, radius, allowed = enclosed.exact_and_allowed(spec, mine, precision)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.testing import AttentionFault, assert_close_to_exact
 
 Array = np.ndarray
 Shape = tuple[int, int, int]
@@ -149,3 +151,14 @@ def cut_off(q: Array, k: Array, v: Array, f: Format, causal: bool = True) -> Arr
 
 
 KERNELS = (wide, tiles, cut_off, eager, scaled_first, roots)
+
+
+def refused(out: Array, contract: str | None, **given: Any) -> list[str]:
+    """Why ``assert_close_to_exact`` refuses an output, where no contract is told, and where this one is."""
+    found = []
+    for told in {None, contract}:
+        try:
+            assert_close_to_exact(out, **given, contract=told)  # type: ignore[arg-type]
+        except AttentionFault as fault:
+            found.append(f"{told}: {fault}")
+    return found

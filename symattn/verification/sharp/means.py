@@ -98,7 +98,9 @@ def looks_like(
     """In which part wrong outputs are like a known mistake, and which: the one that explains most of what is off.
 
     None where none explains ``EXPLAINED`` of it: x explains ⟨x, y − o⟩²/⟨x, x⟩ of ⟨y − o, y − o⟩, all divided by the
-    squares of the noise. ``got``, ``inputs`` and ``rows`` are those of ``judged``.
+    squares of the noise. This describes, and accuses nobody: where the rows were picked by what is wrong in them, the
+    half interval is no longer one of the probability ``alpha``. ``got``, ``inputs`` and ``rows`` are those of
+    ``judged``.
     """
     spec, every, _ = every_head(spec, inputs)
     scan = _Scan([(spec, head) for head in every], how, ALPHA, {}).sharpened()
@@ -331,15 +333,18 @@ class _Scan:
         """The same for outputs by head, of those heads that are looked at."""
         best = None
         for name, share, theta, off in self.shares(outs):
-            flat = share.reshape(len(share), -1)
-            part = int(self.xp.max(flat, axis=0).argmax())
-            shares = flat[:, part].tolist()
-            top = max(shares)
-            m = next(i for i, x in enumerate(shares) if x >= ALIKE * top)
-            at = m, *(int(i) for i in np.unravel_index(part, share.shape[1:]))
+            top, at = self._farthest(share)
             if best is None or top > best[0]:
                 best = top, name, at, float(theta[at]), abs(float(off[at]))
         return best
+
+    def _farthest(self, shares: Floats) -> tuple[float, tuple[int, ...]]:
+        """The largest share of (m, parts), and its place: of directions like it in this part, the first."""
+        flat = shares.reshape(len(shares), -1)
+        part = int(self.xp.max(flat, axis=0).argmax())
+        found = flat[:, part].tolist()
+        m = next(i for i, x in enumerate(found) if x >= ALIKE * max(found))
+        return max(found), (m, *(int(i) for i in np.unravel_index(part, shares.shape[1:])))
 
     def explaining(self, got: Floats) -> Worst | None:
         """The direction that explains most of what is off, in all heads or in one; None where it is too little."""
@@ -350,13 +355,9 @@ class _Scan:
                 continue
             length = self.xp.sum(self.length, axis=(1, 2) if name == "all" else (2,))
             taken = self.xp.nan_to_num(theta) ** 2 * length / whole
-            flat = taken.reshape(len(taken), -1)
-            part = int(self.xp.max(flat, axis=0).argmax())
-            shares = flat[:, part].tolist()
-            m = next(i for i, x in enumerate(shares) if x >= ALIKE * max(shares))
-            at = m, *(int(i) for i in np.unravel_index(part, taken.shape[1:]))
-            if max(shares) > (EXPLAINED if best is None else best[0]):
-                best = max(shares), name, at, float(theta[at]), abs(float(off[at]))
+            top, at = self._farthest(taken)
+            if top > (EXPLAINED if best is None else best[0]):
+                best = top, name, at, float(theta[at]), abs(float(off[at]))
         return best
 
     def _off(self, outs: Sequence[Floats]) -> float:
