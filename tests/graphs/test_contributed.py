@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.onnx
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
@@ -17,6 +16,7 @@ from symattn import Attention
 from symattn.errors import InputError
 from symattn.sources.graphs import read, run, verify_graph
 
+pytestmark = pytest.mark.onnx
 _PAST = ["past_key", "past_value"]
 _ROLES = {
     "MultiHeadAttention": ["query", "key", "value", "bias", "key_padding_mask", "attention_bias", *_PAST],
