@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from symattn.auditing.setting import Mask
 
+NO_CONFIGURATION = "there is no configuration"
+
 
 class Unknown(Exception):
     """What is promised cannot be said; the words say why."""

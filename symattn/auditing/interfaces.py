@@ -43,6 +43,7 @@ def of_transformers(function: Callable[..., Any], name: str | None, args: Any, k
         dropout=float(given.get("dropout") or 0.0),
         eager=kind == "eager",
         module=module,
+        window=given.get("sliding_window"),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.auditing.context import Context, Unknown
+from symattn.auditing.context import NO_CONFIGURATION, Context, Unknown
 from symattn.auditing.masking import Masking
 from symattn.auditing.received import Call
 from symattn.auditing.setting import Floats, Setting
@@ -48,7 +48,7 @@ def promised(module: Any, name: str, context: Context | None) -> Promise:
     """What the configuration says of a module. Raises ``Unknown`` with the reason."""
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
-        raise Unknown("there is no configuration")
+        raise Unknown(NO_CONFIGURATION)
     kind = _kind(config, name, module)
     try:
         spec = attention(config, layer=_layer(module, name), kind=kind, called=True)

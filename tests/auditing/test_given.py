@@ -59,7 +59,7 @@ LEFT, RIGHT = [[0, 0, 1, 1, 1, 1], [1] * 6], [[1, 1, 1, 1, 0, 0], [1] * 6]
 @pytest.mark.transformers
 @pytest.mark.parametrize("padding", [None, LEFT, RIGHT])
 def test_padding_of_two_axes_is_read(padding: list[list[int]] | None) -> None:
-    assert [f.state for f in flash(padding).findings] == ["pass"]
+    assert [f.state for f in flash(padding).findings] == ["pass as given"]
 
 
 @pytest.mark.transformers
@@ -96,7 +96,7 @@ def eager_attention_of_a_test(
 @pytest.mark.parametrize(
     ("name", "shape", "state", "words"),
     [
-        ("sinks", (1, 2, 1, 1), "pass", "pass"),
+        ("sinks", (1, 2, 1, 1), "pass as given", "pass as given"),
         ("sinks", (2, 2, 6, 1), "cannot tell", "sinks have the shape (2, 2, 6, 1)"),
         ("gates", (2, 2, 6, 6), "cannot tell", "its argument gates is an array of which it is not known what it does"),
     ],
@@ -145,7 +145,7 @@ def test_positions_that_begin_anew_are_no_fault(family: str, places: list[int]) 
     model = small(family, intermediate_size=16)
     with torch.no_grad(), audit(model) as report:
         model(torch.arange(6)[None], position_ids=torch.tensor([places]))
-    assert [f.state for f in report.findings] == ["pass"]
+    assert [f.state for f in report.findings] == ["pass as given"]
     assert "position_ids begin anew" in report.findings[0].unknown
 
 
