@@ -51,10 +51,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Rule:
-    """What one part of an attention is, as fields of ``Attention``, and what it takes for granted."""
+    """What one part of an attention is, as fields of ``Attention``, and what it takes for granted.
+
+    ``before`` says that the part is done before attention is called, so that the call can be told without it.
+    """
 
     says: str
     run: Callable[[Place], Mapping[str, Any]]
+    before: bool = False
 
     def __call__(self, at: Place) -> Mapping[str, Any]:
         return self.run(at)
