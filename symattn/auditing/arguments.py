@@ -34,7 +34,10 @@ def differences(call: Call, intent: Intent) -> tuple[tuple[str, ...], int]:
         for name, asked, promised in _arguments(call, intent)
         if not _equal(asked, promised, apart)
     ]
-    rows, cells = _masked_otherwise(call, intent.masking)
+    key = _shared(call, intent.masking)
+    if key is None or key not in intent.compared:
+        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)  # alive, as by its id
+    rows, cells, _ = intent.compared[key]
     return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
 
 
@@ -69,6 +72,16 @@ def _in_words(name: str, asked: Any, promised: Any, call: Call) -> str:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
+def _shared(call: Call, masking: Masking) -> Any:
+    """What tells the comparison of two masks from others in a call of the model; None where an array may change."""
+    masks = call.received.masks
+    if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
+        return None
+    spec = masking.spec
+    promised = (spec.causal, spec.window, spec.block, spec.prefix, masking.crossed, masking.n_k)
+    return *((id(m), m._version) for m in masks), call.received.places, promised, call.given.q.shape, *call.rows
+
+
 def _masked_otherwise(call: Call, masking: Masking) -> tuple[list[int], int]:
     """Queries for which the call's mask is not the promised one, and how many scores that concerns."""
     found: list[int] = []

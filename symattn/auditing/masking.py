@@ -79,7 +79,7 @@ class Masking:
             return visible(self.spec, self.rows, self.n_q, self.total)
         block = (np.arange(self.total) - self.keep.argmax(axis=1)[:, None]) // self.spec.block
         same = self._own(block)[:, None, :, None] == block[:, None, None, :]
-        return same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total)
+        return np.asarray(same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total))
 
     def _own(self, of_tokens: NDArray[Any]) -> NDArray[Any]:
         """The columns (b, r) of the queries among those of all tokens."""

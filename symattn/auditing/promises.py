@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -37,11 +37,13 @@ class Intent:
     """What a call should compute: everything, and its mask by its parts.
 
     ``scale_given`` says that the scale of the call is taken for right, since it may be in queries or keys already.
+    ``compared`` holds what was found of masks in the same call of the model.
     """
 
     setting: Setting
     masking: Masking
     scale_given: bool = False
+    compared: dict[Any, Any] = field(default_factory=dict)
 
 
 def promised(module: Any, name: str, context: Context | None) -> Promise:
@@ -100,7 +102,7 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
         allowed=None if allowed.all() else allowed,
         bias=given.bias if biased else None,
     )
-    return Intent(setting, masking, scale_given and promise.spec.scale != 1)
+    return Intent(setting, masking, scale_given and promise.spec.scale != 1, context.compared)
 
 
 def _masking(call: Call, promise: Promise, context: Context) -> Masking:
