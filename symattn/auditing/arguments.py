@@ -22,17 +22,16 @@ from symattn.auditing.setting import Mask
 _CELLS = 1 << 26  # scores up to which a whole mask is compared; of a larger one the queries that are looked at
 _ROWS = 256  # of a mask at once
 _NAMED = 32  # wrong rows, beside those that are looked at, by which a wrong mask is named
-#: Relative: an argument may pass through float32, and a number in an operator is stored in the format of its array.
-_ARGUMENT, _STORED = 2.0**-23, 4
+_ARGUMENT = 2.0**-23
+_STORED = 4  # roundings of a scale by which operators multiply: of its factors, and of their products
 
 
 def differences(call: Call, intent: Intent) -> tuple[tuple[str, ...], int]:
     """The arguments of a call that are not what is promised, in words, and how many scores are masked otherwise."""
-    apart = _STORED * float(Format(call.arithmetic.dtype).u) if call.via == "operators" else _ARGUMENT
     words = [
         _in_words(name, asked, promised, call)
         for name, asked, promised in _arguments(call, intent)
-        if not _equal(asked, promised, apart)
+        if not _equal(asked, promised, _apart(name, call))
     ]
     key = _shared(call, intent.masking)
     if key is None or key not in intent.compared:
@@ -48,6 +47,12 @@ def _arguments(call: Call, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
     if call.received.window is not None:  # flash functions count the query, on either side; others read a mask alone
         before = intent.masking.spec.sides[0]
         yield "window", call.received.window, None if before is None else before + 1
+
+
+def _apart(name: str, call: Call) -> float:
+    """Relative: numbers pass through float32; in operators, and as sinks, they are stored in the format of the call."""
+    times = _STORED if call.via == "operators" else 1 if name == "sink" else 0
+    return max(_ARGUMENT, times * float(Format(call.arithmetic.dtype).u))
 
 
 def _equal(asked: Any, promised: Any, apart: float) -> bool:
@@ -110,15 +115,17 @@ def _differing(call: Call, masking: Masking, rows: Sequence[int]) -> Mask:
     """Scores that one mask forbids and the other does not, of queries that are no padding and are promised a key."""
     masking = replace(masking, rows=list(rows), left_out=None)
     promised = masking.allowed()
-    counts = promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None]
-    return np.asarray((call.allowed(rows) != promised) & counts)
+    return np.asarray((call.allowed(rows) != promised) & _counted(masking, promised))
+
+
+def _counted(masking: Masking, promised: Mask) -> Mask:
+    return np.asarray(promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None])
 
 
 def _of_mask(call: Call, intent: Intent, rows: list[int]) -> str:
     """The known mistake that gives the mask of the call, in words."""
     masking = replace(intent.masking, rows=sorted({*call.rows, *rows[:_NAMED]}), left_out=None)
-    asked, promised = call.allowed(masking.rows), masking.allowed()
-    counts = promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None]
+    asked, counts = call.allowed(masking.rows), _counted(masking, masking.allowed())
     for words, wrong in masking.mistakes():
         if not ((wrong != asked) & counts).any():
             return words

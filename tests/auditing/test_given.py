@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, audit
+from symattn.auditing.interfaces import _places
 from symattn.auditing.masking import Masking
 from symattn.auditing.report import AuditReport
 
@@ -65,6 +66,12 @@ def test_padding_of_two_axes_is_read(padding: list[list[int]] | None) -> None:
 @pytest.mark.transformers
 def test_padding_that_is_ignored_is_found() -> None:
     assert [f.state for f in flash(LEFT, wrong=True).findings] == ["wrong"]
+
+
+@pytest.mark.parametrize(("causal", "window"), [(True, 4), (False, (3, 3))])
+def test_a_window_of_a_flash_function_lies_on_both_sides_unless_it_is_causal(causal: bool, window: Any) -> None:
+    given = {"sliding_window": 4, "is_causal": causal}
+    assert _places("flash", given, None, False, 6) == Attention(causal=causal, window=window)
 
 
 @pytest.mark.transformers

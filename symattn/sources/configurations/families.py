@@ -10,16 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from symattn.sources.configurations.masking import (
-    around,
-    by_decoder,
-    by_types,
-    causal,
-    everywhere,
-    if_asked,
-    local,
-    two_sided,
-)
+from symattn.sources.configurations import masking
+from symattn.sources.configurations.masking import by_decoder, by_types, causal, everywhere, if_asked, local, two_sided
 from symattn.sources.configurations.rotary import by_list, rotary, unless_full, where_sliding
 from symattn.sources.configurations.rules import (
     Rule,
@@ -168,7 +160,7 @@ FAMILIES: dict[str, Family] = {
     "electra": _BERT,
     "albert": _plain(two_sided, heads, absolute),
     "distilbert": _plain(two_sided, heads),
-    "modernbert": _plain(two_sided, heads, rotary(), around),
+    "modernbert": _plain(two_sided, heads, rotary(), masking.around),
     "deberta-v2": _plain(two_sided, heads, disentangled),
     # -- two halves ----------------------------------------------------------------------------------------------------
     "t5": _OF_T5,
