@@ -128,3 +128,14 @@ def test_what_is_held_to_no_configuration_passes_as_given_alone() -> None:
     report.raise_if_wrong()
     with pytest.raises(AssertionError, match=r"no family is called 'codegen'[^\n]*\nundecided: 1 of 1"):
         report.raise_if_wrong(strict=True)
+
+
+def test_a_mask_that_adds_ten_in_place_of_infinity_is_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.llama import modeling_llama
+
+    right = modeling_llama.create_causal_mask
+    monkeypatch.setattr(modeling_llama, "create_causal_mask", lambda **given: right(**given).clamp(min=-10.0))
+    model = quiet("llama")
+    with torch.no_grad(), audit(model) as report:
+        model(**inputs("llama", torch.bfloat16))
+    assert {f.asked for f in report.findings} == {("there is a bias that is not promised", "the mask is ignored")}
