@@ -115,7 +115,7 @@ def assert_attention() -> Callable[..., Report]:
 
 @pytest.fixture
 def audit_attention() -> Callable[..., AbstractContextManager[AuditReport]]:
-    """``symattn.audit`` that fails at its end unless every call was read and is right.
+    """``symattn.audit`` that fails at its end where a call is wrong, or something is undecided.
 
     ``with audit_attention(model) as report: model(**inputs)``; it takes what ``symattn.audit`` takes.
     """
@@ -128,7 +128,7 @@ def _audited(model: object = None, **options: Any) -> Iterator[AuditReport]:
 
     with audit(model, **options) as report:
         yield report
-    report.raise_if_wrong(undecided=True)
+    report.raise_if_wrong(strict=True)
 
 
 @pytest.hookimpl(wrapper=True)

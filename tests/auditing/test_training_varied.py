@@ -33,7 +33,7 @@ def test_the_gradient_of_a_bias_is_judged_where_it_arrives(shape: tuple[int, ...
                 o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
                 (o * torch.randn_like(o)).sum().backward()
         (found[wrong],) = report.findings
-    assert found[""].verdict == "pass"
+    assert found[""].verdict == "pass as given"
     assert found[""].backward is not None
     assert set(found[""].backward.ratios) == {"dq", "dk", "dv", "db"}
     assert found["bias"].verdict == "CERTIFIED WRONG in the backward pass: dB: no known mistake explains it"
