@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from symattn.keywords import answering
+
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
     from pathlib import Path
 
@@ -55,6 +57,7 @@ class Settings:
 settings = Settings()
 
 
+@answering
 def assert_attention(
     fn: Callable[..., Any],
     spec: Any = None,
@@ -87,7 +90,7 @@ def assert_attention(
     from symattn.sources.verify import verify
 
     try:
-        report = verify(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
+        report = answering(verify)(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
     except CannotRun as nothing:
         raise AttentionFault(str(nothing)) from None
     report = _named(report, spec, precision)
@@ -155,6 +158,7 @@ def _gist(report: Report) -> str:
     return next(iter((*report.missing, *report.notes)), report.verdict.value)
 
 
+@answering
 def assert_close_to_exact(
     out: Any,
     q: object,

@@ -9,6 +9,7 @@ from typing import Any
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.keywords import format_name
 from symattn.sources.child import Child
 from symattn.sources.loading import CannotRun
 from symattn.sources.origin import Origin
@@ -71,6 +72,7 @@ def arithmetic(
     """
     check_numbers(function, seed=seed)
     _check_keys(keys)
+    dtype = format_name(dtype)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
     spec = _spec(spec, domain, dtype)
     request = requested(spec, dtype=dtype, call=tuple((call or {}).items()), domain=domain, **how)

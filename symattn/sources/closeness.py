@@ -16,7 +16,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.special import Forbidden
 from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosed import Enclosed, enclose
-from symattn.attention.inputs import TOKENS, check_inputs, shape
+from symattn.attention.inputs import TOKENS, check_inputs, check_names, shape
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused, Undecided, article
 from symattn.sources.descale import dequantised, split
@@ -76,6 +76,7 @@ def ready(
         raise InputError(f"the specification is an Attention(...), and not {article(type(spec).__name__)}")
     spec = spec or Attention()
     arrays, factors = split(given)
+    check_names(spec, arrays)
     if precision is None and "q" not in arrays:
         raise InputError("there is no input 'q'; mend: queries, keys and values")
     device = None if factors else shared_device(arrays)

@@ -16,13 +16,13 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
+from symattn.keywords import plain
 from symattn.sources import frameworks
 from symattn.sources.held_layers import HeldLayer, is_layer
 from symattn.sources.hosts import host_of
 from symattn.sources.layouts import documented, in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
 from symattn.sources.modules import HeldNorm
-from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import parameters
 from symattn.sources.target import Target, preferred, settled

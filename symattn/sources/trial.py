@@ -17,8 +17,9 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, SymattnError
+from symattn.keywords import plain
 from symattn.sources.layouts import documented, in_words, lengths, readings, undocumented
-from symattn.sources.names import AMBIGUOUS, meaning, plain
+from symattn.sources.names import AMBIGUOUS, meaning
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
 from symattn.verification.effort import Effort

@@ -167,7 +167,10 @@ print(sorted(set(sys.modules) - before))
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
-    assert eval(ran.stdout) == ["symattn", "symattn.plugins", "symattn.plugins.pytest_plugin", "symattn.testing"]
+    assert eval(ran.stdout) == [
+            "symattn", "symattn.errors", "symattn.keywords", "symattn.plugins", "symattn.plugins.pytest_plugin",
+            "symattn.testing",
+        ]  # fmt: skip
 
 
 AUDITED = """

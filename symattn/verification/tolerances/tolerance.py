@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Contract, Precision
+from symattn.attention.fields import finite
 from symattn.attention.spec import Attention
 from symattn.document.model import Document, Printable
 from symattn.errors import InputError
@@ -125,6 +126,8 @@ def bound(
     True
     """
     _check_kinds(spec, inputs)
+    _check_numbers(largest, alpha)
+    tile = None if tile is None else _size("tile", tile)
     spec = Attention() if spec is None else spec
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
     precision = Precision.of(dtype, usual, accumulate)
@@ -138,6 +141,13 @@ def bound(
     arrays = given.checked(inputs, spec, form) if isinstance(inputs, Mapping) else given.read(file, spec, form)
     precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
     return Tolerance(for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
+
+
+def _check_numbers(largest: object, alpha: Any) -> None:
+    if largest is not None and not finite(largest):
+        raise InputError(f"largest is {largest!r}; it must be a finite number")
+    if not finite(alpha) or not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
 
 
 def _size(name: str, value: object) -> int:
