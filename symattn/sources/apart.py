@@ -1,4 +1,4 @@
-"""A task done in a copy of this process: what it changes stays there, and it has a time limit."""
+"""A task done in a copy of this process: what it changes stays there, and it has a limit of time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 import pickle
 import select
 import signal
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+from symattn.sources.process import Waiting
 
 
 class NotDone(Exception):
@@ -29,7 +30,7 @@ def apart(task: Callable[[], Any], seconds: float) -> Any:
         _work(task, writing)
     os.close(writing)
     try:
-        answer = _read(reading, time.monotonic() + seconds)
+        answer = _read(reading, Waiting(copy, seconds))
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
@@ -53,16 +54,17 @@ def _work(task: Callable[[], Any], writing: int) -> None:
         os._exit(0)
 
 
-def _read(reading: int, end: float) -> bytes | None:
+def _read(reading: int, waiting: Waiting) -> bytes | None:
     """All that comes, or None after the time."""
     found = b""
-    while (left := end - time.monotonic()) > 0:
-        if select.select([reading], [], [], left)[0]:
+    while True:
+        if select.select([reading], [], [], 0.1)[0]:
             part = os.read(reading, 1 << 16)
             if not part:
                 return found
             found += part
-    return None
+        elif waiting.over:
+            return None
 
 
 def _opened(answer: bytes) -> Any:
