@@ -27,7 +27,7 @@ def apart(task: Callable[[], Any], seconds: float) -> Any:
         warnings.simplefilter("ignore")  # of threads that the copy does not have
         copy = os.fork()
     if copy == 0:
-        _work(task, writing)
+        _work(task, writing, seconds)
     os.close(writing)
     try:
         answer = _read(reading, Waiting(copy, seconds))
@@ -41,9 +41,14 @@ def apart(task: Callable[[], Any], seconds: float) -> Any:
     return _opened(answer)
 
 
-def _work(task: Callable[[], Any], writing: int) -> None:
+def _work(task: Callable[[], Any], writing: int, seconds: float) -> None:
     """In the copy: the result, or the words of the exception, and the end of the process in every case."""
+    import resource  # there is none where a process cannot be copied
+
     try:
+        with contextlib.suppress(ValueError):  # a lower limit holds already
+            most = int(seconds) + 2  # it ends, too, where nobody is left to end it
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most))
         try:
             answer = pickle.dumps((True, task()))
         except BaseException as error:
