@@ -1,6 +1,7 @@
 """How much is tried. What is counted decides; processor time is an upper limit, and where that struck it is told.
 
-A call counts 1, and 1 more for every 512 elements of its inputs: the same on a fast machine and on a loaded one.
+A run counts 1, and 1 more for every 512 elements of its inputs: the same on a fast machine and on a loaded one. To call
+and judge a function takes longer by itself: there it is 1 more for every 8192 elements.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 _FINDING, _EXAMPLE = 5000, 8  # for finding, and for each input at random that is asked for
-_ELEMENTS = 512  # of the inputs of a call, that count as much as a call
+_ELEMENTS = 512  # of the inputs of a run, that count as much as a run
+LIGHTER = 16  # how many times fewer elements count where a function is called and judged
 _IDLE = 0.1  # of the time on the wall: what works for less than that part of it waits for something
 
 
@@ -30,7 +32,8 @@ def exhausted(limit: float, wall: float, worked: float) -> bool:
 class Effort:
     """What is left to spend. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
 
-    ``elsewhere`` gives the processor time of other processes that work for the same end.
+    ``elsewhere`` gives the processor time of other processes that work for the same end; ``kept`` are units that are
+    left to what comes later.
 
     >>> effort = Effort(3)
     >>> effort.spend(600)
@@ -45,6 +48,7 @@ class Effort:
     seconds: float = inf
     elsewhere: Callable[[], float] = field(default=lambda: 0.0, repr=False)
     struck: bool = False
+    kept: float = 0.0
     _began: tuple[float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +76,7 @@ class Effort:
         if not self.struck and self.seconds < inf:
             wall, worked = (now - before for now, before in zip(self._now, self._began, strict=True))
             self.struck = exhausted(self.seconds, wall, worked)
-        return self.struck or self.units <= 0
+        return self.struck or self.units <= self.kept
 
     @property
     def _now(self) -> tuple[float, float]:
@@ -80,17 +84,22 @@ class Effort:
         return monotonic(), process_time() + self.elsewhere()
 
 
+def for_random(examples: int) -> float:
+    """The units that are kept for inputs at random."""
+    return _EXAMPLE * examples
+
+
 def for_finding(examples: int) -> float:
     """The units that one verification may spend on finding faults: several times what most functions need."""
-    return _FINDING + _EXAMPLE * examples
+    return _FINDING + for_random(examples)
 
 
 def spent(finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()) -> Iterator[str]:
     """What ended the work before its end, in words."""
-    left = f"; not tried: {', '.join(untried)}" if untried else ""
+    left = f" of: {', '.join(untried)}" if untried else ""
     if finding.struck:
         yield f"The budget of {seconds:g} s was spent before every case had been tried{left}; --budget gives more."
-    elif finding.units <= 0:
+    elif finding.units <= 0 or untried:
         yield f"One verification makes no more calls than these; not every case was tried{left}."
     if explaining is not None and explaining.struck:
         yield (

@@ -18,7 +18,7 @@ from symattn.evidence import Grade
 from symattn.verification import power
 from symattn.verification.case_result import WIDER, Case, CaseResult
 from symattn.verification.domain import Domain
-from symattn.verification.effort import Effort, for_finding, spent
+from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
 from symattn.verification.probing import refusals
 from symattn.verification.probing.inputs import Array, Maker
 from symattn.verification.probing.search import climb
@@ -95,6 +95,11 @@ class Session:
         return sum(r.finding is not None for r in self.records)
 
     @property
+    def called(self) -> list[CaseResult]:
+        """All calls for cases: judged ones, refused ones, and those that did not return."""
+        return [*self.records, *self.refused, *self.late]
+
+    @property
     def spec(self) -> Attention:
         """The specification of attention, where that is verified."""
         found: Attention = self.subject.spec  # type: ignore[attr-defined]
@@ -108,14 +113,14 @@ class Session:
     @property
     def over(self) -> bool:
         """Whether the effort is spent, or the function gives nothing."""
-        errors = [r.outcome.error for r in (*self.records, *self.refused, *self.late)]
+        errors = [r.outcome.error for r in self.called]
         reasons = [e.reason for e in errors if e is not None]
         enough = len(errors) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
         return (enough and len(reasons) == len(errors)) or self.effort.over
 
     def call(self, case: Case) -> Outcome:
         """Call, and judge nothing."""
-        self.effort.spend(case.size)
+        self.effort.spend(case.size // LIGHTER)
         outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
@@ -143,6 +148,19 @@ class Session:
             if send is not None and not self.over:
                 send([(case.inputs, case.memory) for case in some if self.returns(case)])
             yield from some
+
+    def share(self, name: str, cases: Iterable[Case], kept: float = 0.0) -> Iterator[Case]:
+        """The cases of a group: the first few in any case, the others while more effort is left than is ``kept``."""
+        before = len(self.called)
+        try:
+            for case in self.ahead(cases):
+                self.effort.kept = kept if len(self.called) - before >= power.LEAST else -inf
+                if self.over:
+                    self.untried += [name] if name not in self.untried else []
+                    return
+                yield case
+        finally:
+            self.effort.kept = 0.0
 
     def take(self, case: Case) -> CaseResult | None:
         """Call, judge and remember, while effort is left; give what is judged. What the function itself refuses is
@@ -238,11 +256,9 @@ def _try_group(
     """The cases of a group, but no more than ``enough`` wrong ones. Again, if the domain became narrower."""
     session.progress(name)
     before, domain = session.known if enough else 0, session.domain
-    for case in session.ahead(group(session, rng)):
+    kept = 0.0 if name in session.subject.last() else for_random(session.examples)
+    for case in session.share(name, group(session, rng), kept):
         if session.known - before >= (enough or session.subject.enough):
-            return
-        if session.over:
-            session.untried += [name] if name not in session.untried else []
             return
         session.take(case)
         if session.domain != domain:
@@ -252,12 +268,10 @@ def _try_group(
 def _search(session: Session) -> None:
     """Inputs at random; fewer once faults are known, since these then only help to name them."""
     examples = session.examples // 4 if session.known else session.examples
-    for case in session.ahead(session.subject.drawn(session, examples)):
+    for case in session.share(session.subject.random, session.subject.drawn(session, examples)):
         if session.known >= session.subject.enough:
             break
         session.take(case)
-        if session.over:
-            break
 
 
 def _climb(session: Session, rng: np.random.Generator) -> None:
@@ -281,7 +295,7 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
 
 
 def _check_usable(session: Session) -> None:
-    tried = [*session.records, *session.refused, *session.late]
+    tried = session.called
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
     if not tried:
         raise Unusable(
