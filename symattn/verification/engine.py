@@ -355,9 +355,9 @@ def _late(session: Session) -> Iterator[str]:
         return
     smallest = min(session.late, key=lambda r: r.case.size)
     sizes = ", ".join(f"{letter} = {n}" for letter, n in session.subject.told(smallest).items())
-    error = smallest.outcome.error
-    left = "; inputs that are as large were left out" * (len(session.late) >= _LATE)
-    yield f"{len(session.late)} calls gave nothing to judge, such as {sizes}: {error}{left}; --time-limit gives more."
+    error, count = smallest.outcome.error, len(session.late)
+    left = "; inputs that are as large were left out" * (count >= _LATE)
+    yield f"Calls that gave nothing to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
 
 
 def _open(session: Session) -> Iterator[str]:
