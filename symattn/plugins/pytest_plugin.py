@@ -29,7 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, and where accepted faults are listed."""
     group = parser.getgroup("symattn", "verification of attention (symattn)")
     group.addoption(
-        "--symattn-budget", type=_seconds, metavar="SECONDS", help="upper limit of the time of each assert_attention"
+        "--symattn-budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="most processor time for each assert_attention",
     )
     group.addoption(
         "--symattn-effort", choices=tuple(testing.EFFORTS), default="usual",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.verification.case_result import UNFIT, Case, CaseResult
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
-from symattn.verification.diagnosis.conduct import conduct, late, misread, only_aliased, unsteady
+from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased, unsteady
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import STEPS, Fault
 from symattn.verification.target import same_bits
@@ -119,12 +119,10 @@ def _failing(session: Session) -> Iterator[Fault]:
         return
     smallest = _smallest(session, min(failed, key=lambda r: r.case.size), _anything)
     error = smallest.outcome.error
-    hangs = late(smallest)
-    condition = "" if hangs else _condition(session, failed)
+    condition = _condition(session, failed)
     where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} inputs"
-    verb = "did not return" if hangs else "gives no array"
-    cause = f"{'the call does not return' if hangs else 'the call fails'}{where if condition else ' for some inputs'}"
-    yield Fault("call", cause, f"{verb}{where}: {error}", counterexample(session.subject, smallest))
+    cause = f"the call fails{where if condition else ' for some inputs'}"
+    yield Fault("call", cause, f"gives no array{where}: {error}", counterexample(session.subject, smallest))
 
 
 def _condition(session: Session, failed: list[CaseResult]) -> str:
@@ -162,6 +160,5 @@ def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult]
             best[0] = found
         return alike
 
-    if not late(judged):
-        reduce(dict(judged.case.inputs), fails, subject.axes(judged.case.inputs), session.domain)
+    reduce(dict(judged.case.inputs), fails, subject.axes(judged.case.inputs), session.domain)
     return best[0]
