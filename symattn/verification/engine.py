@@ -26,6 +26,7 @@ from symattn.verification.probing.search import climb
 from symattn.verification.report import Check, Fault, Power, Report, Sought
 from symattn.verification.subject import Cases, Subject
 from symattn.verification.target import APART, Outcome, Runner
+from symattn.verification.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.trial import Trial
@@ -147,6 +148,7 @@ class Session:
             self.domain = refusals.narrowed(self)
 
 
+@one_blas_thread
 def verify(
     runner: Runner,
     subject: Subject,
