@@ -13,6 +13,7 @@ from symattn.auditing.examining import examine, semantics
 from symattn.auditing.finding import Finding
 from symattn.auditing.promises import Intent, Promise, intended, promised
 from symattn.auditing.received import Call, Received, Unread, cast, read
+from symattn.verification.threads import one_blas_thread
 
 _DROPS = "dropout was on, and heads of keys are repeated: such calls are held to what they received"
 
@@ -78,6 +79,7 @@ def begun(
         return made.unread(_defect(error))
 
 
+@one_blas_thread
 def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> Finding:
     """Judge a call by what it returned; where ``search`` is false, no cause is looked for.
 

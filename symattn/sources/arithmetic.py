@@ -25,6 +25,7 @@ from symattn.verification.summing import norming
 from symattn.verification.summing.attending import KEYS, order
 from symattn.verification.summing.scores import scores
 from symattn.verification.target import Framework, Layout, Runner
+from symattn.verification.threads import one_blas_thread
 
 Told = Attention | LayerNorm | RMSNorm
 DTYPES = (*HALF, "float32", "float64")
@@ -122,6 +123,7 @@ def _check_keys(keys: int) -> None:
         raise InputError(f"keys is {keys!r}; mend: a whole number from {LEAST} to {MOST}")
 
 
+@one_blas_thread
 def _answer(runner: Runner, spec: Told, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
     try:
         if not isinstance(spec, Attention):

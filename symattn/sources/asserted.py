@@ -13,6 +13,7 @@ from symattn.sources.closeness import check_alpha, close_to_exact, on_cpu, ready
 from symattn.sources.descale import arithmetic, scaled
 from symattn.sources.pieces import Layout, close_by_pieces
 from symattn.verification.report import Sought
+from symattn.verification.threads import one_blas_thread
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Question:
         return cls(out, given, layout, spec, **told)
 
 
+@one_blas_thread
 def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     """What is wrong, in words, empty where nothing is; and of the mistakes of ``power`` how they would be seen.
 

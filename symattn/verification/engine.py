@@ -25,6 +25,7 @@ from symattn.verification.probing.search import climb
 from symattn.verification.report import Check, Fault, Power, Report, Sought
 from symattn.verification.subject import Cases, Subject
 from symattn.verification.target import APART, Outcome, Runner
+from symattn.verification.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.trial import Trial
@@ -191,6 +192,7 @@ class Session:
         return None
 
 
+@one_blas_thread
 def verify(
     runner: Runner,
     subject: Subject,

@@ -18,6 +18,7 @@ from symattn.document.model import Document, Printable
 from symattn.errors import InputError
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.sharp.limits import ALPHA
+from symattn.verification.threads import one_blas_thread
 from symattn.verification.tolerances import bound_document, given
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, for_inputs
 from symattn.verification.tolerances.picked import picked
@@ -62,6 +63,7 @@ class Tolerance(Printable):
         """
         return sharp(self.asked, self.alpha)
 
+    @one_blas_thread
     def document(self, compare: bool = False, seed: int = 0) -> Document:
         """The tolerance with its reasons; ``compare`` adds what tolerances that people pick would say, in seconds."""
         if isinstance(self.asked, ForInputs):
@@ -92,6 +94,7 @@ def _check_kinds(spec: object, inputs: object) -> None:
         )
 
 
+@one_blas_thread
 def bound(
     spec: Attention | None = None,
     inputs: Mapping[str, Any] | str | PathLike[str] | None = None,
