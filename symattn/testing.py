@@ -52,6 +52,7 @@ class Settings:
     baseline: Path | None = None
     hear: Callable[[Report], None] = lambda report: None
     seek: Callable[[Sequence[Sought]], None] = lambda sought: None
+    note: Callable[[str], None] = lambda words: None
 
 
 settings = Settings()
@@ -175,8 +176,11 @@ def assert_close_to_exact(
     do: Any = None,
     gradients: Sequence[Any] | None = None,
     **inputs: Any,
-) -> None:
+) -> str | None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
+
+    Where no contract is told and ``out`` is right only because scores may be stored, return that: "A kernel that does
+    not store scores could not give this: contract="fused"", and the reason. (pytest shows it after the tests.)
 
     ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are NumPy's or torch's, heads
     the last axis in front; ``inputs`` are ``mask``, ``bias``, ``sink``, …, or ``cu_seqlens`` (see
@@ -209,11 +213,17 @@ def assert_close_to_exact(
     Off by 6.2e-05; at most ...e-06 is legal, which the worst-case bound certifies
     """
     __tracebackhide__ = True
-    from symattn.sources.asserted import Question, judged
+    from symattn.sources.asserted import Question, judged, stored
 
     given = {"q": q, "k": k, "v": v, **inputs}
     told = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
-    words, sought = judged(Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **told))
+    asked = Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **told)
+    words, sought = judged(asked)
     settings.seek(sought)
     if words:
         raise AttentionFault(words)
+    note = stored(asked)
+    if not note:
+        return None
+    settings.note(note)
+    return note

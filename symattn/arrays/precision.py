@@ -160,6 +160,18 @@ class Precision(Answering):
             return f"{self.name}, every array and every sum may be kept in it"
         return f"{self.name} in and out, {self.score.name} between"
 
+    @property
+    def contracted(self) -> str:
+        """What an implementation must not store in a short format, as words behind it; empty where it may store all.
+
+        >>> Precision.of("bfloat16", "fused").contracted, Precision.of("bfloat16").contracted
+        (' that keeps scores and sums in float32', '')
+        """
+        if self.score.u >= self.input.u or self.factors is not None or self.contract != "fused":
+            return ""
+        sums = " and sums" if self.accumulate.name == self.score.name else ""
+        return f" that keeps scores{sums} in {self.score.name}"
+
 
 def _format(name: str) -> Format:
     full = format_name(named("a precision", name))

@@ -77,6 +77,7 @@ def _settings(item: pytest.Item) -> testing.Settings:
         lambda sought: item.user_properties.extend(
             (f"{_PREFIX}power", _would_be_seen(one)) for one in sought if one.seen
         ),
+        lambda words: item.user_properties.append((f"{_PREFIX}contract", words.replace("\n", "; "))),
     )
 
 
@@ -194,7 +195,7 @@ def _section(terminalreporter: Any) -> None:
 
 def _of_test(report: Any) -> Iterator[str]:
     found = [(name.removeprefix(_PREFIX), value) for name, value in report.user_properties]
-    for kind in ("arithmetic", "power"):
+    for kind in ("arithmetic", "power", "contract"):
         words = "; ".join(dict.fromkeys(str(value) for name, value in found if name == kind))
         if words:
             yield f"{kind}: {words}"

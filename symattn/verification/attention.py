@@ -161,6 +161,12 @@ class OfAttention(Subject):
 
         return blamed(session, smallest, records)
 
+    def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
+        """See ``diagnosis.coarser``."""
+        from symattn.verification.diagnosis.coarser import form
+
+        return form(self.spec, session.precision, wrong)
+
     def free(self, inputs: Inputs) -> tuple[str, ...]:
         """Tokens, queries, keys and values."""
         return tuple(n for n in TOKENS if n in inputs)

@@ -82,8 +82,13 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
 
 def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
     """What the smallest input shows: the reader sees that one, and no other."""
+    form = session.subject.form(session, [smallest, *cause.records])
+    if form:
+        words = f"the output loses relative accuracy: it is within the bound of {form}, and of no other form"
+        return "merge", None, words
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
-    words = what.get(smallest.finding or "", "the output is beyond what any implementation in this arithmetic can give")
+    beyond = f"the output is beyond what any implementation in this arithmetic{session.precision.contracted} can give"
+    words = what.get(smallest.finding or "", beyond)
     if smallest.finding == "shape":
         step, seen = session.subject.misshapen, shapes(session.subject, smallest)
     else:
