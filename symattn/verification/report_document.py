@@ -35,6 +35,7 @@ _ABOUT = {
     "ranges": "scores of every level, products that cancel",
     "orders": "scores that rise and fall, equal values",
     "hidden keys": "masks that hide whole tiles",
+    "masked tiles": "offset scores where a tile is hidden",
     "windows": "lengths astride those of windows and blocks",
     "positions": "far positions, caches of several lengths",
     "caps": "scores below, near and above the cap",

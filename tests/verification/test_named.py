@@ -82,6 +82,21 @@ def _tiled(
     return program
 
 
+def _closed_tiles(top: Callable[[Array], Array], tile: int = 16) -> Program:
+    """A causal kernel, the last tile first, that takes ``top`` of the largest score for the maximum of a tile."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None] + len(k) - len(q), _scores(q, k), -np.inf)
+        m, z, out = np.full((len(q), 1), -1e30, q.dtype), np.zeros((len(q), 1), q.dtype), 0
+        for i in reversed(range(0, len(k), tile)):
+            new = np.maximum(m, top(s[:, i : i + tile].max(axis=1, keepdims=True))).astype(q.dtype)
+            a, p = np.exp(m - new), np.exp(s[:, i : i + tile] - new)
+            out, z, m = out * a + p @ v[i : i + tile], z * a + p.sum(axis=1, keepdims=True), new
+        return out / z
+
+    return program
+
+
 def _first_of_ties(q: Array, k: Array, v: Array) -> Array:
     return v[np.argmax(q @ k.T, axis=1)]
 
@@ -218,6 +233,8 @@ _PAIRS = (
     _Pair(_blocks(lambda i, j: (j <= i) & (j > i - 4)), _blocks(lambda i, j: (j <= i) & (i // 4 == j // 4)),
           "mask", "blocks are windows", Attention(causal=True, block=4)),
     _Pair(_rotated(False), _rotated(True), "position", "in the keys alone: the vectors are not rotated", Rotary()),
+    _Pair(_closed_tiles(lambda m: np.where(np.isfinite(m), m, 0)), _closed_tiles(lambda m: m),
+          "max", "a tile in which a row has no key takes 0", _CAUSAL),
     _Pair(_features(lambda x: np.maximum(x, 0) + 1), _features(_elu_plus_one),
           "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),

@@ -13,6 +13,7 @@ LATER: dict[str, Group] = {
     "ranges": probes_numbers.ranges,
     "orders": probes_numbers.orders,
     "hidden keys": probes_numbers.hiding,
+    "masked tiles": probes_numbers.offsets,
     "windows": probes_sizes.windows,
     "positions": probes_sizes.positions,
     "caps": probes_numbers.caps,
