@@ -39,7 +39,7 @@ _ABOUT = {
     "windows": "lengths astride those of windows and blocks",
     "positions": "far positions, caches of several lengths",
     "caps": "scores below, near and above the cap",
-    "sinks": "sinks far below and above the scores",
+    "given numbers": "given scales, slopes, sinks, biases up to 100",
     "norms": "tiny, huge and nearly equal entries",
     "widths": "d_k and d_v at and astride 64 and 128",
     "tiles": "lengths at and astride multiples of 16, 32, 64",

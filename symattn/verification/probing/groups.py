@@ -17,7 +17,7 @@ LATER: dict[str, Group] = {
     "windows": probes_sizes.windows,
     "positions": probes_sizes.positions,
     "caps": probes_numbers.caps,
-    "sinks": probes_numbers.sinks,
+    "given numbers": probes_numbers.factors,
     "norms": probes_numbers.norms,
     "widths": probes_sizes.widths,
     "tiles": probes_sizes.tiles,

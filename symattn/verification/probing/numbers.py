@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from symattn.attention.notation import ARRAYS
 from symattn.verification.probing.extras import places
 from symattn.verification.probing.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, far, small
 
+_FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that every score of a head, or of a row, meets
+_POSITIVE = ("scale", "slopes")  # kernels take the largest product for that of the largest score
+_FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 _MASKED_TILES = (16, 64, 128)  # keys of a tile, which masks hide from some query of those tried
 
@@ -80,14 +84,14 @@ def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         yield f"scores near −{factor:g} of the cap", maker.from_heads(-np.ones((4, 1)), abs(k) + size, np.eye(4))
 
 
-def sinks(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Sinks far below and far above the scores."""
-    if maker.spec.sink != "given":
-        return
-    for level in (-30.0, -4.0, 4.0, 12.0, 30.0):
-        made = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
-        heads = made["sink"].shape
-        yield f"sinks near {level:g}", made | {"sink": level + np.arange(heads[0] if heads else 1).reshape(heads)}
+def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Given scales, slopes, sinks and biases from 0.01 to 100, of both signs where they may have both."""
+    shapes = maker.shapes(Sizes(3, 6, 4, 2))
+    for name in (n for n in _FACTORS if n in shapes):
+        for level in (level * sign for level in _FACTOR_LEVELS for sign in (1, -1)[: 1 + (name not in _POSITIVE)]):
+            made = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
+            apart = 1.0 / (1 + rng.permutation(made[name].size) % 4).reshape(made[name].shape)
+            yield f"{ARRAYS[name].title} near {level:g}", maker.tame(made | {name: maker.held(level * apart)})
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
