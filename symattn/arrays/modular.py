@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import log
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -195,6 +196,9 @@ class Modular(Planes):
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
+        number = a.state.number
+        if cls.field.rough and name == "log" and number is not None and number > 0:  # as code that takes it of a size
+            return cls.holding(cls._numbers(np.full(a.plain_shape, log(number))))
         known = {"exp": functions.exponential, "log": functions.logarithm, "sqrt": functions.square_root}
         if name in known:
             return cls.holding(known[name](cls.field, a.state))

@@ -97,6 +97,11 @@ def _closed_tiles(top: Callable[[Array], Array], tile: int = 16) -> Program:
     return program
 
 
+def _ragged(q: Array, k: Array, v: Array) -> Array:
+    last = len(k) - (len(k) > 200 and len(k) % 64 > 0)
+    return _plain(q, k[:last], v[:last])
+
+
 def _first_of_ties(q: Array, k: Array, v: Array) -> Array:
     return v[np.argmax(q @ k.T, axis=1)]
 
@@ -235,6 +240,7 @@ _PAIRS = (
     _Pair(_rotated(False), _rotated(True), "position", "in the keys alone: the vectors are not rotated", Rotary()),
     _Pair(_closed_tiles(lambda m: np.where(np.isfinite(m), m, 0)), _closed_tiles(lambda m: m),
           "max", "a tile in which a row has no key takes 0", _CAUSAL),
+    _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is no multiple of 64"),
     _Pair(_features(lambda x: np.maximum(x, 0) + 1), _features(_elu_plus_one),
           "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
