@@ -66,7 +66,7 @@ def single(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] |
     which[keys] = np.arange(room)
     below = 2.0 ** np.ceil(np.log2(_FAR * np.sqrt(room + 1)))
     signs = np.arange(room)[:, None] // (1, 2, 4) % 2
-    v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 64.0)])[which]
+    v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
     return maker.from_heads(below * (np.eye(room, room + 1) - 1), np.eye(room + 1)[which], v)
 
 
