@@ -19,6 +19,7 @@ _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"), ("n_q", "d_k"), ("n_k", "d_k"))
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
 M = TypeVar("M", bound=Any)
 Test = Callable[[dict[str, int]], bool]
+_ANY: tuple[str, Test] = ("", lambda sizes: True)
 
 
 def conditions() -> Iterator[tuple[str, Test]]:
@@ -67,7 +68,7 @@ def thresholds(
     found by halves between the largest right and the smallest wrong one."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     for name in (n for n in _LENGTHS if n in yes[0]):
-        for words, test in (("", lambda s: True), *_multiples(name)):
+        for words, test in (_ANY, *_multiples(name)):
             low = max((s[name] for s in no if test(s)), default=0)
             high = min(s[name] for s in yes)
             if 0 < low < high and all(map(test, yes)):
