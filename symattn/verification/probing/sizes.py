@@ -51,7 +51,7 @@ def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Gene
 
 def single(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | None:
     """Queries that each give all of their weight to one key: the first, the last, one at random, and those at edges of
-    tiles of 16 to 512. A key that is lost, doubled or moved is off by all there is.
+    tiles of 16 to 512. A key that is lost or moved is off by all there is.
 
     The score of that key is a sum of zeros, and those of others lie so far below that they vanish in any format. Its
     values are small beside those of all other keys, and signs tell it from its neighbours.

@@ -98,7 +98,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield told("mask", "the mask is ignored", masked=lambda at: added(at.spec, at.values) * 1)
     yield opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
     for n in (1, 2, 4, 8):
-        yield opening(f"the first {n} keys are always seen", partial(_with_first, n))
+        words = f"the first {n} keys are" if n > 1 else "the first key is"
+        yield opening(f"{words} always seen", partial(_with_first, n))
     yield _filling(_NOTHING, lambda at, s: at.number(0))
     yield _filling(_NOTHING, lambda at, s: at.number(-1e-9))
     yield _filling("a boolean mask is added as 1 where it forbids", lambda at, s: s + 1)
