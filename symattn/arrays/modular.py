@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import log
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -79,11 +80,15 @@ class Modular(Planes):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
         if type(data) not in (int, float):
-            return cls.holding(numbers(_finite(_plain(data)), cls.field.p, cls.field.q))
+            return cls.holding(cls._numbers(_plain(data)))
         if (known := cls.field.scalars.get(data)) is None:
-            known = numbers(_finite(_plain(data)), cls.field.p, cls.field.q).alias()  # which is never written on
+            known = cls._numbers(_plain(data)).alias()  # which is never written on
             cls.field.scalars[data] = known
         return cls.holding(known)
+
+    @classmethod
+    def _numbers(cls, plain: np.ndarray) -> State:
+        return numbers(_rough(_finite(plain)) if cls.field.rough else _finite(plain), cls.field.p, cls.field.q)
 
     @classmethod
     def literal(cls, value: object) -> Self:
@@ -92,7 +97,7 @@ class Modular(Planes):
             return cls.lift(plain)
         for typed in np.unique(plain[forbidden & np.isfinite(plain)]):
             note(f"the literal {float(typed)!r} was read as -inf")
-        state = numbers(_finite(np.where(forbidden, 0, plain)), cls.field.p, cls.field.q)
+        state = cls._numbers(np.where(forbidden, 0, plain))
         return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, sign=0))
 
     # -- what is read of them -------------------------------------------------------------------------------------
@@ -191,6 +196,9 @@ class Modular(Planes):
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
+        number = a.state.number
+        if cls.field.rough and name == "log" and number is not None and number > 0:  # as code that takes it of a size
+            return cls.holding(cls._numbers(np.full(a.plain_shape, log(number))))
         known = {"exp": functions.exponential, "log": functions.logarithm, "sqrt": functions.square_root}
         if name in known:
             return cls.holding(known[name](cls.field, a.state))
@@ -235,9 +243,11 @@ class Modular(Planes):
         return cls.holding(cls.field.matmul(a.state, b.state))
 
 
-def modular(p: int = 0, q: int = 0, seed: int = 0) -> type[Modular]:
+def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[Modular]:
     """A new kind: a pair of primes, a random generator, random letters. Without (p, q), the largest pair.
 
+    A ``rough`` one takes floats at ten bits, and tiny ones as 0; a maximum with 0, or with a large negative number, is
+    its other argument. What is equal then differs in numbers alone that floats hardly tell apart.
     Raises InputError unless 2²² < p < 2²³, p = 2q + 1, and p, q are primes that leave 3 when divided by 4.
     """
     p, q = (p, q) if p else primes.pairs()[-1]
@@ -245,6 +255,7 @@ def modular(p: int = 0, q: int = 0, seed: int = 0) -> type[Modular]:
         raise InputError(f"modular({p}, {q}): no pair of primes p = 2q + 1 with 2^22 < p < 2^23 and q = 3 mod 4")
     made: type[Modular] = type("modular", (Modular,), {"name": "modular", "field": Field(p, q, seed)})
     made.xp = ModularNamespace(made)
+    made.field.rough = rough
     return made
 
 
@@ -265,6 +276,14 @@ def _finite(plain: np.ndarray) -> np.ndarray:
     if plain.dtype.kind == "f" and not np.isfinite(plain).all():
         raise InputError("modular: NaN or infinity in the data; only a mask may hold -inf, and nothing may hold NaN")
     return plain
+
+
+def _rough(plain: np.ndarray) -> np.ndarray:
+    """Floats and fractions at ten bits, and 0 where they are below ``TINY``."""
+    if plain.dtype.kind not in "fO":
+        return plain
+    m, e = np.frexp(plain.astype(np.float64))
+    return np.where(np.abs(plain) < functions.TINY, 0.0, np.ldexp(np.rint(m * 1024) / 1024, e))
 
 
 def _kept(index: Any) -> Any:

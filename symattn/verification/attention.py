@@ -242,7 +242,7 @@ class OfAttention(Subject):
     def power(self, session: Session) -> tuple[Power, ...]:
         """Of each step that matters within the domain."""
         judged = [r for r in session.records if r.ratios is not None]
-        rng, most = np.random.default_rng((session.seed, 4)), session.domain.max_tokens
+        rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
         drawn = [session.maker.make(sizes, entries, rng) for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))]
         names = {name for r in judged[:1] for name in r.case.inputs}

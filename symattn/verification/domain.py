@@ -74,7 +74,7 @@ class Domain(Answering):
     Domain(square=True, multiple_of=16)
     """
 
-    max_tokens: int = 600
+    max_tokens: int = 1100
     max_width: int = 130
     max_abs_score: float | None = None
     square: bool = False

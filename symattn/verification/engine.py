@@ -19,7 +19,7 @@ from symattn.verification import power
 from symattn.verification.case_result import WIDER, Case, CaseResult
 from symattn.verification.domain import Domain
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
-from symattn.verification.probing import refusals
+from symattn.verification.probing import hints, refusals
 from symattn.verification.probing.inputs import Array, Maker
 from symattn.verification.probing.search import climb
 from symattn.verification.report import Check, Fault, Power, Report, Sought
@@ -363,7 +363,8 @@ def _late(session: Session) -> Iterator[str]:
 
 
 def _open(session: Session) -> Iterator[str]:
-    """Of several outputs those of which nothing that was tried could have shown a fault."""
+    """What residues show and no float does; of several outputs those of which nothing could have shown a fault."""
+    yield from hints.unexplained(session.identity)
     names = session.subject.outputs
     told = [r for r in session.records if r.ratios is not None and r.whole]
     open_ = [n for k, n in enumerate(names) if not any(r.parts[k].expected.decisive().any() for r in told)]

@@ -25,6 +25,7 @@ from symattn.verification.target import Inputs, Outcome
 
 _START, _LIMIT = 128, 4096
 _NEARBY, _MOVED = 2.0**-20, ("q", "x")  # how far inputs are moved where a comparison on them is not decided
+_FAR, _LONG = 64.0, 100  # products, and numbers of keys, from which on keys that are left out make a difference
 _SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
 
 
@@ -208,7 +209,27 @@ def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -
         right = expected(spec, case.inputs, precision)
     except Undecided:
         return replace(compared(case, outcome, [_unsaid(spec, case.inputs)], precision), undecided=True)
-    return compared(case, outcome, [right], precision)
+    return compared(case, outcome, [_without_far_keys(spec, case.inputs, precision, right)], precision)
+
+
+def _without_far_keys(spec: Attention, inputs: Inputs, precision: Precision, right: Traced) -> Traced:
+    """The same output, with the smaller one of what is allowed and of what is allowed under an additive mask of zeros,
+    where keys far below the others are left out (``bounds``, step 7): a function without a mask is one that adds zeros.
+    """
+    n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
+    near = "q" in inputs and _length(inputs["q"]) * _length(inputs["k"]) < _FAR
+    if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
+        return right
+    spec = replace(canonical(spec), mask="additive")
+    open_ = inputs.get("mask", np.ones(right.run.final_scores.plain_shape[-2:], dtype=bool))
+    inputs = {**inputs, "mask": np.where(open_, 0.0, -np.inf)}
+    found = _enclosed(spec, inputs, precision, None)
+    return right if found is None else right.widened(np.fmin(right.allowed, found.allowed))
+
+
+def _length(a: np.ndarray) -> float:
+    """The largest norm of a row."""
+    return float(np.sqrt(np.square(a.astype(np.float64)).sum(axis=-1).max(initial=0.0)))
 
 
 def traced(judged: CaseResult) -> Traced:

@@ -19,6 +19,9 @@ STEPS = (
     "exp", "normalize", "dropout", "weights", "values", "merge", "output", "residual", "lse", "backward",
 )  # fmt: skip
 
+#: What the ε of an identity test on residues leaves to floats.
+NOT_SPOKEN_OF = "in exact arithmetic; it does not speak of rounding, overflow, underflow, or of maxima"
+
 
 @dataclass(frozen=True)
 class Counterexample:
@@ -226,7 +229,7 @@ class Report(Printable):
         faults without a counterexample ``sampled``."""
         tested = [check for check in self.checks if check.grade is Grade.TESTED]
         if self.verdict is Verdict.NO_FAULT and tested:
-            return Evidence(Grade.TESTED, "", tested[0].epsilon)
+            return Evidence(Grade.TESTED, NOT_SPOKEN_OF, tested[0].epsilon)
         if self.verdict is Verdict.UNDECIDED:
             return Evidence(Grade.UNDECIDED)
         refuted = any(fault.grade is Grade.REFUTED for fault in self.faults)

@@ -10,6 +10,7 @@ and a difference is no fault until floats show it: 1e-9 in a denominator is trul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -71,7 +72,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Identity:
-    """What an identity test found. ``agrees`` is None where the function could not be run, or nothing was decided."""
+    """What an identity test found. ``agrees`` is None where the function could not be run, or nothing was decided.
+
+    ``nearly``: it differs, but not where numbers count as equal that floats hardly tell apart (``modular``, rough).
+    """
 
     agrees: bool | None
     evidence: Evidence
@@ -80,6 +84,7 @@ class Identity:
     difference: Difference | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
+    nearly: bool = False
 
     def joined(self, other: Identity) -> Identity:
         """Both at once, where both agree: the probabilities of a wrong yes add up."""
@@ -121,13 +126,24 @@ def identity_test(
     if last is not None:
         words = last.difference.message if last.difference else last.reason
         evidence = Evidence(Grade.UNDECIDED, f"{words} ({last})")
-        return Identity(False if last.difference else None, evidence, None, pairs, last.difference, words, tuple(notes))
+        agrees, nearly = False if last.difference else None, _nearly(last, prepare, epsilon)
+        return Identity(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly)
     if any(r.epsilon is None for r in runs):
         return Identity(
             True, Evidence(Grade.SAMPLED, f"{where}; no bound on the error"), None, pairs, notes=tuple(notes)
         )
     total = sum(r.epsilon or 0.0 for r in runs)
     return Identity(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
+
+
+def _nearly(run: _Run, prepare: Prepare, epsilon: float) -> bool:
+    """Whether a run that differs agrees where numbers count as equal that floats hardly tell apart."""
+    if run.difference is None:
+        return False
+    again = copy(run)
+    again.difference, again.rough = None, True
+    again.settle(prepare, epsilon)
+    return not again.difference and not again.reason
 
 
 def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -167,6 +183,7 @@ class _Run:
         self.given |= masks(sizes, random) if masks else _masks(self.shapes, spec, random)
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
+        self.rough = False
         self.difference: Difference | None = None
         self.reason = ""
 
@@ -197,7 +214,7 @@ class _Run:
         agreeing: dict[Any, list[_Point]] = {}
         differing: list[_Point] = []
         for drawn, (p, q) in enumerate(primes.draw(64, self.random, roots), start=1):
-            point = _Point(self, modular(p, q, self.random.getrandbits(63)), prepare)
+            point = _Point(self, modular(p, q, self.random.getrandbits(63), self.rough), prepare)
             if self.reason:
                 return
             if point.difference:

@@ -35,6 +35,24 @@ def harmless(q: Any, k: Any, v: Any) -> Any:
     return attention(q, k, v, np.float32(1e-20))
 
 
+def with_small_sums(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / np.minimum(e.sum(axis=-1, keepdims=True), np.float32(2000)) @ v
+
+
+def guarded(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(np.minimum(s - s.max(axis=-1, keepdims=True), np.float32(0)))
+    return e / np.maximum(e.sum(axis=-1, keepdims=True), np.float32(1e-9)) @ v
+
+
+def with_small_scales(q: Any, k: Any, v: Any, scale: Any) -> Any:
+    s = q @ k.T * np.minimum(scale, np.log(100)).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
 def wrong_for_64(q: Any, k: Any, v: Any) -> Any:
     return (
         attention(q, k, v, factor=q.dtype.type(1.5 if len(k) == len(q) == 64 else 1))
@@ -71,18 +89,34 @@ def test_a_right_function_is_tested_and_its_report_says_with_which_epsilon() -> 
     assert 0 < (found.epsilon or 0) < 1e-11
     assert found.words.startswith("tested ε ≤ ")
     assert str(report.grade).startswith("tested ε ≤ ")
+    assert "it does not speak of rounding, overflow, underflow" in " ".join(str(report).split())
     assert found.record()["epsilon"] == found.epsilon
     assert any("and every k, v" in note for note in report.notes)
     assert set(CALLS) == {"ndarray"}, "what residues change stays in a copy of the process"
 
 
 @pytest.mark.deep
-def test_a_difference_that_no_float_shows_is_a_note() -> None:
-    report = verified(harmless)
+@pytest.mark.parametrize("function", [harmless, guarded])
+def test_a_difference_that_no_float_shows_is_a_note(function: Any) -> None:
+    """By 1e-20 in a denominator; by bounds at 0 and 1e-9."""
+    report = verified(function)
     assert report.verdict is Verdict.NO_FAULT
     assert check(report) is None
     assert str(report.grade) == "sampled"
     assert any("On residues it differs" in note for note in report.notes)
+
+
+def test_a_difference_that_no_number_explains_is_undecided() -> None:
+    """Sums above 2000 are wrong, which takes more keys than are tried."""
+    report = verified(with_small_sums)
+    assert report.verdict is Verdict.UNDECIDED
+    assert "on residues it differs" in report.missing[0]
+
+
+@pytest.mark.deep
+def test_given_scales_are_large_too() -> None:
+    report = verify(with_small_scales, Attention(scale="given"), examples=0)
+    assert (report.verdict, report.faults[0].step) == (Verdict.FAULT, "scale")
 
 
 @pytest.mark.deep

@@ -11,12 +11,15 @@ from symattn import Attention, Rotary
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
 from symattn.verification.attention import OfAttention
+from symattn.verification.case_result import Case
 from symattn.verification.domain import Domain
+from symattn.verification.judge import judge
 from symattn.verification.probing import groups
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.search import altered, climb, search
+from symattn.verification.probing.sizes import single
 from symattn.verification.reduce import reduce
-from symattn.verification.target import Argument, Convention, Layout
+from symattn.verification.target import Argument, Convention, Layout, Outcome
 
 QKV = ("q", "k", "v")
 SINGLE = Precision.of("float32")
@@ -121,6 +124,23 @@ def test_places_that_half_types_cannot_tell_apart_are_tried() -> None:
         maker = _maker(position=Rotary(), domain=Domain(max_tokens=tokens))
         longest = [len(i["k"]) for _, i in groups.LATER["positions"](maker, np.random.default_rng(1)) if i is not None]
         assert tokens >= max(longest) >= least
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("n", [257, 513, 1025])
+def test_a_key_that_is_lost_shows_at_every_length_in_every_format(n: int, causal: bool, dtype: str) -> None:
+    maker = _maker(dtype=dtype, causal=causal)
+    inputs = single(maker, n, np.random.default_rng(1))
+    assert inputs is not None
+    right = maker.spec(**inputs)
+    for lost in (0, 255, 256, n - 1):
+        other = maker.spec(
+            q=inputs["q"], **{x: np.where(np.arange(n)[:, None] == lost, inputs[x][5], inputs[x]) for x in "kv"}
+        )
+        for output, finding in ((right, None), (other, "values")):
+            judged = judge(maker.spec, maker.precision, Case("long", "", inputs), Outcome(output, dtype, output.shape))
+            assert judged.finding == finding
 
 
 def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:

@@ -34,6 +34,10 @@ def _plain(q: Array, k: Array, v: Array) -> Array:
     return _softmax(_scores(q, k)) @ v
 
 
+def _plain_masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _softmax(np.where(mask, _scores(q, k), -np.inf)) @ v
+
+
 def _padded(q: Array, k: Array, v: Array, keep: Array) -> Array:
     return _plain(q, k[keep], v[keep])
 
@@ -80,6 +84,33 @@ def _tiled(
         return out / z
 
     return program
+
+
+def _closed_tiles(top: Callable[[Array], Array], tile: int = 16) -> Program:
+    """A causal kernel, the last tile first, that takes ``top`` of the largest score for the maximum of a tile."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None] + len(k) - len(q), _scores(q, k), -np.inf)
+        m, z, out = np.full((len(q), 1), -1e30, q.dtype), np.zeros((len(q), 1), q.dtype), 0
+        for i in reversed(range(0, len(k), tile)):
+            new = np.maximum(m, top(s[:, i : i + tile].max(axis=1, keepdims=True))).astype(q.dtype)
+            a, p = np.exp(m - new), np.exp(s[:, i : i + tile] - new)
+            out, z, m = out * a + p @ v[i : i + tile], z * a + p.sum(axis=1, keepdims=True), new
+        return out / z
+
+    return program
+
+
+def _ragged(q: Array, k: Array, v: Array) -> Array:
+    last = len(k) - (len(k) > 200 and len(k) % 64 > 0)
+    return _plain(q, k[:last], v[:last])
+
+
+def _moved_back(q: Array, k: Array, v: Array) -> Array:
+    """The last tile of 16 is full: it begins before the end of the tile before."""
+    rest = len(k) % 16 if len(k) > 16 else 0
+    keys = np.r_[: len(k) - rest, len(k) - 16 * (rest > 0) : len(k)]
+    return _plain(q, k[keys], v[keys])
 
 
 def _first_of_ties(q: Array, k: Array, v: Array) -> Array:
@@ -218,6 +249,14 @@ _PAIRS = (
     _Pair(_blocks(lambda i, j: (j <= i) & (j > i - 4)), _blocks(lambda i, j: (j <= i) & (i // 4 == j // 4)),
           "mask", "blocks are windows", Attention(causal=True, block=4)),
     _Pair(_rotated(False), _rotated(True), "position", "in the keys alone: the vectors are not rotated", Rotary()),
+    _Pair(_closed_tiles(lambda m: np.where(np.isfinite(m), m, 0)), _closed_tiles(lambda m: m),
+          "max", "a tile in which a row has no key takes 0", _CAUSAL),
+    _Pair(lambda q, k, v, mask: _plain_masked(q, k, v, mask | (np.arange(len(k)) < 2)),
+          lambda q, k, v, mask: _plain_masked(q, k, v, mask), "mask", "the first 2 keys are always seen",
+          Attention(mask="boolean")),
+    _Pair(_moved_back, _plain, "normalize", "keys of the tile before count twice (tiles of 16)"),
+    _Pair(lambda q, k, v: _plain(q, k[:512], v[:512]), _plain, "mask", "only the first 512 keys take part"),
+    _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is no multiple of 64"),
     _Pair(_features(lambda x: np.maximum(x, 0) + 1), _features(_elu_plus_one),
           "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
@@ -251,6 +290,18 @@ def _window_of_64(q: Array, k: Array, v: Array) -> Array:
     before = len(k) - len(q)
     rows = [slice(max(0, i - 63), i + 1) for i in range(before, len(k))]
     return np.stack([_plain(q[i : i + 1], k[row], v[row])[0] for i, row in enumerate(rows)])
+
+
+def _wrong_heads(q: Array, k: Array, v: Array) -> Array:
+    k, v = k[[1, 3, 0, 2]], v[::-1]
+    return np.stack([_plain(*each) for each in zip(q, k, v, strict=True)])
+
+
+@pytest.mark.deep
+def test_equal_weights_do_not_clear_the_keys() -> None:
+    """Keys and values of other heads, each in its own way: the smallest input has equal weights."""
+    first = _verified(_Pair(_wrong_heads, _wrong_heads, "", "", Attention(heads=4)), _wrong_heads).faults[0]
+    assert "the weights are right" not in first.message
 
 
 @pytest.mark.deep

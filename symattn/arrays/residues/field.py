@@ -46,6 +46,7 @@ class Field:
         self.decisions = Decisions()
         self.work = Work()
         self.scalars: dict[float, State] = {}  # plain numbers met, which are met again and again
+        self.rough = False  # whether numbers count as equal that floats hardly tell apart, see ``modular``
 
     def letters(self, shape: Shape) -> State:
         """New letters, uniform mod p and, independently, mod q."""

@@ -25,6 +25,8 @@ from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import State, moved
 from symattn.errors import Refused, Undecided
 
+TINY, LARGE = 1e-5, 10**4  # numbers beside which floats of ordinary size are, or are not, seen
+
 
 def exponential(field: Field, x: State) -> State:
     """e^x = g^s Z for the exponent s and the factor Z; 0 where x is −∞."""
@@ -132,9 +134,16 @@ def higher(field: Field, x: State, y: State) -> State:
     if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
         larger = x if x.number > y.number else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
+    if field.rough and (_lowest(x) or _lowest(y)):
+        return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
     letters = field.letters(shape)
     both = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
     return _forbidden(letters, both)
+
+
+def _lowest(x: State) -> bool:
+    """Whether it is 0, about which floats of both signs are tried, or below all of them."""
+    return x.all_forbidden or (x.number is not None and (x.number == 0 or x.number <= -LARGE))
 
 
 def _forbidden(letters: State, where: np.ndarray | None) -> State:

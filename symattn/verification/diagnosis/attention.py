@@ -196,7 +196,7 @@ class InAttention(Search[Mistake]):
         if hidden or found:
             return hidden
         seen = [r for r in self.session.records if r.ratios is not None]
-        lost = [r for r in self.wrong if r.finding == "not finite"]
+        lost = [r for r in self.wrong if r.ratios is not None and not _is_finite(r)]  # some numbers may be coarse
         overflow = out_of_range(self.session, lost, seen) if lost else ()
         if not overflow:
             return self._separately()

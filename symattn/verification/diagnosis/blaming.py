@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.misplaced import other_values
 from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows
+from symattn.verification.judge import traced
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
+_APART = 0.1  # scores that differ
 _LARGE = 400  # entries of inputs, beyond which a case tells no more of what is affected
 
 
@@ -40,10 +43,22 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
         step, seen = look(session, wrong)
         if step:
             return step, seen
+    smallest = next((r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest)
     weights = _weights(session, smallest)
     if weights is None and needs_scores(session, wrong):
         return "weights", "all is right where queries are 0"
     return first_wrong_step(session.spec, smallest, weights, session.records)
+
+
+def _differ(judged: CaseResult) -> bool:
+    """Whether some row has weights that differ: equal ones are right whatever keys are read."""
+    if judged.ratios is None:
+        return False
+    run = traced(judged).run
+    s = np.where(run.allowed, run.final_scores.midpoints(), np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows without any key
+        return bool((np.nanmax(s, axis=-1) - np.nanmin(s, axis=-1) > _APART).any())
 
 
 def _weights(session: Session, judged: CaseResult) -> CaseResult | None:

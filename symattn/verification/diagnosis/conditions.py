@@ -19,6 +19,7 @@ _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"), ("n_q", "d_k"), ("n_k", "d_k"))
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
 M = TypeVar("M", bound=Any)
 Test = Callable[[dict[str, int]], bool]
+_ANY: tuple[str, Test] = ("", lambda sizes: True)
 
 
 def conditions() -> Iterator[tuple[str, Test]]:
@@ -38,9 +39,13 @@ def conditions() -> Iterator[tuple[str, Test]]:
             yield f"{name} < {t}", lambda s, n=name, t=t: s[n] < t  # type: ignore[misc]
         for t in (2, 3, 4, 5, 6, 7, *_TILES[2:]):
             yield f"{name} = {t}", lambda s, n=name, t=t: s[n] == t  # type: ignore[misc]
-        for t in _TILES:
-            yield f"{name} is a multiple of {t}", lambda s, n=name, t=t: s[n] % t == 0  # type: ignore[misc]
-            yield f"{name} is no multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]
+        yield from _multiples(name)
+
+
+def _multiples(name: str) -> Iterator[tuple[str, Test]]:
+    for t in _TILES:
+        yield f"{name} is a multiple of {t}", lambda s, n=name, t=t: s[n] % t == 0  # type: ignore[misc]
+        yield f"{name} is no multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]
 
 
 def separating(
@@ -59,20 +64,28 @@ def separating(
 def thresholds(
     session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult]
 ) -> Iterator[tuple[str, Test]]:
-    """“n_k ≥ 200”: a size from which on all is wrong, found by halves between the largest right and the smallest wrong
-    one."""
+    """“n_k ≥ 200”, or that for multiples of a tile's length, or for others alone: a size from which on all is wrong,
+    found by halves between the largest right and the smallest wrong one."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     for name in (n for n in _LENGTHS if n in yes[0]):
-        low, high = max((s[name] for s in no), default=0), min(s[name] for s in yes)
-        if 0 < low < high:
-            first = _first(session, name, yes[0], low, high)
-            yield f"{name} ≥ {first}", lambda s, n=name, t=first: s[n] >= t  # type: ignore[misc]
+        for words, test in (_ANY, *_multiples(name)):
+            low = max((s[name] for s in no if test(s)), default=0)
+            high = min(s[name] for s in yes)
+            if 0 < low < high and all(map(test, yes)):
+                first = _first(session, name, yes[0], (low, high), test)
+                yield (
+                    f"{name} ≥ {first}{words and f' and {words}'}",
+                    lambda s, n=name, t=first, test=test: s[n] >= t and test(s),  # type: ignore[misc]
+                )
 
 
-def _first(session: Session, name: str, usual: dict[str, int], low: int, high: int) -> int:
-    rng = np.random.default_rng((session.seed, 5))
+def _first(session: Session, name: str, usual: dict[str, int], between: tuple[int, int], test: Test) -> int:
+    rng, (low, high) = np.random.default_rng((session.seed, 5)), between
     while high - low > 1:
         middle = (low + high) // 2
+        middle += not test(usual | {name: middle})
+        if middle == high:
+            return high
         wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: middle}
         inputs = session.subject.sized(session, wanted, rng)
         judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None

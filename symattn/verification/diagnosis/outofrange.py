@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.judge import traced
+from symattn.verification.probing.numbers import masked_tile
 from symattn.verification.probing.probes import far
 from symattn.verification.reference import Variant
 from symattn.verification.rules.mistake import Mistake
@@ -93,6 +95,9 @@ def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
         inputs = session.maker.from_heads(rows, k, rng.integers(-4, 5, (first + 1, 2)).astype(float))
         if inputs is not None:
             yield session.run_case(Case("range", f"{first} keys far above the last one", inputs))
+        for name, masked in masked_tile(session.maker, first, rng):
+            if masked is not None:
+                yield session.run_case(Case("range", name, masked))
 
 
 def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
@@ -107,6 +112,7 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
         yield "max", f"{words} is subtracted, not the largest score of the row: {lost}", _subtracting(f, reference)
     for width in WIDTHS:
         yield "max", _each_tile(width, f), _tile_maxima(width, f)
+        yield "max", f"{_CLOSED} (tiles of {width}): {_vanish(f)}", _subtracting(f, partial(_closed_as_zero, width))
     yield (
         "score",
         f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}",
@@ -133,6 +139,9 @@ def _each_tile(width: int, f: Format) -> str:
         f"each tile's own maximum is subtracted, not the largest so far (tiles of {width}): what is rescaled overflows "
         f"in {f.name} where a tile is {log(f.largest):.4g} below one before"
     )
+
+
+_CLOSED = "a tile in which a row has no key takes 0 for its largest score, which is then subtracted if it is larger"
 
 
 def _range(f: Format) -> str:
@@ -267,6 +276,14 @@ def all_keys_maxima(judged: CaseResult) -> np.ndarray:
 def _with_zero(judged: CaseResult) -> np.ndarray:
     found: np.ndarray = np.maximum(row_maxima(judged), 0.0)
     return found
+
+
+def _closed_as_zero(width: int, judged: CaseResult) -> np.ndarray:
+    """The largest score; at least 0 where a row has a tile without any key."""
+    open_ = traced(judged).run.allowed
+    edges = np.arange(0, open_.shape[-1], width)
+    closed = ~np.logical_or.reduceat(open_, edges, axis=-1).all(axis=-1)
+    return np.where(closed, _with_zero(judged), row_maxima(judged))
 
 
 def _of_sizes(judged: CaseResult) -> np.ndarray:

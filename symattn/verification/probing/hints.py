@@ -20,7 +20,7 @@ from symattn.verification.report import Check
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
-    from symattn.verification.semantics import Identity
+    from symattn.verification.semantics import Difference, Identity
 
 GROUP = "semantics"
 _SECONDS = 60.0  # at most, for a function that never returns on residues; what ends others is counted
@@ -64,6 +64,24 @@ def _briefly(found: Identity) -> str:
     return f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; n_q × n_k (d_k) {tried}"
 
 
+def _where(difference: Difference) -> str:
+    return f"{difference.message}, at {difference.sizes}"
+
+
+def _opaque(found: Identity) -> str:
+    """That a function stands for any, so that the same numbers by another way differ; "" where none does."""
+    return next((note for note in found.notes if "stands for any function" in note), "")
+
+
+def unexplained(found: Identity | None) -> Iterator[str]:
+    """A difference that is more than numbers which floats hardly tell apart: something is wrong that no input shows."""
+    if found is not None and found.difference is not None and not found.nearly and not _opaque(found):
+        yield (
+            f"on residues it differs from the specification ({_where(found.difference)}), no number that is tiny, huge "
+            "or rounded explains it, and no input in floats shows it; mend: what cuts numbers off, such as a minimum"
+        )
+
+
 def notes(found: Identity | None, faults: bool) -> Iterator[str]:
     """What was found, for which inputs; or why nothing was."""
     if found is None or faults:
@@ -72,8 +90,9 @@ def notes(found: Identity | None, faults: bool) -> Iterator[str]:
         without = "" if found.evidence.grade is Grade.TESTED else ", with no bound on the probability of a mistake"
         yield f"On residues it computes what the specification says ({_briefly(found)}){without}."
         yield from (f"On residues: {note}." for note in found.notes[:2])
-    elif found.agrees is False and found.difference is not None:
-        words = f"{found.difference.message}, at {found.difference.sizes}"
-        yield f"On residues it differs from the specification ({words}), and no input in floats shows it."
-    else:
+    elif found.difference is None:
         yield f"The code was not run on residues: {found.reason}."
+    elif found.nearly or _opaque(found):
+        why = _opaque(found) or "by numbers that are tiny, huge or rounded, or a bound at 0"
+        where = _where(found.difference)
+        yield f"On residues it differs from the specification ({where}): {why}; no input in floats shows it."

@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from symattn.attention.notation import ARRAYS
 from symattn.verification.probing.extras import places
 from symattn.verification.probing.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, far, small
 
+_FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that every score of a head, or of a row, meets
+_POSITIVE = ("scale", "slopes")  # kernels take the largest product for that of the largest score
+_FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
+_MASKED_TILES = (16, 64, 128)  # keys of a tile, which masks hide from some query of those tried
 
 
 def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -79,14 +84,14 @@ def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         yield f"scores near −{factor:g} of the cap", maker.from_heads(-np.ones((4, 1)), abs(k) + size, np.eye(4))
 
 
-def sinks(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Sinks far below and far above the scores."""
-    if maker.spec.sink != "given":
-        return
-    for level in (-30.0, -4.0, 4.0, 12.0, 30.0):
-        made = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
-        heads = made["sink"].shape
-        yield f"sinks near {level:g}", made | {"sink": level + np.arange(heads[0] if heads else 1).reshape(heads)}
+def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Given scales, slopes, sinks and biases from 0.01 to 100, of both signs where they may have both."""
+    shapes = maker.shapes(Sizes(3, 6, 4, 2))
+    for name in (n for n in _FACTORS if n in shapes):
+        for level in (level * sign for level in _FACTOR_LEVELS for sign in (1, -1)[: 1 + (name not in _POSITIVE)]):
+            made = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
+            apart = 1.0 / (1 + rng.permutation(made[name].size) % 4).reshape(made[name].shape)
+            yield f"{ARRAYS[name].title} near {level:g}", maker.tame(made | {name: maker.held(level * apart)})
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -108,18 +113,49 @@ def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         yield f"entries that are {name}", maker.make(Sizes(3, 5, 6, 2, 7), entries, rng)
 
 
+def offsets(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Every score near ±1000 or ±100, where a mask hides a whole tile, the last or the first."""
+    for tile in _MASKED_TILES:
+        yield from masked_tile(maker, tile, rng)
+
+
+def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[Named]:
+    """Every score near ±1000 or ±100, where some queries see no key after the first ones, as many as in a tile: a
+    kernel that takes 0 for the largest score of a tile without any key loses the row."""
+    n = tile + 4
+    if not maker.spec.masks_anything or n > maker.domain.max_tokens:
+        return
+    q, k, v = np.zeros((8, 4)), np.zeros((n, 4)), rng.integers(-8, 9, (n, 3)).astype(float)
+    k[:, 0], k[:, 1] = min(125.0, 0.9 * maker.largest_score / 8), rng.integers(-2, 3, n)
+    q[:, 0], q[:, 1] = np.tile((-16, -1.625, 1.625, 16), 2), 1
+    made = maker.from_heads(q, k, v)
+    for hidden in ("last", "first") if made and {"mask", "keep"} & {*made} else ("",):
+        masked = _with_mask(maker, made, _seen(maker, made, tile, hidden)) if made and hidden else made
+        yield f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"), masked
+
+
+def _seen(maker: Maker, made: dict[str, Array], tile: int, hidden: str) -> Array:
+    """All but the keys after the first tile, or, where a mask may, all but those of it."""
+    j = np.arange(made["mask" if "mask" in made else "keep"].shape[-1])
+    return j < tile if hidden == "last" or _counted(maker) else j >= tile
+
+
+def _counted(maker: Maker) -> bool:
+    """Whether the function takes numbers of valid keys, the first ones."""
+    return any(a.form in ("lengths", "length") for a in maker.convention.arguments)
+
+
 def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Masks that leave the last keys alone, or the first, or one; and rows without any where the domain has them."""
     if maker.spec.mask is None and not maker.spec.padding:
         return
     yield from _low(maker, rng)
-    counted = any(a.form in ("lengths", "length") for a in maker.convention.arguments)
     for n_q, n_k in ((4, 20), (5, 5), (3, 40), (2, 100)):
         if max(n_q, n_k) > maker.domain.max_tokens or (maker.square and n_k > 40):
             continue
         for name, keys in _hidden(n_k).items():
             made = maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
-            if counted and not (keys == np.sort(keys)[::-1]).all():
+            if _counted(maker) and not (keys == np.sort(keys)[::-1]).all():
                 continue
             masked = _with_mask(maker, made, keys)
             if masked is not None:

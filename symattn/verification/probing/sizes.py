@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from symattn.verification.probing.inputs import CELLS, Maker, Sizes
+from symattn.verification.probing.inputs import CELLS, Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, small
 
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
@@ -17,17 +17,28 @@ _LONG = (
 _PLACES = (
     (9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4), (2100, 4), (4200, 2),
 )  # fmt: skip
+_EDGES = (16, 32, 64, 128, 256, 512)
+_FAR = 256.0  # below the largest score: in float32 and bfloat16 exponentials vanish there, with all roundings
+_SINGLE = (33, 48, 127, 128)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
+_LONG_SINGLE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
 _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
 
 
 def tiles(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Lengths at and astride multiples of 16, 32, 64 and 128, as queries and as keys."""
     yield from _lengths(_TILES, maker, rng)
+    yield from _singles(_SINGLE, maker, rng)
 
 
 def long(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """The same for 128 and more, with as many queries."""
+    yield from _singles(_LONG_SINGLE, maker, rng)
     yield from _lengths(_LONG, maker, rng)
+
+
+def _singles(lengths: Iterable[int], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    for n in (n for n in lengths if n <= maker.domain.max_tokens):
+        yield f"one key of {n} takes all", single(maker, n, rng)
 
 
 def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -36,6 +47,27 @@ def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Gene
     for n_q, n_k in pairs:
         if max(n_q, n_k) <= maker.domain.max_tokens and n_q * n_k * maker.spec.heads <= CELLS:
             yield f"{n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
+
+
+def single(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | None:
+    """Queries that each give all of their weight to one key: the first, the last, one at random, and those at edges of
+    tiles of 16 to 512. A key that is lost or moved is off by all there is.
+
+    The score of that key is a sum of zeros, and those of others lie so far below that they vanish in any format. Its
+    values are small beside those of all other keys, and signs tell it from its neighbours.
+    """
+    edges = {j - more for t in _EDGES for j in (t, n // t * t) for more in (0, 1)}
+    keys = np.array(sorted({j for j in edges if 0 <= j < n} | {0, n - 1, int(rng.integers(n))}))
+    room = min(len(keys), maker.domain.max_width - 1, CELLS // (n * maker.spec.heads))
+    if room < 2 or (maker.square and n * n * maker.spec.heads > CELLS):
+        return None
+    keys = keys[np.linspace(0, len(keys) - 1, room).astype(int)]
+    which = np.full(n, room)  # all other keys are alike
+    which[keys] = np.arange(room)
+    below = 2.0 ** np.ceil(np.log2(_FAR * np.sqrt(room + 1)))
+    signs = np.arange(room)[:, None] // (1, 2, 4) % 2
+    v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
+    return maker.from_heads(below * (np.eye(room, room + 1) - 1), np.eye(room + 1)[which], v)
 
 
 def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:

@@ -97,6 +97,9 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if spec.causal or spec.padding or spec.mask is not None:
         yield told("mask", "the mask is ignored", masked=lambda at: added(at.spec, at.values) * 1)
     yield opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
+    for n in (1, 2, 4, 8):
+        words = f"the first {n} keys are" if n > 1 else "the first key is"
+        yield opening(f"{words} always seen", partial(_with_first, n))
     yield _filling(_NOTHING, lambda at, s: at.number(0))
     yield _filling(_NOTHING, lambda at, s: at.number(-1e-9))
     yield _filling("a boolean mask is added as 1 where it forbids", lambda at, s: s + 1)
@@ -111,6 +114,11 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             yield opening(words, partial(_by_blocks, lambda j, i, n=n: j // n <= i // n))  # type: ignore[misc]
             yield opening(words, partial(_by_blocks, lambda j, i, n=n: j // n * n <= i))  # type: ignore[misc]
     yield from _counted_anew()
+
+
+def _with_first(n: int, spec: Attention, values: Values) -> Any:
+    there = allowed(spec, values)
+    return there | (np.arange(there.shape[-1]) < n)
 
 
 def _counted_anew() -> Iterator[Mistake]:

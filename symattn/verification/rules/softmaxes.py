@@ -259,6 +259,7 @@ _OF_LOGITS: Table = (
 
 # -- keys that take part -----------------------------------------------------------------------------------------------
 _TILES = (2, 4, 8, 16, 32, 64, 128)
+_CACHES = (256, 512, 1024)  # keys of buffers that are too short
 
 
 def _keys(spec: Attention) -> Iterator[Mistake]:
@@ -267,16 +268,40 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
         "the last key is dropped": lambda n, j: j != n - 1,
         "the first key is dropped": lambda n, j: j != 0,
     }
-    for t in _TILES:
-        kept[f"keys after the last full tile of {t} are dropped"] = lambda n, j, t=t: j < n // t * t  # type: ignore[misc]
+    for t in (*_TILES, *_CACHES):
+        if t in _TILES:
+            words = f"keys after the last full tile of {t} are dropped"
+            kept[words] = lambda n, j, t=t: j < n // t * t  # type: ignore[misc]
         if t > 4:
             kept[f"only the first {t} keys take part"] = lambda n, j, t=t: j < t  # type: ignore[misc]
             kept[f"only the last {t} keys take part"] = lambda n, j, t=t: j >= n - t  # type: ignore[misc]
     for words, test in kept.items():
         yield in_steps("mask", words, weights=partial(_dropped, test))
+    for words, test in _counted_twice():
+        yield in_steps("normalize", words, weights=partial(_twice, test))
     if spec.sink is None:
         for words, extra in _extra(spec.masks_anything):
             yield in_steps("mask", words, rows=False, weights=partial(_unfilled, extra))
+
+
+def _counted_twice() -> Iterator[tuple[str, Callable[[int, Any], Any]]]:
+    """Keys that are counted twice, by their places."""
+    yield "the last key counts twice", lambda n, j: j == n - 1
+    yield "the first key counts twice", lambda n, j: j == 0
+    for t in _TILES[1:]:
+        words = f"the last tile is moved back to be full, so that keys of the tile before count twice (tiles of {t})"
+        yield words, lambda n, j, t=t: (n % t > 0) & (j >= n - t) & (j < n // t * t)  # type: ignore[misc]
+        words = f"the first key of each later tile counts twice (tiles of {t})"
+        yield words, lambda n, j, t=t: (j % t == 0) & (j > 0)  # type: ignore[misc]
+
+
+def _twice(test: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
+    at = At(spec, values, "weights")
+    more = test(at.n, np.arange(at.n))
+    if at.n == 1 or not more.any():
+        raise KeyError("no key counts twice")
+    e = at.e * at.xp.asarray(more.astype(float), dtype=at.e.dtype)
+    return (at.e + e) / (at.total + at.sum(e))
 
 
 def _dropped(test: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
