@@ -14,7 +14,7 @@ written out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
@@ -24,6 +24,7 @@ from operator import mul
 from symattn.document import notation as nt
 from symattn.document.notation import Node
 from symattn.errors import Refused
+from symattn.evidence import both
 from symattn.proof.expansion import Term, expand, free_indices, is_moment, replaced
 from symattn.proof.polynomial import Polynomial
 
@@ -96,13 +97,6 @@ class Law:
 
 
 MOMENTS, INDEPENDENCE = "moments", "independence"
-
-
-def both(words: Sequence[str]) -> str:
-    """A1; A1 and A2; A1–A3, where nothing is left out; A1, A2 and A4."""
-    if len(words) > 2 and list(words) == [f"A{i}" for i in range(1, len(words) + 1)]:
-        return f"{words[0]}–{words[-1]}"
-    return " and ".join([*([", ".join(words[:-1])] if words[1:] else []), *words[-1:]])
 
 
 def letter_name(x: nt.Name) -> str:

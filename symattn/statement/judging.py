@@ -13,8 +13,7 @@ from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence, Grade
-from symattn.proof.moments import both
+from symattn.evidence import Evidence, Grade, both
 from symattn.proof.statement import Numbers, pairs, run
 from symattn.statement import beyond
 from symattn.statement.comparing import FalseStep, NotRead, compared
