@@ -15,12 +15,13 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 _LARGEST = 4_000_000  # bytes
 _KEY = re.compile(r"[0-9a-f]{64}")
+_DISTRIBUTION = re.compile(r"[\w.-]+")
 
 
 def folder() -> Path:
@@ -45,13 +46,13 @@ def get(kind: str, key: str) -> str | None:
         told, _, text = path.read_text(encoding="utf-8").partition("\n")
     except (OSError, ValueError, RuntimeError):
         return None
-    return text if told == digest([text]) else None
+    return text if told == digest([kind, key, text]) else None
 
 
 def put(kind: str, key: str, text: str) -> None:
-    """Keep a text: whole or not at all."""
+    """Keep a text: whole or not at all, and bound to its key, so that a copy under another name is as good as none."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        _write(_path(kind, key), f"{digest([text])}\n{text}")
+        _write(_path(kind, key), f"{digest([kind, key, text])}\n{text}")
 
 
 def sizes() -> dict[str, tuple[int, int]]:
@@ -109,15 +110,17 @@ def digest(parts: Iterable[str]) -> str:
 
 
 @cache
-def ground(*rooms: str) -> str:
-    """The digest of the source of these rooms of symattn, and of the versions of what it runs on.
+def ground() -> str:
+    """The digest of symattn's source, and of the versions of Python and of all that symattn depends on.
 
     Raises OSError if a file cannot be read.
     """
-    sources = [p for room in rooms for p in sorted((ROOT / room).rglob("*.py"))]
-    every = (ROOT / "errors.py", ROOT / "evidence.py", *sources)
-    versions = [sys.version, *(f"{name} {version(name)}" for name in ("python-flint", "numpy", "sympy"))]
-    files = (f"{p.relative_to(ROOT).as_posix()} {hashlib.sha256(p.read_bytes()).hexdigest()}" for p in every)
+    needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
+    versions = [sys.version, *(f"{name[0]} {version(name[0])}" for name in needed if name)]
+    files = (
+        f"{p.relative_to(ROOT).as_posix()} {hashlib.sha256(p.read_bytes()).hexdigest()}"
+        for p in sorted(ROOT.rglob("*.py"))
+    )
     return digest([*versions, *files])
 
 

@@ -5,7 +5,7 @@ The grades are those of the design, from strongest to weakest. No other word of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -104,3 +104,10 @@ def weakest(evidence: Iterable[Evidence]) -> Grade:
 def at_least_checked(grade: Grade) -> bool:
     """Whether the grade is ``checked`` or better."""
     return _ORDER.index(grade) <= _ORDER.index(Grade.CHECKED)
+
+
+def both(words: Sequence[str]) -> str:
+    """A1; A1 and A2; A1–A3, where nothing is left out; A1, A2 and A4."""
+    if len(words) > 2 and list(words) == [f"A{i}" for i in range(1, len(words) + 1)]:
+        return f"{words[0]}–{words[-1]}"
+    return " and ".join([*([", ".join(words[:-1])] if words[1:] else []), *words[-1:]])

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import isfinite
+from math import isfinite, prod
 from numbers import Rational, Real
 from typing import Any
+
+Polynomial = Mapping[tuple[str, ...], Fraction | int]  # in sizes: a product of letters → its coefficient
 
 
 @dataclass
 class Met:
-    """``numbers`` became elements of arrays, ``places`` were compared with positions or sizes."""
+    """``numbers`` became elements of arrays, ``places`` were compared with positions or sizes.
+
+    ``branches`` are the polynomials in sizes that the code compared with 0, where ``sizes`` decide which way it takes.
+    """
 
     numbers: set[Fraction] = field(default_factory=set)
     places: set[int] = field(default_factory=set)
+    branches: list[Polynomial] = field(default_factory=list)
+    sizes: Mapping[str, int] | None = None
 
 
 _meeting: ContextVar[Met | None] = ContextVar("symattn_met", default=None)
@@ -37,10 +44,30 @@ def meet_place(number: int) -> None:
         found.places.add(number)
 
 
+def meet_branch(gap: Polynomial) -> Fraction | None:
+    """Tell whoever collects that the code asks for the sign of ``gap``; its value, where sizes are looked at."""
+    found = _meeting.get()
+    if found is None or found.sizes is None:
+        return None
+    found.branches.append(gap)
+    return value_at(gap, found.sizes)
+
+
+def any_way() -> bool:
+    """Whether all that matters is which sizes the code asks for, not how its letters compare."""
+    found = _meeting.get()
+    return found is not None and found.sizes is not None
+
+
+def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
+    """The value of a polynomial in sizes."""
+    return sum((Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items()), Fraction(0))
+
+
 @contextmanager
-def meeting() -> Iterator[Met]:
+def meeting(sizes: Mapping[str, int] | None = None) -> Iterator[Met]:
     """Collect the numbers that are met in the block; an outer block does not see them."""
-    found = Met()
+    found = Met(sizes=sizes)
     token = _meeting.set(found)
     try:
         yield found

@@ -37,6 +37,7 @@ _NORM_X, _NORM_Y = Fence("norm", _X), Fence("norm", _Y)
 _Z = name("z", role="input")
 _GIVEN = {"x": "m", "y": "m", "z": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""}
 _LAWS = {"W_Q": law_with("σ"), "W_K": law_with("σ")}
+_LABELS = {"x": "A1", "y": "A1", "z": "A1", "W_Q": "A2", "W_K": "A2"}
 _COMPONENT = nt.Product((SIGMA**2, _NORM_X**2))  # the variance of q_l
 _SCORE = SIGMA**4 * _NORM_X**2 * _NORM_Y**2  # the variance of s/√d_k
 _FIFTIETH = Fraction(1, 50)
@@ -61,7 +62,7 @@ def derivation(dk: int = 64, dmodel: int = 512) -> Document:
 def _section() -> Section:
     """Tokens, and projections of which every entry is drawn."""
     sizes, index = {"d_model": "m", "d_k": "d_k"}, {"i": "m", "l": "d_k", "r": "d_k"}
-    return Section(Glossary(_GIVEN, sizes, index, laws=_LAWS, rows=True))
+    return Section(Glossary(_GIVEN, sizes, index, laws=_LAWS, labels=_LABELS, rows=True))
 
 
 def _mixed() -> tuple[Section, Section]:
@@ -104,9 +105,6 @@ def _blocks(dk: int, dmodel: int) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-_UNDER = "all sizes, under A1 and A2"
-
-
 def _component(section: Section) -> tuple[Block, ...]:
     entry = Fence("round", _W_Q, nt.Product((Name("i"), Name("l"))))
     other = nt.Product((name("δ", "l", "r"), *_COMPONENT.factors))
@@ -114,9 +112,9 @@ def _component(section: Section) -> tuple[Block, ...]:
         Heading(("One component of a query",)),
         together(
             section.define(equals(q("l"), total("i", 1, D_MODEL, name("x", "i", role="input") * entry))),
-            section.claim(equals(mean(q("l")), 0), "A2", where=_UNDER),
-            section.claim(equals(var(q("l")), _COMPONENT), "the variances of the terms add up", where=_UNDER),
-            section.claim(equals(cov(q("l"), q("r")), other), "other columns are independent", where=_UNDER),
+            section.claim(equals(mean(q("l")), 0), "A2"),
+            section.claim(equals(var(q("l")), _COMPONENT), "the variances of the terms add up"),
+            section.claim(equals(cov(q("l"), q("r")), other), "other columns are independent"),
         ),
     )
 
@@ -130,18 +128,17 @@ def _score(section: Section) -> tuple[Block, ...]:
         Heading(("The score",)),
         together(
             section.define(equals(s(), score), ("of the query of ", _X, " and the key of ", _Y)),
-            section.claim(equals(mean(s()), 0), "A2", where=_UNDER),
-            section.claim(formula, "each product of two weights occurs once", where=_UNDER),
-            section.claim(equals(var(s() / Root(D_K)), _SCORE), (Root(D_K), " removes the factor"), where=_UNDER),
+            section.claim(equals(mean(s()), 0), "A2"),
+            section.claim(formula, "each product of two weights occurs once"),
+            section.claim(equals(var(s() / Root(D_K)), _SCORE), (Root(D_K), " removes the factor")),
             section.claim(
                 equals(cov(s(), beside), D_K * SIGMA**4 * _NORM_X**2 * dot(_Y, _Z)),
                 ("two keys, of the tokens ", _Y, " and ", _Z),
-                where=_UNDER,
             ),
             section.claim(equals(s() - beside, dot(query, Fence("round", Fence("round", _Y - _Z) * _W_K))),
                           "what softmax sees of them"),
         ),
-        section.result("Result", formula, where=_UNDER),
+        section.result("Result", formula),
         variance.wrong(),
     )  # fmt: skip
 

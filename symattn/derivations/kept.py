@@ -13,7 +13,6 @@ from symattn import cache, derivations
 from symattn.document.model import Document
 from symattn.document.serialisation import read, written
 
-_ROOMS = ("arrays", "attention", "derivations", "document", "proof", "statement", "theorems")
 _PLAIN = (bool, int, str, Fraction, type(None))
 
 
@@ -37,6 +36,6 @@ def _key(name: str, parameters: dict[str, Any]) -> str | None:
     if not all(isinstance(value, _PLAIN) for value in parameters.values()):
         return None
     try:
-        return cache.digest([cache.ground(*_ROOMS), name, *words])
+        return cache.digest([cache.ground(), name, *words])
     except OSError:
         return None

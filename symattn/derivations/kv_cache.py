@@ -87,7 +87,7 @@ def _blocks() -> tuple[Block, ...]:
         hypotheses((), ("attention is causal: token ", Name("i"), " sees the tokens ", nt.commas(1, "…", "i")), cache),
         Heading(("A new token changes nothing before it",)),
         Paragraph(("One more token, or any number of them, leaves the outputs of the tokens before as they are:",)),
-        prefix.result("Result 1"),
+        *prefix.result("Result 1"),
         prefix.wrong(),
         Heading(("The new row",)),
         together(section.claim(new_row, "the last token sees all keys, and its row needs no other query")),
@@ -95,7 +95,7 @@ def _blocks() -> tuple[Block, ...]:
         step.wrong(),
         Paragraph(("No query is kept: query ", Name("i"), " is used in row ", Name("i"), " alone.")),
         Heading(("Several new tokens at once",)),
-        chunk.result("Result 3"),
+        *chunk.result("Result 3"),
         chunk.wrong(),
         Heading(("What it saves",)),
         together(

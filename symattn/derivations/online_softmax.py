@@ -137,7 +137,7 @@ def _blocks() -> tuple[Block, ...]:
         merging.wrong(),
         Paragraph(("The state of a tile of keys and values is its ", commas(_M, _L, _A), "; to finish is to divide ",
                    _A, " by ", _L, ":")),
-        whole.result(),
+        *whole.result(),
         whole.wrong(),
         *_outputs(),
         *_example(),

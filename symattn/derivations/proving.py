@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from symattn.derivations.steps import FalseStep, words
-from symattn.document.model import Assumption, Assumptions, Emph, Note, Result, Step, Text
+from symattn.document.model import Assumption, Assumptions, Block, Emph, Note, Step, Text
 from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.theorem import Decision, Outcome, Theorem, decide
-from symattn.theorems.reading import read
+from symattn.theorems.reading import Reading, boxed, read, read_apart
 
 ALL = "all sizes"
 FOR_ALL = (Grade.PROVED, Grade.ARGUED)
@@ -25,6 +25,7 @@ class Known:
 
     theorem: Theorem
     outcome: Outcome
+    reading: Reading | None = None
 
     @property
     def evidence(self) -> Evidence:
@@ -44,14 +45,10 @@ class Known:
 
         return statement(self.theorem.says)
 
-    def result(self, title: str = "Result") -> Result:
-        """What it says, in a box."""
-        from symattn.proof.words import unread
-
-        if self.theorem.letters is None:
-            return Result(title, (), (self.evidence,), unread(self.theorem.says))
-        formulas, said = self.statement
-        return Result(title, formulas, (self.evidence,), _begun(said) if said else ())
+    def result(self, title: str = "Result") -> tuple[Block, ...]:
+        """The relations of it that were read, in a box; what it says in words, below."""
+        formulas, said = read_apart(self.theorem.says, self.reading)
+        return boxed(title, formulas, self.evidence, said)
 
     def wrong(self) -> Note:
         """Its false variant, with the numbers that refute it."""
@@ -71,7 +68,7 @@ def known(theorem: Theorem) -> Known:
         raise FalseStep(f"{theorem.name}: {reading.wrong}")
     if outcome.grade not in FOR_ALL:
         raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
-    return Known(theorem, outcome)
+    return Known(theorem, outcome, reading)
 
 
 def hypotheses(theorems: Iterable[Known], *first: Text) -> Assumptions:

@@ -76,7 +76,7 @@ def _blocks() -> tuple[Block, ...]:
         whole.result("Result 1", equals(score, moved, later)),
         relative.wrong(),
         Heading(("Two orders of coordinates",)),
-        layouts.result("Result 2"),
+        *layouts.result("Result 2"),
         layouts.wrong(),
         Heading(("A bias of the keys is felt",)),
         Paragraph(
@@ -85,7 +85,7 @@ def _blocks() -> tuple[Block, ...]:
                 Code("symattn derive shift"), "). With them it does:",
             )
         ),
-        bias.result("Result 3"),
+        *bias.result("Result 3"),
         bias.wrong(),
         *_example(),
         Caveat(

@@ -10,10 +10,7 @@ from symattn.attention.notation import D_K, N
 from symattn.derivations.letters import DELTA, MU, SIGMA, dot, k, parameter, q, s
 from symattn.document.model import Assumption, Assumptions, Text
 from symattn.document.notation import Commas, Fence, Name, Node, equals, total
-from symattn.proof.moments import Family, Law
-
-ALL = "all d_k, under A1 and A2"
-CENTRED = "all d_k, under A1–A3"
+from symattn.proof.moments import INDEPENDENCE, MOMENTS, Family, Law
 
 
 @dataclass(frozen=True)
@@ -32,11 +29,6 @@ class Setting:
     def centred(self) -> bool:
         """Whether the main derivation assumes μ = 0."""
         return not self.mean
-
-    @property
-    def where(self) -> str:
-        """Where the main results hold."""
-        return CENTRED if self.centred else ALL
 
     def score(self) -> Law:
         """One query and one key, any mean: s = q·k."""
@@ -66,6 +58,7 @@ class Setting:
             real=(self.mu.base,),
             definitions=meanings,
             at_least={"n": 2},
+            labels={MOMENTS: "A1", INDEPENDENCE: "A2", **({self.mu.base: "A3"} if self.centred else {})},
         )
 
     def assumptions(self, dropped: str, normal: str) -> Assumptions:

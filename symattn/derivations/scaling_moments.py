@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from symattn.attention.notation import D_K, N
 from symattn.derivations.letters import SIGMA, cov, dot, k, mean, q, s, var
-from symattn.derivations.scaling_laws import ALL, Setting, at_size
-from symattn.derivations.steps import chain, checked, defined, moment, proved, together, vanishing
+from symattn.derivations.scaling_laws import Setting, at_size
+from symattn.derivations.steps import chain, checked, defined, moment, of_all, together, vanishing
 from symattn.document import notation as nt
 from symattn.document.model import Block, Emph, Heading, Paragraph, Result, Step
 from symattn.document.notation import At, Fence, Node, Relation, Root, Row, Sum, Words, equals, relation, total
@@ -29,7 +29,6 @@ def score(setting: Setting) -> tuple[Block, ...]:
         *_written_out(setting),
         *chain(
             law,
-            ALL,
             mean(s()),
             (total("i", 1, D_K, mean(q("i") * k("i"))), "linearity"),
             (total("i", 1, D_K, mean(q("i")) * mean(k("i"))), "A2"),
@@ -37,7 +36,7 @@ def score(setting: Setting) -> tuple[Block, ...]:
         ),
     ]
     if setting.centred:
-        steps += chain(setting.main(), setting.where, mean(s()), (nt.node(0), "A3"))
+        steps += chain(setting.main(), mean(s()), (nt.node(0), "A3"))
     return Heading(("The score and its mean",)), together(steps)
 
 
@@ -47,7 +46,7 @@ def _written_out(setting: Setting) -> tuple[Step, ...]:
     law = setting.score().at({"d_k": setting.d_k})
     products = Sum(tuple(q(i) * k(i) for i in range(1, setting.d_k + 1)))
     where = checked(f"d_k = {setting.d_k}")
-    return (moment(law, "", equals(s(), products), (at_size(setting),), where, law.written_out),)
+    return (moment(law, equals(s(), products), (at_size(setting),), where, law.written_out),)
 
 
 def variance(setting: Setting, compared: tuple[Evidence, ...]) -> tuple[Block, ...]:
@@ -57,7 +56,6 @@ def variance(setting: Setting, compared: tuple[Evidence, ...]) -> tuple[Block, .
     steps = [
         *chain(
             setting.score(),
-            ALL,
             var(s()),
             (total("i", 1, D_K, var(q("i") * k("i"))), "A2: the products are independent"),
             (D_K * squares, ("A1: equal terms, each ", equals(var(_X), mean(_X**2) - mean(_X) ** 2))),
@@ -73,7 +71,6 @@ def _centred_end(setting: Setting) -> tuple[Step, ...]:
     reason = (equals(mean(q(1) ** 2), SIGMA**2 + setting.mu**2), " with ", equals(setting.mu, 0))
     return chain(
         setting.main(),
-        setting.where,
         var(s()),
         (D_K * mean(q(1) ** 2) * mean(k(1) ** 2), "A3"),
         ((nt.Product((D_K, SIGMA**2, SIGMA**2), "·"), D_K * SIGMA**4), reason),
@@ -84,7 +81,6 @@ def _general_end(setting: Setting) -> tuple[Step, ...]:
     reason = ("A1: ", equals(mean(q(1) ** 2), SIGMA**2 + setting.mu**2))
     return chain(
         setting.score(),
-        ALL,
         var(s()),
         (D_K * ((SIGMA**2 + setting.mu**2) ** 2 - setting.mu**4), reason),
         (variance_formula(setting, D_K), "expanded"),
@@ -101,16 +97,16 @@ def variance_formula(setting: Setting, size: nt.Like) -> Node:
 
 def _result(setting: Setting, compared: tuple[Evidence, ...]) -> Result:
     law, score_ = setting.main(), dot(q(), k())
-    here = chain(law, "", At(var(score_), at_size(setting)), (_at_size(setting), ""))[0]
-    every = chain(law, "", var(score_), (variance_formula(setting, D_K), ""))[0]
-    scaled = chain(law, "", var(score_ / Root(D_K)), (variance_formula(setting, 1), ""))[0]
+    here = chain(law, At(var(score_), at_size(setting)), (_at_size(setting), ""))[0]
+    every = chain(law, var(score_), (variance_formula(setting, D_K), ""))[0]
+    scaled = chain(law, var(score_ / Root(D_K)), (variance_formula(setting, 1), ""))[0]
     formulas: list[Node] = [
         Row((every.formula, here.formula)),
         Row((scaled.formula, Words("for every"), D_K)),
     ]
     if isinstance(setting.mean, Fraction) and setting.mean:
         formulas.append(_at_mean(setting).formula)
-    return Result("Result 1", tuple(formulas), (proved(setting.where), *compared))
+    return Result("Result 1", tuple(formulas), (of_all(every, scaled, here), *compared))
 
 
 def _at_size(setting: Setting) -> Node:
@@ -131,20 +127,19 @@ def _at_mean(setting: Setting) -> Step:
     square = 2 * setting.mean**2
     inner = SIGMA**2 * (SIGMA**2 + (nt.Number(square)))
     condition = equals(setting.mu, setting.mean)
-    return chain(law, "", At(var(dot(q(), k())), condition), (D_K * inner, ""))[0]
+    return chain(law, At(var(dot(q(), k())), condition), (D_K * inner, ""))[0]
 
 
 def divisors(setting: Setting) -> tuple[Block, ...]:
     """What 1/√d_k does, and 1/d_k does not."""
-    law, where, one = setting.main(), setting.where, variance_formula(setting, 1)
+    law, one = setting.main(), variance_formula(setting, 1)
     by_root = chain(
         law,
-        where,
         var(s() / Root(D_K)),
         ((var(s()) / D_K, one), (equals(var(_C * _X), _C**2 * var(_X)),)),
     )
-    by_size = chain(law, where, var(s() / D_K), ((var(s()) / D_K**2, one / D_K), "the same"))
-    limit = vanishing(law, where, Relation(var(s() / D_K), (("→", nt.node(0)),)), relation(D_K, "→", nt.Name("∞")))
+    by_size = chain(law, var(s() / D_K), ((var(s()) / D_K**2, one / D_K), "the same"))
+    limit = vanishing(law, Relation(var(s() / D_K), (("→", nt.node(0)),)), relation(D_K, "→", nt.Name("∞")))
     return (
         Heading(("What ", 1 / Root(D_K), " does, and ", 1 / D_K, " does not")),
         together(by_root, by_size, limit, _uniform()),
@@ -172,16 +167,13 @@ def other_means(setting: Setting) -> tuple[Block, ...]:
         spread = (SIGMA**2 + mu**2) ** 2 - mu**4
         steps = chain(
             setting.score(),
-            ALL,
             var(s()),
             (D_K * spread, "A1, A2"),
             (D_K * SIGMA**2 * (SIGMA**2 + 2 * mu**2), "expanded"),
         )
         here = variance_term(setting.d_k, SIGMA**4) + variance_term(2 * setting.d_k, mu**2 * SIGMA**2)
-        steps += chain(setting.score(), ALL, At(var(s()), at_size(setting)), (here, (at_size(setting),)))
-    steps += chain(
-        setting.score(), ALL, mean(s() / Root(D_K)), ((D_K * mu**2 / Root(D_K), Root(D_K) * mu**2), "linearity")
-    )
+        steps += chain(setting.score(), At(var(s()), at_size(setting)), (here, (at_size(setting),)))
+    steps += chain(setting.score(), mean(s() / Root(D_K)), ((D_K * mu**2 / Root(D_K), Root(D_K) * mu**2), "linearity"))
     return (
         Heading((OTHER_MEANS,) if setting.centred else ("The mean still grows",)),
         together(steps),
@@ -202,10 +194,9 @@ def differences(setting: Setting) -> tuple[Block, ...]:
         defined(
             equals(s("j"), dot(q(), k("j")), total("i", 1, D_K, q("i") * k("j", "i"))), "key j; A1 and A2 for all keys"
         ),
-        *chain(law, ALL, cov(s(1), s(2)), (D_K * mu**2 * SIGMA**2, "the query is shared")),
+        *chain(law, cov(s(1), s(2)), (D_K * mu**2 * SIGMA**2, "the query is shared")),
         *chain(
             law,
-            ALL,
             var(gap),
             (var(dot(q(), Fence("round", k(1) - k(2)))), "the dot product is linear"),
             (var(s(1)) + var(s(2)) - 2 * cov(s(1), s(2)), ""),
@@ -215,7 +206,7 @@ def differences(setting: Setting) -> tuple[Block, ...]:
     end = law.at({mu.base: 0}) if setting.centred else law
     inner = SIGMA**4 if setting.centred else SIGMA**2 * (SIGMA**2 + mu**2)
     if setting.centred:
-        steps += chain(end, setting.where, var(gap), (2 * D_K * SIGMA**4, "A3"))
-    rows = chain(end, "", var(gap), (2 * D_K * inner, ""))[0], chain(end, "", var(gap / Root(D_K)), (2 * inner, ""))[0]
-    result = Result("Result 2", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (proved(setting.where),))
+        steps += chain(end, var(gap), (2 * D_K * SIGMA**4, "A3"))
+    rows = chain(end, var(gap), (2 * D_K * inner, ""))[0], chain(end, var(gap / Root(D_K)), (2 * inner, ""))[0]
+    result = Result("Result 2", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))
     return Heading(("The difference of two scores",)), together(steps), result

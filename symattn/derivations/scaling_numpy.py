@@ -83,7 +83,7 @@ def _enumerated(setting: Setting, centre: Fraction) -> tuple[Block, ...]:
 def _agrees(setting: Setting, centre: Fraction, formula: Node, value: Fraction, width: int) -> Step:
     where = checked(f"all {2**width} points of {_named(centre)}{str(width).translate(_RAISED)}")
     law = _law(setting, centre, formula)
-    return moment(law, "", equals(formula, value), f"{2**width} points", where)
+    return moment(law, equals(formula, value), f"{2**width} points", where)
 
 
 def _named(centre: Fraction) -> str:

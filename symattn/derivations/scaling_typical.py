@@ -124,7 +124,6 @@ def _steps(sizes: list[int]) -> Steps:
         _two_keys().claim(
             equals(slope, p(1) * (1 - p(1)), _QUARTER * call("sech", DELTA / 2) ** 2),
             (equals(p(1), 1 / (1 + E ** (-DELTA))),),
-            where="n = 2, all scores",
         ),
         at_sizes(
             sizes,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from symattn.document.model import Step, Steps, Text
 from symattn.document.notation import Name, Node, Number, Relation, node
 from symattn.document.text import text
 from symattn.errors import InputError, Refused
-from symattn.evidence import Evidence, Grade
+from symattn.evidence import Evidence, Grade, weakest
 from symattn.proof.certified_moments import chained
 from symattn.proof.certified_moments import vanishing as tends_to_zero
 from symattn.proof.moments import Law
@@ -21,18 +21,17 @@ Link = tuple[Node | tuple[Node, ...], Text | str]
 """The next side of a chain, or several, and the reason."""
 
 
-def chain(law: Law, where: str, first: Node, *links: Link) -> tuple[Step, ...]:
+def chain(law: Law, first: Node, *links: Link) -> tuple[Step, ...]:
     """first = side, = side, …, every side evaluated under ``law``. Raises FalseStep where two sides differ."""
     steps = []
     for sides, reason in links:
         row = (sides,) if isinstance(sides, Node) else sides
-        steps.append(moment(law, where, Relation(first, tuple(("=", side) for side in row)), reason))
+        steps.append(moment(law, Relation(first, tuple(("=", side) for side in row)), reason))
     return tuple(steps)
 
 
 def moment(
     law: Law,
-    where: str,
     formula: Relation,
     reason: Text | str = (),
     evidence: Evidence | None = None,
@@ -40,8 +39,8 @@ def moment(
 ) -> Step:
     """A step whose sides are moments, each evaluated under ``law``. Raises FalseStep where two of them differ.
 
-    It is proved where the checker accepts its certificate, unless ``evidence`` says otherwise; ``value`` computes a
-    side where the law does not.
+    It is proved where the checker accepts its certificate, under what the law says was used, unless ``evidence`` says
+    otherwise; ``value`` computes a side where the law does not.
     """
     work = value or law.value
 
@@ -54,7 +53,8 @@ def moment(
             raise FalseStep(f"{text(relation)}: {reason}") from reason
         if any(sign != "=" for sign, _ in relation.rest) or any(value != values[0] for value in values):
             raise FalseStep(f"{text(relation)}: the sides are {', '.join(map(str, values))}")
-        return evidence or _certified(chained(law, (relation.first, *(side for _, side in relation.rest))), where)
+        sides = (relation.first, *(side for _, side in relation.rest))
+        return evidence or _certified(chained(law, sides), law.under(*sides))
 
     record(Asked(formula, decide, sizes=("d_k", "n"), exact=True))
     return Step(formula, words(reason), decide(formula))
@@ -77,14 +77,14 @@ def _whole_indices(x: Any) -> bool:
     return all(_whole_indices(getattr(x, f.name)) for f in fields(whole))
 
 
-def vanishing(law: Law, where: str, formula: Relation, limit: Relation) -> Step:
+def vanishing(law: Law, formula: Relation, limit: Relation) -> Step:
     """A moment → 0 as a size → ∞: its value has a negative degree in that size. Raises FalseStep."""
     grows = isinstance(limit.first, Name) and limit.rest == (("→", Name("∞")),)
 
     def decide(relation: Relation) -> Evidence:
         try:
             if relation.rest == (("→", node(0)),) and grows and law.value(relation.first).degree(text(limit.first)) < 0:
-                return _certified(tends_to_zero(law, relation.first, text(limit.first)), where)
+                return _certified(tends_to_zero(law, relation.first, text(limit.first)), law.under(relation.first))
         except (Refused, InputError, ZeroDivisionError) as reason:
             raise FalseStep(f"{text(relation)}: {reason}") from reason
         raise FalseStep(f"{text(relation)} as {text(limit)} is not shown")
@@ -98,6 +98,12 @@ def hold(truth: bool, formula: Node, reason: Text | str, evidence: Evidence) -> 
     if not truth:
         raise FalseStep(f"{formula} does not hold ({evidence})")
     return Step(formula, words(reason), evidence)
+
+
+def of_all(first: Step, *others: Step) -> Evidence:
+    """The evidence of the first of several steps in a box, and of the others no better a grade."""
+    found = [step.evidence for step in (first, *others) if step.evidence]
+    return replace(found[0], grade=weakest(found))
 
 
 def defined(formula: Node, reason: Text | str = "definition") -> Step:

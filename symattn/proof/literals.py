@@ -6,27 +6,35 @@ code as a literal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from functools import partial
+from math import prod
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from symattn.arrays.met import Met, meeting
+from symattn.arrays.met import Met, Polynomial, meeting
 from symattn.arrays.notes import listening
 from symattn.errors import SymattnError
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
 
+LARGEST = 2000  # a size that can still be gone beyond
+_BRANCHES = 64  # sizes at which the ways of the code are looked for
 _RUN_AT = 2  # the length of every axis where a statement is run to see which numbers it meets
 
 
 @dataclass(frozen=True)
 class Named:
-    """``sizes``: whole numbers above 1, which sizes are taken beyond; ``numbers``: what entries are drawn around."""
+    """``sizes``: whole numbers above 1, which sizes are taken around; ``numbers``: what entries are drawn around.
+
+    ``branches`` are sizes next to which the code takes another way; ``doubt`` says that there are more.
+    """
 
     sizes: tuple[int, ...]
     numbers: tuple[Fraction, ...]
+    branches: tuple[Mapping[str, int], ...] = ()
+    doubt: str = ""
 
 
 def named(sides: Sides, declared: Declared) -> Named:
@@ -37,12 +45,45 @@ def named(sides: Sides, declared: Declared) -> Named:
     sizes = {*written, *(abs(n) for n in in_letters.places)}
     met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
     numbers = {abs(x) for x in met} - {0, 1}
-    return Named(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(numbers)))
+    return Named(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(numbers)), *_branches(sides, declared))
 
 
-def _met(sides: Sides, declared: Declared, world: Letters | Numbers) -> Met:
-    """What is met until the statement ends, or is refused."""
-    with meeting() as found, listening():
+def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int], ...], str]:
+    """The sizes at which, and next to which, what the code asks of its sizes changes; and what is beyond them."""
+    open_: list[dict[str, int]] = [dict.fromkeys(declared.sorts(), n) for n in (1, 2, 3, 4)]
+    found: list[dict[str, int]] = []
+    while open_:
+        sizes = open_.pop()
+        gaps = {tuple(sorted(gap.items())): gap for gap in _met(sides, declared, Letters(), sizes).branches}
+        for gap, sort in ((gap, sort) for gap in gaps.values() for sort in sizes if any(sort in k for k in gap)):
+            turns, far = _turns(gap, sort, sizes)
+            fresh = [new for new in ({**sizes, sort: n} for n in turns) if new not in found]
+            found, open_ = found + fresh, open_ + fresh
+            if far or len(found) > _BRANCHES:
+                return tuple(found), "the code branches on sizes, and not all of its ways were tried"
+    return tuple(found), ""
+
+
+def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[int], bool]:
+    """The sizes of ``sort`` at and next to which the sign changes; and whether it may change beyond the largest."""
+    powers: dict[int, Fraction] = {}
+    for letters, c in gap.items():
+        others = prod(sizes[s] for s in letters if s != sort)
+        powers[letters.count(sort)] = powers.get(letters.count(sort), Fraction(0)) + Fraction(c) * others
+    top = max((p for p, c in powers.items() if c), default=0)
+    signs = [0, *(_sign(sum((c * n**p for p, c in powers.items()), Fraction(0))) for n in range(1, LARGEST + 1))]
+    turns = {m for n in range(2, LARGEST + 1) if signs[n] != signs[n - 1] for m in (n - 1, n)}
+    bound = 1 + max((abs(c / powers[top]) for p, c in powers.items() if p < top), default=Fraction(0))
+    return sorted(turns), bound > LARGEST and (top > 1 or signs[-1] != _sign(powers[top]))
+
+
+def _sign(x: Fraction) -> int:
+    return (x > 0) - (x < 0)
+
+
+def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapping[str, int] | None = None) -> Met:
+    """What is met until the statement ends, or is refused; ``sizes`` decide what is asked of sizes."""
+    with meeting(sizes) as found, listening():
         try:
             for pair in pairs(sides, declared, world):
                 for side in pair:

@@ -24,6 +24,7 @@ from operator import mul
 from symattn.document import notation as nt
 from symattn.document.notation import Node
 from symattn.errors import Refused
+from symattn.evidence import both
 from symattn.proof.expansion import Term, expand, free_indices, is_moment, replaced
 from symattn.proof.polynomial import Polynomial
 
@@ -54,6 +55,7 @@ class Law:
     real         parameters that may have any sign
     definitions  formula → formula that it stands for: s → Σ q_i k_i
     at_least     how many indices a size has at least, where more than one is written out
+    labels       what is printed of an assumption that is used: MOMENTS, INDEPENDENCE, or a letter that has a value
     """
 
     families: tuple[Family, ...]
@@ -63,6 +65,20 @@ class Law:
     definitions: Mapping[Node, Node] = field(default_factory=dict)
     at_least: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def under(self, *formulas: Node) -> str:
+        """For which sizes, and under which assumptions, the values of the formulas are what they are: those used."""
+        used: set[str] = set()
+        for written in (replaced(formula, self.definitions) for formula in formulas):
+            _Evaluation(self, written, used=used).value(written)
+        axes = [_shown(axis) for family in self.families for axis in family.axes]
+        least = {n: f"{n} ≥ {self.at_least[n]}" if self.at_least.get(n, 1) > 1 else n for n in axes}
+        sizes = dict.fromkeys(least[n] for n in axes if n in used)
+        values = sorted(x for x in used if " = " in x)
+        assumed = sorted({self.labels[x] for x in used if x in self.labels})
+        parts = [f"all {both(list(sizes))}" if sizes else "", *values, f"under {both(assumed)}" if assumed else ""]
+        return ", ".join(part for part in parts if part)
 
     def at(self, values: Mapping[str, int | Fraction]) -> Law:
         """The same law where parameters have values."""
@@ -80,6 +96,9 @@ class Law:
         return _Evaluation(self, written, averaged=False).value(written)
 
 
+MOMENTS, INDEPENDENCE = "moments", "independence"
+
+
 def letter_name(x: nt.Name) -> str:
     """A parameter's name with its indices: d_k."""
     return "_".join([x.base, *(str(getattr(s, "base", getattr(s, "value", s))) for s in x.sub)])
@@ -92,8 +111,9 @@ Classes = Mapping[str, tuple[Value, int]]
 class _Evaluation:
     """The evaluation of one formula: which indices are written out is decided once for all of it."""
 
-    def __init__(self, law: Law, formula: Node, averaged: bool = True) -> None:
+    def __init__(self, law: Law, formula: Node, averaged: bool = True, used: set[str] | None = None) -> None:
         self.law = law
+        self.used: set[str] = set() if used is None else used  # sizes, values and assumptions that were asked for
         self.families = {f.base: f for f in law.families}
         self.averaged = averaged
         self.fresh = count(1)
@@ -191,9 +211,11 @@ class _Evaluation:
             return Polynomial.number(x.value)
         letter = letter_name(x) if isinstance(x, nt.Name) else _shown(x)
         if letter in self.law.values:
+            self.used.add(letter if letter in self.law.labels else f"{letter} = {self.law.values[letter]}")
             return self.law.values[letter]
         if letter not in (*self.law.positive, *self.law.real):
             raise Refused(f"moments: {letter} is neither random nor declared as a parameter")
+        self.used |= {letter} - self.law.labels.keys()  # what a letter is worth is assumed only where it has a value
         return Polynomial.letter(letter)
 
     def invertible(self, x: Node, classes: Classes) -> Value:
@@ -239,7 +261,7 @@ class _Evaluation:
     def at(self, x: nt.At) -> Value:
         conditions = x.condition.parts if isinstance(x.condition, nt.Commas) else (x.condition,)
         values = dict(_assignment(c) for c in conditions)
-        return _Evaluation(self.law.at(values), x.body).value(x.body)
+        return _Evaluation(self.law.at(values), x.body, used=self.used).value(x.body)
 
     def call(self, x: nt.Call, classes: Classes) -> Value:
         if not is_moment(x):
@@ -291,12 +313,14 @@ class _Evaluation:
 
     def check_independence(self, bases: list[str]) -> None:
         for base in bases if len(bases) > 1 else ():
+            self.used.add(INDEPENDENCE)
             if base not in self.law.independent:
                 others = ", ".join(sorted(set(bases) - {base})) or f"another {base}"
                 raise Refused(f"moments: that {base} is independent of {others} is not assumed")
 
     def moment(self, family: Family, power: int) -> Value:
         """E[x^power]: the mean, σ² + μ², and beyond that what is declared."""
+        self.used.add(MOMENTS)
         if (family.base, power) not in self.moments:
             self.moments[family.base, power] = self.new_moment(family, power)
         return self.moments[family.base, power]

@@ -8,7 +8,7 @@ floating point, which show where to look; what they show counts only where exact
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -18,20 +18,21 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.irrational import irrational
+from symattn.arrays.met import meeting
 from symattn.arrays.notes import listening
 from symattn.errors import InputError, Refused, Undecided
-from symattn.proof.literals import Named, named
+from symattn.proof.literals import LARGEST, Named, named
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
 
 TRIES = 400  # sizes looked at, the small ones first
 WILD, FLOATS, LARGE = 60, 400, 12  # wild points in exact numbers; in floats at small sizes; at the largest ones
 ENTRIES = 20_000  # of an array in floats
 _APART = 1e-6  # floats that differ by more, relative to the largest there, are looked at again
+EACH, SEVERAL = 64, 6  # every size up to it is tried in floats; of so many named numbers the products
 EXACT = 9  # the largest size in exact numbers
 CONFIRMED = 64  # the largest size in balls
 _LOOKED_AT = 12  # points that are looked at again, at most
 _SILENT = 12  # points in a row that floats cannot run
-LARGEST = 2000  # a size that can still be gone beyond
 _FLOAT = re.compile(r"the float (\S+) was taken")
 _CAST = re.compile(r"astype\((\w+)\) kept")
 _EXACTLY = ("float", "float64", "None")  # casts to these are of the numbers that letters stand for
@@ -121,7 +122,20 @@ def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, i
     found, doubt = _by_floats(sides, declared, brought, top, highest)
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = doubt or f"sizes beyond {max(brought.sizes)}, which the statement names, were not tried"
+    doubt = doubt or brought.doubt or _untried(declared, brought)
     return Search(found, agreed, undefined, largest, doubt)
+
+
+def by_cells(sides: Sides, declared: Declared, before: Search) -> Search:
+    """What comes to light where comparisons of entries are walked cell by cell, ``before`` being what was seen."""
+    from symattn.proof.cells import cells
+
+    with listening(), meeting():
+        walked = cells(sides, declared, named(sides, declared))
+    seen = [_differs(sides, declared, world) for world in walked.worlds]
+    found = next((found for found, _ in seen if found), None)
+    missing = before.undefined + (not walked.defined)
+    return Search(found, before.agreed, missing, before.largest, walked.doubt)
 
 
 def _worlds(sorts: list[str], brought: Named, top: int, highest: int, beyond: dict[str, int]) -> Iterator[Numbers]:
@@ -142,13 +156,13 @@ def _by_floats(
 ) -> tuple[Counterexample | None, str]:
     """A point where floats differ and balls, or exact numbers, confirm it; or a doubt that they are too slow for."""
     confirmed = silent = 0
-    for sizes, seed in _points(declared, top, highest):
+    for sizes, seed in _points(declared, brought, top, highest):
         apart = _floats_differ(sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers))
         silent = silent + 1 if apart is None else 0
         if silent > _SILENT:
-            return None, ""  # floats cannot run it
+            return None, "floating point cannot run it at the sizes at which it branches" if brought.branches else ""
         if apart and max(sizes.values(), default=0) > CONFIRMED:
-            return None, f"floating point differs at {', '.join(f'{s} = {n}' for s, n in sizes.items())}"
+            return None, f"floating point differs at {_sizes(sizes)}"
         for balls in (True, False) if apart else ():
             found, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
             if found:
@@ -159,16 +173,41 @@ def _by_floats(
     return None, ""
 
 
-def _points(declared: Declared, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
-    """Sizes and seeds: many small ones, then large ones as far as arrays stay below ``ENTRIES``."""
+def _untried(declared: Declared, brought: Named) -> str:
+    """Sizes at which the code takes another way, and which are too large for its arrays; empty if there are none."""
+    large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
+    return f"sizes {_sizes(large)}, at which the code branches, were not tried" if large else ""
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{s} = {n}" for s, n in sizes.items())
+
+
+def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:
+    world = Numbers(sizes)
+    return all(prod(world.axis(a) for a in shape.split()) <= ENTRIES for shape in declared.arrays.values())
+
+
+def _points(declared: Declared, brought: Named, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
+    """Sizes and seeds: many small ones, then large ones as far as arrays stay below ``ENTRIES``.
+
+    Each size runs through all small numbers, and through those that the statement names, their products and cubes, and
+    what is next to them.
+    """
     random, sorts = Random(1), declared.sorts()
+    some = brought.sizes[:SEVERAL]
+    made = {*brought.sizes, *(a * b for a in some for b in some), *(a**3 for a in some)}
+    lengths = sorted({*range(1, EACH + 1), *(n + k for n in made if n <= LARGEST for k in (-1, 0, 1))})
+    alone = ({s: n if s == sort else 2 for s in sorts} for sort in sorts for n in lengths)
+    for seed, sizes in enumerate([*map(dict, brought.branches), *alone]):
+        if _fits(declared, sizes):
+            yield sizes, seed
     for seed in range(FLOATS):
         yield {s: random.randint(1, top + seed % 3) for s in sorts}, seed
     for seed in range(LARGE if sorts else 0):
         large = random.sample(sorts, 1 + seed % len(sorts))
         sizes = {s: max(highest, 8) + seed % 4 if s in large else random.randint(1, top) for s in sorts}
-        world = Numbers(sizes)
-        if all(prod(world.axis(a) for a in shape.split()) <= ENTRIES for shape in declared.arrays.values()):
+        if _fits(declared, sizes):
             yield sizes, seed
 
 

@@ -23,7 +23,7 @@ from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof, prove
-from symattn.proof.refuting import counterexample, search, spot_check, thorough
+from symattn.proof.refuting import by_cells, counterexample, search, spot_check, thorough
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 
 
@@ -162,10 +162,15 @@ class Identity:
             return Evidence(Grade.REFUTED, str(found.counterexample)), ()
         if gap is None or gap.meaningless or gap.decisive or not found.agreed:
             return Evidence(Grade.UNDECIDED, gap.why if gap else ""), ()
+        if not found.doubt:
+            found = by_cells(self.sides, self.declared, found)
+        if found.counterexample:
+            return Evidence(Grade.REFUTED, str(found.counterexample)), ()
         if found.doubt:
             return Evidence(Grade.UNDECIDED, found.doubt), ()
         why: Text = (f"not proved for all sizes: {gap.why}",)
-        return Evidence(Grade.CHECKED, f"exact numbers at sizes up to {_sizes(found.largest)}"), why
+        where = f"exact numbers at sizes up to {_sizes(found.largest)}"
+        return Evidence(Grade.CHECKED, where + ", where both sides are defined" * bool(found.undefined)), why
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)

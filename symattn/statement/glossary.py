@@ -53,7 +53,8 @@ class Glossary:
     ``formats``: the number formats that a statement is about, in each of which it is checked. ``first`` is the number
     of the first row, 0 where rows are counted from 0. ``alike``: what must be equal for several things to be so.
     ``rows``: vectors before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of
-    index letters that stand for one index.
+    index letters that stand for one index. ``labels``: given arrays → the assumption of a document that is made of
+    them, for claims of means and variances.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Glossary:
     spoken: Mapping[str, Spoken] = field(default_factory=dict)
     families: Mapping[str, Callable[[Reader, tuple[Node, ...]], Any]] = field(default_factory=dict)
     laws: Mapping[str, Law] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     permutations: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     positive: tuple[str, ...] = ()

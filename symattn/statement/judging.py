@@ -13,7 +13,7 @@ from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence, Grade
+from symattn.evidence import Evidence, Grade, both
 from symattn.proof.statement import Numbers, pairs, run
 from symattn.statement import beyond
 from symattn.statement.comparing import FalseStep, NotRead, compared
@@ -22,7 +22,7 @@ from symattn.statement.concluding import SMALLER, Shown, by_letters, is_zero, sh
 from symattn.statement.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.statement.examples import decide
 from symattn.statement.glossary import Glossary
-from symattn.statement.moments import mentions
+from symattn.statement.moments import averages, mentions
 from symattn.statement.rounding import worlds
 from symattn.statement.values import Unread
 
@@ -151,11 +151,20 @@ def _general(question: Question) -> Evidence:
         return _under_conditions(compiled, every, met, question.sharp)
     found = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
     if None not in found:
-        where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
-        return _proved(where, found)
+        return _proved(_where(question, compiled), found)
     if question.glossary.laws:
         raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, question.sharp)
+
+
+def _where(question: Question, compiled: Compiled) -> str:
+    """The sizes, and for means and variances the assumptions about the arrays that the relation holds."""
+    g, shapes = question.glossary, compiled.declared.arrays
+    where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
+    if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
+        where = "all entries, " + ", ".join(f"{key} of shape {shape}" for key, shape in shapes.items() if shape)
+    used = {label for key, label in g.labels.items() if mentions(question.relation, key, g)}
+    return f"{where}, under {both(sorted(used))}" if used and averages(question.relation) else where
 
 
 def _proved(where: str, found: Iterable[Shown | None]) -> Evidence:

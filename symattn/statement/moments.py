@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
+from symattn.proof.expansion import is_moment
 from symattn.proof.expectation import Expectation
 from symattn.statement import values as v
 from symattn.statement.glossary import Definition, Glossary, spelt
@@ -74,6 +75,16 @@ def mentions(x: Any, key: str, g: Glossary) -> bool:
             return True
     whole: Any = x
     return any(mentions(getattr(whole, f.name), key, g) for f in fields(whole))
+
+
+def averages(x: Any) -> bool:
+    """Whether E, Var or Cov stands in a formula."""
+    if isinstance(x, tuple):
+        return any(map(averages, x))
+    if not isinstance(x, Node):
+        return False
+    whole: Any = x
+    return is_moment(x) or any(averages(getattr(whole, f.name)) for f in fields(whole))
 
 
 def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:

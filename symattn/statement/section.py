@@ -7,7 +7,6 @@ with a grade: ``claim`` raises FalseStep.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from symattn.document import notation as nt
@@ -50,7 +49,6 @@ class Section:
         signs: Mapping[Node, Node] | None = None,
         free: Mapping[str, str] | None = None,
         keep: bool = False,
-        where: str = "",
     ) -> Step:
         """A step with the grade that its formula earns. Raises FalseStep.
 
@@ -70,7 +68,7 @@ class Section:
             self.known |= dict.fromkeys(links(formula), evidence)
         if keep:
             self.glossary = self.glossary.with_definition(formula)
-        return Step(formula, said, replace(evidence, where=where) if where else evidence)
+        return Step(formula, said, evidence)
 
     def tends(self, formula: Relation, condition: Relation, form: Node | None = None) -> Step:
         """A limit under its condition, as β → ∞; see ``limits``. ``form``: what shows it, where that is not printed."""
@@ -90,11 +88,10 @@ class Section:
         said: Text = (),
         gaps: Mapping[Node, Node] | None = None,
         signs: Mapping[Node, Node] | None = None,
-        where: str = "",
     ) -> Result:
         """Formulas in a box, each decided anew; those of a tuple stand on one line."""
         rows = [line if isinstance(line, tuple) else (line,) for line in lines]
-        steps = [self.claim(formula, (), gaps=gaps, signs=signs, where=where) for row in rows for formula in row]
+        steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
         return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
 

@@ -74,6 +74,8 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
         told = [judgement.stopped.get(x.name) or x.why or _UNSEEN for x in refused]
         reasons = dict.fromkeys(why.removeprefix("coq: ") for why in told)
         return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
+    if empty := sum(x.empty for x in asked):
+        return f"in {empty} of {len(asked)} equations Coq sees nothing but 0 = 0"
     return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
 
 

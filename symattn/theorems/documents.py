@@ -15,9 +15,9 @@ from symattn.document.text import plain_text, text
 from symattn.errors import InputError
 from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
-from symattn.proof.words import opened, several, statement, told, unread, with_formulas
+from symattn.proof.words import opened, several, told, unread, with_formulas
 from symattn.theorems.findings import Finding
-from symattn.theorems.reading import Read, Reading
+from symattn.theorems.reading import Read, Reading, boxed, read_apart, told_apart
 
 _TITLES = {
     "scaling": "Scaling and statistics",
@@ -78,21 +78,11 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
 
 
 def _said(theorem: Theorem, found: Finding) -> tuple[Block, ...]:
-    """The statement with its grade. Words of which no letter is declared are not read: the grade is that of the
-    equations that the code gives, which stand before them."""
-    if theorem.letters is not None:
-        formulas, words = statement(_told_apart(theorem.says, found.reading.claims if found.reading else ()))
-        return (md.Result("Theorem", formulas, (found.evidence,), words),)
-    says = unread(theorem.says)
-    if not found.stated:
-        return (md.Result("Theorem", (), (found.evidence,), says),)
-    return (md.Result("Theorem", found.stated, (found.evidence,)), md.Paragraph(says))
-
-
-def _told_apart(words: Text, read: Sequence[Read]) -> Text:
-    """Words in which the formulas that could not be read are words, too."""
-    unread = {r.formula for r in read if not r.evidence}
-    return tuple(text(part) if isinstance(part, Node) and part in unread else part for part in words)
+    """The relations that were read, with the grade, or the equations that the code gives; words stand below the box."""
+    if theorem.letters is None:
+        return boxed("Theorem", found.stated, found.evidence, unread(theorem.says))
+    formulas, words = read_apart(theorem.says, found.reading)
+    return boxed("Theorem", formulas, found.evidence, words)
 
 
 def _print(reading: Reading) -> tuple[Block, ...]:
@@ -124,7 +114,7 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
     }[found.false_grade]
     where: Text = (": ", *found.counterexample) if found.counterexample else ()
-    words = _told_apart(theorem.false_says, found.reading.false if found.reading else ())
+    words = told_apart(theorem.false_says, found.reading.false if found.reading else ())
     said = opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))

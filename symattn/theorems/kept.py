@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import sys
@@ -10,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
+from importlib.machinery import PathFinder
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -49,7 +52,11 @@ class Cache:
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
-_ROOMS = ("arrays", "attention", "document", "proof", "statement", "theorems")
+# What runs or reads a file of which nothing is known before.
+_UNSEEN = {
+    *("importlib", "import_module", "__import__", "runpy", "pkgutil", "modules", "builtins", "__builtins__"),
+    *("exec", "eval", "open", "read_text", "read_bytes", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"),
+}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
 
 
@@ -62,7 +69,7 @@ def digest(theorem: Theorem) -> str | None:
     walk = _Walk()
     try:
         printed = (theorem.letters, theorem.says, theorem.false_says, theorem.hypotheses) if theorem.letters else ()
-        parts = [ground(), *walk.parts((theorem.method, printed))]
+        parts = [ground(), *walk.parts((theorem.method, printed)), *sorted(walk.versions)]
         files = sorted((path, _file(path)) for path in walk.files)
     except (Unknown, OSError):
         return None
@@ -71,7 +78,7 @@ def digest(theorem: Theorem) -> str | None:
 
 def ground() -> str:
     """The digest of what all theorems depend on: symattn's mathematics, and the versions of what it runs on."""
-    return cache.ground(*_ROOMS)
+    return cache.ground()
 
 
 def _file(path: Path) -> str:
@@ -86,6 +93,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
+        self.versions: set[str] = set()  # of installed packages that files of the user's import
         self._seen: dict[int, int] = {}
         self._kept: list[Any] = []  # so that no identity is used twice
 
@@ -147,7 +155,7 @@ class _Walk:
         yield from self.parts([cell.cell_contents for cell in f.__closure__ or ()])
         if not users:
             return
-        self._module(sys.modules.get(f.__module__))
+        self._note(Path(f.__code__.co_filename))
         for name in sorted(_names(f.__code__)):
             if name in f.__globals__:
                 yield name
@@ -168,15 +176,76 @@ class _Walk:
         file = getattr(module, "__file__", None)
         if module is None or file is None or not _users(Path(file)):
             return False
-        if Path(file) in self.files:
-            return True
-        self.files.add(Path(file))
-        for y in list(vars(module).values()):
-            if isinstance(y, ModuleType):
-                self._module(y)
-            elif isinstance(y, (type, FunctionType)):
-                self._module(sys.modules.get(y.__module__))
+        self._note(Path(file))
         return True
+
+    def _note(self, path: Path) -> None:
+        """A file of the user's, and what it imports, wherever in it; Unknown where that cannot be told."""
+        if path in self.files:
+            return
+        self.files.add(path)
+        for name in sorted(_imports(path)) if path.suffix == ".py" else ():
+            if name:
+                self._imported(name, path)
+            else:
+                self._package(_top(path))
+
+    def _package(self, folder: Path) -> None:
+        for path in sorted(folder.rglob("*.py")):
+            self._note(path)
+
+    def _imported(self, name: str, near: Path) -> None:
+        """The files of a module or package of the user's by content, an installed package by its version."""
+        if name in sys.stdlib_module_names or name == cache.ROOT.name:
+            return
+        spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(
+            name, [str(near.parent), *sys.path]
+        )
+        if spec is None:
+            raise Unknown(name)
+        places = [Path(p) for p in spec.submodule_search_locations or ()]
+        if not all(map(_users, places or [Path(spec.origin or "")])):
+            owners = _owners().get(name)
+            if not owners:
+                raise Unknown(name)
+            self.versions.update(f"{owner} {version(owner)}" for owner in owners)
+        elif places:
+            for place in places:
+                self._package(place)
+        else:
+            self._note(Path(spec.origin or ""))
+
+
+_owners = lru_cache(packages_distributions)
+
+
+def _imports(path: Path) -> set[str]:
+    """The names of the modules that a file imports, up to their first dot; "" for those of its own package."""
+    found: set[str] = set()
+    names: set[str] = set()
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise Unknown(path) from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {a.name.partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add("" if node.level else (node.module or "").partition(".")[0])
+            names |= {a.name for a in node.names}
+        elif isinstance(node, (ast.Name, ast.Attribute)):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    if unseen := (found | names) & _UNSEEN:
+        raise Unknown(f"{path} {sorted(unseen)}")
+    return found
+
+
+def _top(path: Path) -> Path:
+    """The folder of the outermost package that a file is in."""
+    folder = path.parent
+    while (folder.parent / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
 
 
 def _names(code: CodeType) -> set[str]:

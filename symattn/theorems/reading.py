@@ -3,16 +3,17 @@ is printed must hold as well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from symattn.document import notation as nt
-from symattn.document.model import Text
+from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.theorem import Theorem
+from symattn.proof.words import statement, told
 from symattn.statement.comparing import FalseStep, NotRead
 from symattn.statement.compiling import pruned
 from symattn.statement.glossary import Definition, Glossary
@@ -25,11 +26,15 @@ _UNTOLD = "what its letters stand for is not declared"
 
 @dataclass(frozen=True)
 class Read:
-    """A relation that is printed: the ``evidence`` that it earns as it stands there, or why it stays words."""
+    """A relation that is printed: the ``evidence`` that it earns as it stands there, or why it stays words.
+
+    ``shown`` is the relation with the conditions that were read with it, and with "not" where it is denied.
+    """
 
     formula: Relation
     evidence: Evidence | None
     reason: str = ""
+    shown: nt.Node | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,33 @@ def read(theorem: Theorem) -> Reading | None:
         return Statement(theorem).reading(theorem)
     except FalseStep as wrong:
         return Reading(wrong=str(wrong))
+
+
+_CONNECTING = ("and", "or", "for", "if", "with", "where", "as", "iff", "so", "hence", "is", "but", "then")
+_CODE = "What the code of the statement says; it is not printed as a formula."
+
+
+def boxed(title: str, formulas: tuple[nt.Node, ...], evidence: Evidence, words: Text) -> tuple[Block, ...]:
+    """Formulas in a box with their grade; words, which nothing has decided, below it."""
+    marked = bool(words) and isinstance(words[0], str) and words[0].startswith("In words")
+    below = (Paragraph(words),) if marked else told("In words", words)
+    return (Result(title, formulas, (evidence,), () if formulas else (_CODE,)), *below)
+
+
+def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...], Text]:
+    """A statement as formulas alone; or the relations of it that were read, and all that it says, as words."""
+    found = reading.claims if reading else ()
+    formulas, words = statement(told_apart(says, found))
+    parts = [part for formula in formulas for part in getattr(formula, "parts", ())]
+    if not words and all(part.text in _CONNECTING for part in parts if isinstance(part, nt.Words)):
+        return formulas, ()
+    return tuple(r.shown or r.formula for r in found if r.evidence), says
+
+
+def told_apart(words: Text, read: Sequence[Read]) -> Text:
+    """Words in which the formulas that could not be read are words, too."""
+    unread = {r.formula for r in read if not r.evidence}
+    return tuple(text(part) if isinstance(part, nt.Node) and part in unread else part for part in words)
 
 
 class Statement:
@@ -157,11 +189,11 @@ class Statement:
             return Read(claim.relation, None, str(reason))
         except FalseStep as wrong:
             if claim.denied:
-                return Read(claim.relation, Evidence(Grade.CHECKED, str(wrong)))
+                return Read(claim.relation, Evidence(Grade.CHECKED, str(wrong)), shown=_shown(claim))
             raise
         if claim.denied:
             raise FalseStep(f"{text(claim.relation)} holds, and is denied")
-        return Read(claim.relation, evidence)
+        return Read(claim.relation, evidence, shown=_shown(claim))
 
     def refuted(self, claim: Claim) -> Read:
         """A claim of the false variant with where it fails. Raises FalseStep for one that holds."""
@@ -220,6 +252,14 @@ class Statement:
             self._judged(condition, glossary, sized)
         except FalseStep as reason:
             raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
+
+
+def _shown(claim: Claim) -> nt.Node:
+    """A claim as it was read: with its conditions, and denied or exclusive where it is."""
+    parts: list[nt.Node] = [nt.Words("not always"), claim.relation] if claim.denied else [claim.relation]
+    for condition in claim.conditions:
+        parts += [nt.Words(("iff" if claim.only else "for") if len(parts) < 2 + claim.denied else "and"), condition]
+    return nt.Row(tuple(parts)) if len(parts) > 1 else claim.relation
 
 
 def _where(relation: Relation, condition: Relation) -> Relation:

@@ -54,18 +54,18 @@ D_K = nt.name("d", "k")
 
 def test_a_chain_holds_or_is_not_made() -> None:
     right = D_K * SIGMA**2 * (SIGMA**2 + 2 * Setting(4).mu ** 2)
-    assert len(chain(LAW, "here", var(s()), (right, ""), ((right, right), ""))) == 2
+    assert len(chain(LAW, var(s()), (right, ""), ((right, right), ""))) == 2
     for wrong in (D_K * SIGMA**4, D_K**2 * SIGMA**4, node(0), var(2 * s())):
         with pytest.raises(FalseStep):
-            chain(LAW, "here", var(s()), (right, ""), (wrong, ""))
+            chain(LAW, var(s()), (right, ""), (wrong, ""))
         with pytest.raises(FalseStep):
-            chain(LAW, "here", var(s()), ((right, wrong), ""))
+            chain(LAW, var(s()), ((right, wrong), ""))
 
 
 def test_a_mean_is_not_zero_unless_assumed() -> None:
     with pytest.raises(FalseStep):
-        chain(LAW, "here", mean(q(1) ** 2), (SIGMA**2, ""))
-    chain(Setting(4).main(), "here", mean(q(1) ** 2), (SIGMA**2, ""))
+        chain(LAW, mean(q(1) ** 2), (SIGMA**2, ""))
+    chain(Setting(4).main(), mean(q(1) ** 2), (SIGMA**2, ""))
 
 
 def test_hold() -> None:
@@ -271,3 +271,23 @@ def test_a_wrong_variance_formula_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(scaling_moments, "variance_formula", lambda setting, size: node(size) * SIGMA**2)
     with pytest.raises(FalseStep):
         derive("scaling")
+
+
+def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used() -> None:
+    setting, row = Setting(4), Setting(4).row()
+    assert setting.main().under(var(s())) == "all d_k, under A1–A3"
+    assert setting.score().under(var(s())) == "all d_k, under A1 and A2"
+    assert setting.score().under(mean(q(1))) == "all d_k, under A1"
+    assert setting.score().under(nt.At(mean(s()), equals(D_K, 7))) == "d_k = 7, under A1 and A2"
+    assert row.under(var(s(1) - s(2))) == "all d_k and n ≥ 2, under A1 and A2"
+    assert Setting(4, "mu").main().under(var(s())) == "all d_k, under A1 and A2"
+
+
+def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
+    section = initialisation._section()
+    section.define(
+        equals(q("l"), nt.total("i", 1, nt.name("d", "model"), nt.name("x", "i") * nt.name("W_Q", "i", "l")))
+    )
+    evidence = section.claim(equals(mean(q("l")), 0), "").evidence
+    assert evidence is not None
+    assert evidence.where == "all sizes, under A1 and A2"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from symattn.sources.statements import gathered
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
 from symattn.theorems.findings import Finding
-from tests.theorems.conftest import stated
+from tests.theorems.conftest import Ran, stated
 
 FINDING = Finding(
     Evidence(Grade.PROVED, "all sizes"),
@@ -91,6 +92,71 @@ def test_a_changed_module_that_a_statement_calls(run, monkeypatch):
     Path("helper_of_mine.py").write_text("def right(s):\n    return s * s\n")
     monkeypatch.delitem(sys.modules, "helper_of_mine")
     assert run("prove", "mine.py").status == 1
+
+
+USES: dict[str, tuple[str, str]] = {
+    "inside a function": ("", "import helper_of_mine; return helper_of_mine.right(s), 2 * s"),
+    "a number of a module": ("from helper_of_mine import Box\n", "return Box().right(s), 2 * s"),
+}
+
+
+@pytest.mark.parametrize("how", USES)
+def test_a_module_that_runs_is_part_of_the_digest(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    top, body = USES[how]
+    monkeypatch.syspath_prepend(".")
+    Path("helper_of_mine.py").write_text(
+        "from further_of_mine import K\n\ndef right(s):\n    return K * s\n\nclass Box:\n    def right(self, s):\n"
+        "        return K * s\n"
+    )
+    found = []
+    for k in (2, 3, 2):
+        Path("further_of_mine.py").write_text(f"K = {k}\n")
+        for module in ("helper_of_mine", "further_of_mine"):
+            sys.modules.pop(module, None)
+        found.append(digest(top + stated(body=body)))
+    assert found[0] == found[2] != found[1]
+    assert None not in found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import importlib; return importlib.import_module('helper_of_mine').right(s), 2 * s",
+        "return eval('s + s'), 2 * s",
+        "return float(open('number.txt').read()) * s, 2 * s",
+        "import not_there_at_all; return s + s, 2 * s",
+    ],
+)
+def test_what_runs_something_unknown_has_no_digest(body: str) -> None:
+    assert digest(stated(body=body)) is None
+
+
+def test_an_installed_package_counts_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = stated(body="import hypothesis; return s + s, 2 * s")
+    one = digest(text)
+    assert one is not None
+    monkeypatch.setattr(findings, "version", lambda _: "0.0")
+    assert one != digest(text) != digest(stated(body="return s + s, 2 * s"))
+
+
+def test_a_copied_file_of_another_theorem_is_as_good_as_none(
+    run: Callable[..., Ran], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.py").write_text(stated())
+    assert run("prove", "mine.py").status == 0
+    (right,) = folder.iterdir()
+    Path("mine.py").write_text(stated(body="return exp(2 * s), exp(s)"))
+    assert run("prove", "mine.py").status == 1
+    (wrong,) = set(folder.iterdir()) - {right}
+    wrong.write_bytes(right.read_bytes())
+    assert run("prove", "mine.py").status == 1
+
+
+def test_the_ground_has_the_versions_of_all_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(cache, "version", lambda name: asked.append(name) or "1")
+    cache.ground.__wrapped__()
+    assert {"sympy", "numpy", "python-flint", "ml_dtypes", "hypothesis", "click", "threadpoolctl"} <= set(asked)
 
 
 def test_the_digest_is_of_the_content():

@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from symattn.attention.softmax import softmax as soft
-from symattn.document.model import Text
+from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Node, Relation, call, equals, name, node, relation
+from symattn.document.text import plain_text, text
 from symattn.evidence import Grade
+from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.running import Judgement
 from symattn.proof.theorem import Theorem, theorem
 from symattn.statement.glossary import Glossary
 from symattn.theorems import TOPICS, of_topic
-from symattn.theorems.reading import read
+from symattn.theorems.coq import _why_not
+from symattn.theorems.documents import blocks
+from symattn.theorems.reading import Statement, read
 from symattn.theorems.runner import decide_one
 from tests.lanes import one_in
 
@@ -122,3 +127,27 @@ def test_a_print_that_is_changed_is_refused() -> None:
     denied = read(replace(each, says=(Relation(first.first, (("≠", first.rest[0][1]),)),)))
     assert denied is not None
     assert not denied.claims[0].evidence
+
+
+def test_words_stand_below_the_box_and_conditions_of_what_was_read_in_it() -> None:
+    few, many = "each row once transposed", "so the shift is repeated g times in every row, and each head is transposed"
+    for words in ((SHIFT, " ", few), (SHIFT, ", ", many), (few, " ", SHIFT)):
+        box, below, *_ = blocks(decide_one(stated(*words, false=(WRONG,))))
+        assert isinstance(box, Result)
+        assert isinstance(below, Paragraph)
+        assert (box.formulas, box.text) == ((SHIFT,), ())
+        assert "transposed" in plain_text(below.text)
+    scaled = relation(call("lse", S), "≤", call("max", S) + name("a"))
+    condition = relation(name("a"), "≥", call("log", name("n")))
+    (claim,) = Statement(stated()).reading(stated("for ", condition, ": ", scaled)).claims
+    assert claim.shown is not None
+    assert text(claim.shown) == f"{text(scaled)}  for {text(condition)}"
+
+
+def test_coq_grades_nothing_of_which_it_sees_zero_alone() -> None:
+    (masked,) = (t for t in of_topic("masks") if t.name == "fully-masked-row")
+    found = decide_one(masked, explain=True)
+    assert sum(x.empty for x in lemmas(masked.name, found.certificates)) == 2
+    asked = lemmas(masked.name, found.certificates)
+    judgement = Judgement(accepted=frozenset(x.name for x in asked))
+    assert "0 = 0" in _why_not(found, asked, asked, judgement)

@@ -13,6 +13,7 @@ from typing import Any
 
 from symattn.arrays.index.building import add, as_written, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
+from symattn.arrays.met import meet_branch
 from symattn.errors import Refused, Undecided
 
 Factor = str | int
@@ -35,6 +36,8 @@ class Compared:
             return True
         if gap.always_positive() or (-gap).always_positive():
             return False
+        if (value := meet_branch(gap.coefficients)) is not None:
+            return value == 0
         raise Undecided(f"indexed: is {self} = {other}? That depends on the sizes, and the code branches on it")
 
     def __lt__(self, other: Any) -> bool:
@@ -43,6 +46,8 @@ class Compared:
             return True
         if (1 - gap).always_positive():
             return False
+        if (value := meet_branch(gap.coefficients)) is not None:
+            return value > 0
         raise Undecided(f"indexed: is {self} < {other}? That depends on the sizes, and the code branches on it")
 
     def __le__(self, other: Any) -> bool:

@@ -37,6 +37,7 @@ from symattn.arrays.index.positions import (
     as_number,
     as_position,
     at_most,
+    equal_numbers,
     negate_position,
     same_position,
 )
@@ -319,6 +320,8 @@ def _equal(a: Expression, b: Expression) -> Expression:
         return same_position(a, b)
     if isinstance(a, Constant) and isinstance(b, Constant):
         return ONE if a is b else ZERO
+    if (truth := equal_numbers(a, b)) is not None:
+        return truth
     if b is ZERO and not isinstance(a, Masked):
         if not build.known_positive(a):
             demand(TESTED, a)

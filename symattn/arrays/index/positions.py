@@ -7,12 +7,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
+from itertools import product
 from math import ceil
 
 from symattn.arrays.index.axes import Linear, axis, linear
-from symattn.arrays.index.building import add, as_written, constant, multiply, predicate
-from symattn.arrays.index.expressions import ONE, ZERO, Constant, Count, Expression, Index, Letter, Position, Signed
-from symattn.arrays.met import meet_place
+from symattn.arrays.index.building import add, as_written, constant, multiply, negate, predicate
+from symattn.arrays.index.expressions import (
+    ONE,
+    ZERO,
+    Constant,
+    Count,
+    Expression,
+    Index,
+    Letter,
+    Position,
+    Product,
+    Signed,
+    Sum,
+)
+from symattn.arrays.met import Polynomial, any_way, meet_branch, meet_place
 from symattn.errors import Undecided
 
 PLACE = "position in "  # so are the letters called that stand for positions
@@ -54,6 +68,9 @@ def at_most(a: Expression, b: Expression, strict: bool) -> Expression:
     """[a ≤ b], or [a < b] if ``strict``, as a predicate. Raises ``Undecided``, it never guesses."""
     x, y = as_position(a), as_position(b)
     if x is None or y is None:
+        value = _compared(a, b)
+        if value is not None:
+            return ONE if value < 0 or (value == 0 and not strict) else ZERO
         raise Undecided("indexed: an order between elements that are letters")
     gap = add_positions(y, negate_position(x))
     rest: Linear = gap.offset - int(strict)  # the question is now: rest + Σ ups − Σ downs ≥ 0 ?
@@ -66,6 +83,7 @@ def at_most(a: Expression, b: Expression, strict: bool) -> Expression:
     bare = not rest.coefficients.keys() - {()}
     if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and bare and number in (0, -1):
         return predicate("≤" if number == 0 else "<", downs[0], ups[0])
+    meet_place(number)
     raise Undecided(f"indexed: {a} {'<' if strict else '≤'} {b} is not decided for all sizes")
 
 
@@ -84,6 +102,39 @@ def same_position(a: Expression, b: Expression) -> Expression:
     if below or above:
         return ZERO
     raise Undecided(f"indexed: {a} = {b} is not decided for all sizes")
+
+
+def equal_numbers(a: Expression, b: Expression) -> Expression | None:
+    """[a = b] where it is only asked which sizes the code compares; None otherwise."""
+    value = _compared(a, b)
+    return None if value is None else ONE if value == 0 else ZERO
+
+
+def _compared(a: Expression, b: Expression) -> Fraction | None:
+    """a − b at the sizes that are looked at, 0 for letters; None where no sizes are looked at."""
+    if not any_way():
+        return None
+    gap = in_sizes(add(as_number(a), negate(as_number(b))))
+    return Fraction(0) if gap is None else meet_branch(gap)
+
+
+def in_sizes(x: Expression) -> Polynomial | None:
+    """An expression that is made of sizes and numbers alone, as a polynomial."""
+    if isinstance(x, (Constant, Count)):
+        return {(): x.value} if isinstance(x, Constant) else {(x.sort,): 1}
+    parts = [in_sizes(y) for y in x.children] if isinstance(x, (Sum, Product)) else [None]
+    known = [p for p in parts if p is not None]
+    if len(known) < len(parts):
+        return None
+    if isinstance(x, Sum):
+        return {k: sum(p.get(k, 0) for p in known) for k in {k: None for p in known for k in p}}
+    result: dict[tuple[str, ...], Fraction | int] = {(): 1}
+    for p in known:
+        once: dict[tuple[str, ...], Fraction | int] = {}
+        for (k, c), (m, d) in product(result.items(), p.items()):
+            once[tuple(sorted((*k, *m)))] = once.get(tuple(sorted((*k, *m))), 0) + c * d
+        result = once
+    return result
 
 
 def _cancelled(indices: tuple[Signed, ...]) -> tuple[list[Index], list[Index]]:

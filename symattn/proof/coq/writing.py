@@ -29,7 +29,8 @@ Import ListNotations.
 class Lemma:
     """One equation: the name of its theorem, the whole text, and the statement for readers; or why there is none.
 
-    ``alike`` says that both sides are one term, so that the definitions made them equal before Coq saw them.
+    ``alike`` says that both sides are one term, so that the definitions made them equal before Coq saw
+    them; ``empty`` that both are 0.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Lemma:
     why: str = ""
     names: Names = field(default_factory=Names)
     alike: bool = False
+    empty: bool = False
 
     @property
     def proposition(self) -> str:
@@ -217,9 +219,9 @@ def _whole(said: Stated, shown: str) -> Lemma:
         if x
     )
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
-    return Lemma(
-        said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names, alike=said.left == said.right
-    )
+    alike = said.left == said.right
+    empty = alike and str(said.left) == "(Num 0)"
+    return Lemma(said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names, alike=alike, empty=empty)
 
 
 def simplified(equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[Node, Node]:

@@ -26,15 +26,13 @@ from symattn.document.model import (
 )
 from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
-from symattn.evidence import Evidence, Grade
+from symattn.evidence import Evidence, Grade, both
 from symattn.verification.bounding.formula import formula
 from symattn.verification.sharp.limits import HYPOTHESIS
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
 from symattn.verification.tolerances.sharp import Sharp
 from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
 
-ARGUED = Evidence(Grade.ARGUED, "by the rule printed, under A1 and A2")
-FOR_INPUTS = Evidence(Grade.ARGUED, "by the rule printed, for these inputs, under A1")
 _HYPOTHESIS = f"{HYPOTHESIS}, and the scale is exact"
 _NOTHING = "the bound says nothing: rounding alone may change every digit of the output"
 
@@ -68,9 +66,10 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
 
 
 def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[Block]:
-    yield _assumptions(asked)
+    assumed = _assumptions(asked)
+    yield assumed
     yield _steps(asked.bound.parts, asked.bound.value)
-    yield _result(asked.value, asked.bound.formula, ARGUED)
+    yield _result(asked.value, asked.bound.formula, _argued("by the rule printed", assumed))
     yield from _sharply(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
     yield Heading(("Why it holds",))
     yield Items(tuple((line,) for line in asked.bound.derivation))
@@ -103,6 +102,11 @@ def _arithmetic(spec: Attention, precision: Any, label: str) -> Assumption:
         (f"{what}{precision.words}; {precision.contract} contract; sums {order}; exponentials within "
          f"{precision.exp_ulps:g} ulps (H1 to H7 of the bound)",),
     )  # fmt: skip
+
+
+def _argued(how: str, assumed: Assumptions) -> Evidence:
+    """The grade of a bound: under what the document assumes."""
+    return Evidence(Grade.ARGUED, f"{how}, under {both([a.label for a in assumed.items])}")
 
 
 def _number(x: float) -> Node:
@@ -174,11 +178,12 @@ def _told(sharp: Sharp | None) -> dict[str, Any]:
 
 def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[Block]:
     atol, rtol = asked.needed
-    yield Assumptions((_arithmetic(asked.spec, asked.precision, "A1"),))
+    assumed = Assumptions((_arithmetic(asked.spec, asked.precision, "A1"),))
+    yield assumed
     if asked.bound.parts:
         yield _steps(asked.bound.steps(), atol)
         yield Paragraph((f"The parts are those of the element with the largest bound, {list(asked.bound.where)}.",))
-    yield _result(atol, (), FOR_INPUTS)
+    yield _result(atol, (), _argued("by the rule printed, for these inputs", assumed))
     yield from _sharply(sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below"))
     columns = (Column(("row",)), *(Column((str(c),)) for c in range(min(asked.bound.allowed.shape[-1], 8))))
     rows = asked.bound.allowed.reshape(-1, asked.bound.allowed.shape[-1])
@@ -236,10 +241,13 @@ def table(asked: Sequence[Beforehand], command: str) -> Document:
     columns = (Column(("n",)), Column(("d_k",)), Column(("dtype",), "left"), Column(("contract",), "left"),
                Column(("atol",)), Column(("most of it from",), "left"))  # fmt: skip
     rows = tuple(_line(a) for a in asked)
-    grades = {Evidence(Grade.UNDECIDED, "where there is none") if not isfinite(a.value) else ARGUED for a in asked}
     reach = Assumption("A1", (f"{asked[0].reach.words}",))
+    assumed = Assumptions((reach, Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",))))
+    unbounded = Evidence(Grade.UNDECIDED, "where there is none")
+    argued = _argued("by the rule printed", assumed)
+    grades = {argued if isfinite(a.value) else unbounded for a in asked}
     blocks: tuple[Block, ...] = (
-        Assumptions((reach, Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",)))),
+        assumed,
         Table(columns, rows),
         Result("Tolerances", formula(), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
     )

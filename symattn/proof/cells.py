@@ -1,0 +1,331 @@
+"""Statements that compare entries, decided cell by cell at small sizes.
+
+In a cell all comparisons come out alike, so that both sides are expressions without them. Cells are walked: each
+comparison is answered in every way that linear inequalities between monomials leave open. In each cell the sides are
+the same expression, or exact numbers in it are tried; a cell of which no numbers are known leaves a doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from itertools import islice, product
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import sympy
+
+from symattn.arrays.namespace import Namespace
+from symattn.arrays.special import Forbidden, Undefined
+from symattn.arrays.symbolic import Symbolic
+from symattn.errors import InputError, Refused, Undecided
+from symattn.proof import drawing
+from symattn.proof.feasible import Row, TooMany, point
+from symattn.proof.literals import Named
+from symattn.proof.statement import Declared, Numbers, Sides, pairs
+
+CELLS, _ENTRIES = 200, 100  # of all sizes together; of all arrays
+_POINTS = 5  # numbers tried in a cell
+_DRAWS = 300  # among which numbers of a cell that is not linear are looked for
+Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "≥" or ">" 0
+
+
+@dataclass
+class Path:
+    """One way through the comparisons; ``script`` says which of the possible answers are taken, then it is the first.
+
+    Where one of ``demands`` holds, which are of any expressions, a side is not defined.
+    """
+
+    script: tuple[int, ...] = ()
+    counts: list[int] = field(default_factory=list)
+    constraints: list[Constraint] = field(default_factory=list)
+    demands: list[Constraint] = field(default_factory=list)
+
+    def may_be(self, relation: str, x: Any) -> bool:
+        """Whether ``relation`` may hold of ``x`` here; of several factors it may where that is not "="."""
+        unit, factors = _factors(x)
+        odd = [f for f, power in factors if power % 2]
+        if relation == "=" or (not odd and unit < 0):
+            zeros = ([*self.constraints, ("=", f)] for f, _ in factors)
+            return relation != ">" and (not unit or any(_inside(zero) is not None for zero in zeros))
+        if len(odd) == 1 and (relation == ">" or len(factors) == 1):
+            return _inside([*self.constraints, (relation, unit * odd[0])]) is not None
+        return bool(odd) or unit > 0 or (unit == 0 and relation == "≥")
+
+    def answer(self, *options: Constraint) -> int:
+        """The number of the option that is taken."""
+        possible = [i for i, option in enumerate(options) if _inside([*self.constraints, option]) is not None]
+        if len(possible) == 1:
+            return possible[0]
+        n = len(self.counts)
+        self.counts.append(len(possible))
+        taken = possible[self.script[n] if n < len(self.script) else 0]
+        self.constraints.append(options[taken])
+        return taken
+
+    def positive(self, x: Any) -> bool:
+        """Whether ``x`` > 0."""
+        unit, factors = _factors(x)
+        if len(factors) == 1 and factors[0][1] % 2:
+            return self.answer(("≥", -unit * factors[0][0]), (">", unit * factors[0][0])) == 1
+        return self.sign(x) > 0
+
+    def sign(self, x: Any) -> int:
+        """The sign of ``x``: of each of its factors."""
+        sign, factors = _factors(x)
+        for f, power in factors:
+            sign *= (self.answer((">", -f), ("=", f), (">", f)) - 1) ** power
+        return int(sign)
+
+
+_path: ContextVar[Path] = ContextVar("symattn_path")
+
+
+class Branching(Symbolic):
+    """SymPy's expressions; comparisons are answered by the path."""
+
+    name = "branching"
+
+    @classmethod
+    def less(cls, x: Any, y: Any) -> bool:
+        return _path.get().positive(y - x)
+
+    @classmethod
+    def same(cls, x: Any, y: Any) -> bool:
+        return _path.get().sign(x - y) == 0
+
+    @classmethod
+    def larger(cls, x: Any, y: Any) -> Any:
+        return y if cls.less(x, y) else x
+
+    @classmethod
+    def divide(cls, x: Any, y: Any) -> Any:
+        if sympy.expand(y) == 0:
+            raise ZeroDivisionError
+        _path.get().demands.append(("=", y))
+        return x / y
+
+    @classmethod
+    def function(cls, name: str, x: Any) -> Any:
+        if name in ("log", "sqrt"):
+            _path.get().demands.append(("≥" if name == "log" else ">", -x))
+        value = super().function(name, sympy.factor(x) if name == "sqrt" else x)
+        for absolute in value.atoms(sympy.Abs):
+            (inside,) = absolute.args
+            value = value.subs(absolute, inside if _path.get().positive(inside) else -inside)
+        return value
+
+
+Branching.xp = Namespace(Branching)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What was found: exact numbers to look at, of every cell in which they are needed, why there is a doubt, and
+    whether both sides are defined everywhere."""
+
+    worlds: tuple[Numbers, ...] = ()
+    doubt: str = ""
+    defined: bool = True
+
+
+class _Letters(Numbers):
+    """Sizes are numbers, entries letters."""
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        lengths = [self.axis(a) for a in shape.split()]
+        signs = {"positive": name in declared.positive or None, "nonnegative": name in declared.nonnegative or None}
+        seats = drawing.on_circles(declared.units, declared.arrays)
+        label, cosine, several = seats.get(name, (name, True, False))
+        entries = np.empty(lengths, dtype=object)
+        for place in np.ndindex(*lengths):
+            t = sympy.Symbol("_".join([label, *map(str, place)]), real=True, **signs)
+            turned = (1 - t**2 if cosine else 2 * t) / (1 + t**2)
+            sign = self._random(name).choice((1, -1)) if several else 1
+            entries[place] = sign * turned if name in seats else t
+        return Branching(entries)
+
+
+class _Chosen(Numbers):
+    """Letters replaced by numbers."""
+
+    def __init__(self, letters: _Letters, values: Mapping[Any, Fraction]) -> None:
+        super().__init__(letters.sizes, letters.seed)
+        self._letters, self._values = letters, values
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        entries = self._letters.array(name, shape, declared).entries
+        values = {x: sympy.Rational(v.numerator, v.denominator) for x, v in self._values.items()}
+        numbers = np.empty(entries.shape, dtype=object)
+        for place in np.ndindex(*entries.shape):
+            x = entries[place].subs({t: values.get(t, sympy.Rational(7, 5)) for t in entries[place].free_symbols})
+            numbers[place] = Fraction(int(x.p), int(x.q))
+        return self.lift(numbers)
+
+
+def cells(sides: Sides, declared: Declared, brought: Named) -> Cells:
+    """Walk the cells at small sizes, and at those at which the code takes another way."""
+    worlds: list[Numbers] = []
+    walked, defined = 0, True
+    try:
+        for sizes in _sizes(declared, brought):
+            for path, letters, differences in _paths(sides, declared, sizes):
+                walked += 1
+                more, doubt = _tried(path, letters, differences, brought.numbers)
+                worlds += more
+                defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
+                if doubt or walked == CELLS:
+                    return Cells(tuple(worlds), doubt or f"there are more than {CELLS} cells", defined)
+    except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
+        return Cells(tuple(worlds), f"its cells were not walked: {reason}", False)
+    return Cells(tuple(worlds), "", defined)
+
+
+def _sizes(declared: Declared, brought: Named) -> Iterator[Mapping[str, int]]:
+    """1 and 2, and 3 of a single letter; where there are three letters or more, all alike; then ``branches``."""
+    sorts = declared.sorts()
+    alike = ((n,) * len(sorts) for n in (1, 2))
+    every = product((1, 2, 3)[: 4 - len(sorts)], repeat=len(sorts)) if len(sorts) < 3 else alike
+    yield from (dict(zip(sorts, sizes, strict=True)) for sizes in every)
+    for sizes in brought.branches:
+        world = Numbers(sizes)
+        if sum(prod(world.axis(a) for a in shape.split()) for shape in declared.arrays.values()) > _ENTRIES:
+            raise Undecided(
+                f"{', '.join(f'{s} = {n}' for s, n in sizes.items())}, at which the code branches, is too large"
+            )
+        yield sizes
+
+
+def _paths(
+    sides: Sides, declared: Declared, sizes: Mapping[str, int]
+) -> Iterator[tuple[Path, _Letters, list[Any] | None]]:
+    """Each way through the comparisons, and the differences of the sides; None where one is undefined."""
+    for seed in range(2 if declared.permutations or len(declared.units) > 1 else 1):
+        letters = _Letters(sizes, seed)
+        script: tuple[int, ...] | None = ()
+        while script is not None:
+            path = Path(script)
+            token = _path.set(path)
+            try:
+                differences = _differences(pairs(sides, declared, letters))
+            finally:
+                _path.reset(token)
+            yield path, letters, differences
+            script = _next(script, path.counts)
+
+
+def _next(script: tuple[int, ...], counts: Sequence[int]) -> tuple[int, ...] | None:
+    taken = [*script, *[0] * (len(counts) - len(script))]
+    while taken and taken[-1] + 1 == counts[len(taken) - 1]:
+        taken.pop()
+    return (*taken[:-1], taken[-1] + 1) if taken else None
+
+
+def _differences(stated: Sequence[tuple[Any, Any]]) -> list[Any] | None:
+    found: list[Any] = []
+    for left, right in stated:
+        for a, b in np.broadcast(Branching.of(left).entries, Branching.of(right).entries):
+            if isinstance(a, (Undefined, Forbidden)) or isinstance(b, (Undefined, Forbidden)):
+                return None
+            found.append(a - b)
+    return found
+
+
+def _tried(
+    path: Path, letters: _Letters, differences: Sequence[Any] | None, literals: Sequence[Fraction]
+) -> tuple[list[Numbers], str]:
+    """Numbers to look at in a cell, and why those are not enough."""
+    open_ = [d for d in differences or () if not _is_zero(d)]
+    if not open_ or (not path.constraints and not any(map(_decided, open_))):
+        return [], ""
+    symbols = {t for x in (*open_, *(c for _, c in path.constraints)) for t in x.free_symbols}
+    found = _numbers(path.constraints, sorted(symbols, key=str), literals)
+    where = ", ".join(f"{x} {relation} 0" for relation, x in path.constraints) or "nothing is compared"
+    inner = _inside([(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints])
+    full = inner is not None and all(relation != "=" for relation, _ in path.constraints)
+    doubt = "" if found else f"no numbers were tried where {where}"
+    if full and any(map(_decided, open_)):
+        doubt = doubt or f"the sides are not the same expression where {where}"
+    return [_Chosen(letters, values) for values in found], doubt
+
+
+def _numbers(
+    constraints: Sequence[Constraint], symbols: Sequence[Any], literals: Sequence[Fraction]
+) -> list[dict[Any, Fraction]]:
+    """Numbers at which the constraints hold: solutions of linear ones, others among draws."""
+    drawn = ([_wild(symbols, Random(seed), literals) for seed in range(_DRAWS)]) if symbols else []
+    if all(v.is_Symbol for _, x in constraints for v in _linear(x)[0]):
+        solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
+        return [{**one, **found} for one, found in zip(drawn, solved, strict=False)] or solved
+    functions = [(relation, sympy.lambdify(symbols, x, "math")) for relation, x in constraints]
+    return list(islice((one for one in drawn if _holds(functions, one.values())), _POINTS))
+
+
+def _wild(symbols: Sequence[Any], random: Random, literals: Sequence[Fraction]) -> dict[Any, Fraction]:
+    draw = (drawing.plain, drawing.wild)[random.randint(0, 1)]
+    signs = ["positive" if t.is_positive else "nonnegative" if t.is_nonnegative else "real" for t in symbols]
+    more = () if draw is drawing.plain else (literals,)
+    return {t: draw(random, 1, sign, *more)[0] for t, sign in zip(symbols, signs, strict=True)}
+
+
+def _holds(functions: Sequence[tuple[str, Any]], numbers: Any) -> bool:
+    try:
+        values = [(relation, f(*map(float, numbers))) for relation, f in functions]
+    except (ArithmeticError, ValueError):
+        return False
+    return all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values)
+
+
+def _is_zero(x: Any) -> bool:
+    return bool(sympy.expand(sympy.fraction(sympy.together(x))[0]) == 0)
+
+
+def _decided(x: Any) -> bool:
+    """Whether ``x`` is made of letters and exponentials of polynomials, so that it is 0 only where it expands to 0."""
+    exponentials = x.atoms(sympy.exp)
+    plain = x.subs({e: sympy.Dummy() for e in exponentials})
+    return bool(plain.is_rational_function() and all(e.args[0].is_polynomial() for e in exponentials))
+
+
+@cache
+def _factors(x: Any) -> tuple[int, tuple[tuple[Any, int], ...]]:
+    """The sign, and the factors of which it depends, with their powers."""
+    unit, found = 1, []
+    for part in sympy.fraction(sympy.together(sympy.expand(x))):
+        number, factors = sympy.factor_list(part)
+        unit *= int(sympy.sign(number))
+        for f, power in factors:
+            if f.is_negative:
+                unit *= (-1) ** power
+            elif not f.is_positive:
+                found.append((f, int(power)))
+    return unit, tuple(found) if unit else ()
+
+
+@cache
+def _linear(x: Any) -> tuple[dict[Any, Fraction], Fraction]:
+    """The coefficients of the monomials, and the constant."""
+    polynomial = sympy.Poly(x)
+    found: dict[Any, Fraction] = {}
+    for powers, c in polynomial.terms():
+        if not c.is_Rational:
+            raise Refused(f"the coefficient {c}")
+        monomial = sympy.prod([g**e for g, e in zip(polynomial.gens, powers, strict=True)])
+        found[monomial] = found.get(monomial, Fraction(0)) + Fraction(int(c.p), int(c.q))
+    constant = found.pop(sympy.Integer(1), Fraction(0))
+    return found, constant
+
+
+def _inside(constraints: Sequence[Constraint], random: Random | None = None) -> dict[Any, Fraction] | None:
+    """Values of the monomials at which the constraints hold; None if there are none, so that no numbers meet them."""
+    rows: list[Row] = [(relation, *_linear(x)) for relation, x in constraints]
+    for monomial in {v: None for _, coefficients, _ in rows for v in coefficients}:
+        if monomial.is_nonnegative:
+            rows.append((">" if monomial.is_positive else "≥", {monomial: Fraction(1)}, Fraction(0)))
+    return point(rows, random or Random(0))

@@ -1,0 +1,84 @@
+"""Linear inequalities with rational coefficients: a point that meets them all, or none, by Fourier–Motzkin elimination.
+
+A row is (relation, coefficients, constant) and says Σ coefficient · variable + constant "=", "≥" or ">" 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+Variable = Any
+Row = tuple[str, Mapping[Variable, Fraction], Fraction]
+_ROWS = 600
+
+
+class TooMany(Exception):
+    """More rows than are eliminated."""
+
+
+def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | None:
+    """A point at which all rows hold, drawn from all such points; None if there is none."""
+    if any(not c and not _meets(relation, constant) for relation, c, constant in rows):
+        return None
+    rows = list({(r, frozenset(c.items()), k): (r, c, k) for r, c, k in rows if c}.values())
+    if len(rows) > _ROWS:
+        raise TooMany
+    if not rows:
+        return {}
+    x, mine, combined = _eliminated(rows)
+    found = point([*combined, *(r for r in rows if x not in r[1])], random)
+    if found is None:
+        return None
+    for variable in {v for _, c, _ in mine for v in c if v != x} - found.keys():
+        found[variable] = Fraction(random.randint(-20, 20), 3)
+    return {**found, x: _between(x, mine, found, random)}
+
+
+def _eliminated(rows: Sequence[Row]) -> tuple[Variable, list[Row], list[Row]]:
+    """A variable, the rows that hold it, and what follows from them without it."""
+    equal = next((r for r in rows if r[0] == "="), None)
+    if equal:
+        x = next(iter(equal[1]))
+        mine = [r for r in rows if x in r[1]]
+        return x, mine, [_sum(r, equal, -r[1][x] / equal[1][x]) for r in mine if r is not equal]
+    every = {v: None for _, c, _ in rows for v in c}
+    x = min(every, key=lambda v: _pairs(rows, v))
+    mine = [r for r in rows if x in r[1]]
+    up, down = [r for r in mine if r[1][x] > 0], [r for r in mine if r[1][x] < 0]
+    return x, mine, [_sum(a, b, -a[1][x] / b[1][x]) for a in up for b in down]
+
+
+def _pairs(rows: Sequence[Row], x: Variable) -> int:
+    up = sum(c.get(x, 0) > 0 for _, c, _ in rows)
+    return up * (sum(x in c for _, c, _ in rows) - up)
+
+
+def _sum(a: Row, b: Row, times: Fraction) -> Row:
+    """The row a + times · b."""
+    both = {v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}}
+    relation = ">" if ">" in (a[0], b[0]) else a[0]
+    return relation, {v: c for v, c in both.items() if c}, a[2] + times * b[2]
+
+
+def _meets(relation: str, value: Fraction) -> bool:
+    return {"=": value == 0, "≥": value >= 0, ">": value > 0}[relation]
+
+
+def _between(x: Variable, mine: Sequence[Row], found: Mapping[Variable, Fraction], random: Random) -> Fraction:
+    """A value of ``x`` that meets the rows at what is ``found`` of the others."""
+    low: list[Fraction] = []
+    high: list[Fraction] = []
+    for relation, c, constant in mine:
+        bound = -(constant + sum(k * found[v] for v, k in c.items() if v != x)) / c[x]
+        if relation == "=":
+            return bound
+        (low if c[x] > 0 else high).append(bound)
+    step = Fraction(random.randint(1, 40), random.choice((1, 2, 3, 7)))
+    if not high:
+        return max(low) + step
+    if not low:
+        return min(high) - step
+    return max(low) + (min(high) - max(low)) * Fraction(random.randint(1, 6), 7)
