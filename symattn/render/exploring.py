@@ -8,7 +8,7 @@ from html import escape
 
 from symattn.document.model import Document, Text
 from symattn.render import html
-from symattn.render.html_style import SCRIPT, STYLE
+from symattn.render.html_style import SCRIPT
 
 _STYLE = """
 .choose{position:sticky;top:0;background:var(--sa-paper);border-bottom:1px solid var(--sa-rule);z-index:1;
@@ -44,16 +44,16 @@ def page(command: str, choices: Mapping[str, Sequence[Text]], documents: Mapping
     first = next(iter(documents))
     shown = "".join(
         f'<div data-choice="{" ".join(map(str, at))}" aria-live="polite"{"" if at == first else " hidden"}>'
-        f"{html.body(document, titled=False)}</div>\n"
+        f"{html.body(document)}</div>\n"
         for at, document in documents.items()
     )
     rows = "".join(_row(name, words, first[i]) for i, (name, words) in enumerate(choices.items()))
     form = f'<form class="choose" data-parts="{escape(json.dumps(list(choices)), quote=True)}">{rows}</form>'
-    style = f"<style>{STYLE}\n{_STYLE}</style>"
+    style = f"<style>{_STYLE}</style>{_WITHOUT}"
     title = f"<h1>{html.prose(documents[first].title)}</h1>"
-    article = f'<article class="symattn">{title}\n{form}\n{_NONE}\n{shown}</article>\n'
+    article = f'{style}<article class="symattn alone">{title}\n{form}\n{_NONE}\n{shown}</article>\n'
     whole = f"{SCRIPT}\n{_SCRIPT}"
-    return html.page(command, documents[first].title, article, head=style + _WITHOUT, script=whole)
+    return html.page(command, documents[first].title, article, script=whole)
 
 
 def _row(name: str, words: Sequence[Text], chosen: int) -> str:

@@ -103,7 +103,7 @@ def _well(document: Document) -> None:
     for shown in (whole, fragment):
         assert Page(shown).wrong == []
         assert "@import" not in shown
-        assert "url(" not in shown
+        assert set(re.findall(r"url\((.{5})", shown)) <= {"data:"}
     assert "<html" in whole
     assert "<html" not in fragment
     assert "<script" not in fragment
@@ -111,13 +111,13 @@ def _well(document: Document) -> None:
     assert all(f" {grade}" in Page(whole).text for grade in grades)
 
 
-@pytest.mark.parametrize(("levels", "depths"), [((2, 2, 1, 2, 2, 1), (0, 0, 0, 1, 1, 0)), ((1, 1, 2), (0, 0, 1))])
-def test_a_part_stands_in_that_of_the_heading_above_it(levels: tuple[int, ...], depths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("levels", "parts"), [((2, 2, 1, 2, 2, 1), ["33", "233", "2"]), ((1, 1, 2), ["2", "23"])])
+def test_a_part_stands_in_that_of_the_heading_above_it(levels: tuple[int, ...], parts: list[str]) -> None:
     blocks = tuple(md.Heading(("x",), level) for level in levels)
     shown = render(md.Document("listing", "x", ("x",), blocks), "html", fragment=True)
     assert Page(shown).wrong == []
-    before = (shown[: m.start()] for m in re.finditer("<details open>", shown))
-    assert tuple(b.count("<details") - b.count("</details") for b in before) == depths
+    sections = shown.split('class="step"')[1:]
+    assert ["".join(re.findall(r"<h(\d)", part)) for part in sections] == parts
 
 
 def test_no_text_becomes_markup() -> None:
@@ -167,10 +167,11 @@ def test_arrays_have_their_forms() -> None:
 
 def test_formulas() -> None:
     q = nt.name("q", 1, role="query")
-    assert mathml(q, inline=True) == '<math><mrow class="r-query"><msub><mi>q</mi><mn>1</mn></msub></mrow></math>'
+    shown = '<math alttext="q₁"><mrow class="r-query"><msub><mi>q</mi><mn>1</mn></msub></mrow></math>'
+    assert mathml(q, inline=True) == shown
     assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in mathml(nt.node(1) / 2)
     assert Page(mathml((nt.name("a") + 1) * (nt.name("b") - nt.name("c")))).text == "(a+1)\u2062(b−c)"
-    assert mathml(nt.relation("a", "<", "b")).count("&lt;") == 1
+    assert mathml(nt.relation("a", "<", "b")).partition(">")[2].count("&lt;") == 1
 
 
 @pytest.mark.parametrize("grade", Grade)

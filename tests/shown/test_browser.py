@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +43,8 @@ def told(wish: str, pages: Iterable[str], folder: Path, browser: str = "chrome")
 def faults(seen: Mapping[str, Any]) -> list[str]:
     """What is wrong with any page: errors, what it loads, how wide it is."""
     found = list(seen["wrong"])
-    found += [f"it loads {other}" for other in seen["asked"] if not other.endswith(Path(seen["path"]).name)]
+    asked = [other for other in seen["asked"] if not other.startswith("data:")]
+    found += [f"it loads {other}" for other in asked if not other.partition("#")[0].endswith(Path(seen["path"]).name)]
     return found + (["it is wider than the screen"] if seen["wide"] > 0 else [])
 
 
@@ -72,34 +75,75 @@ def pages() -> list[str]:
 
 @pytest.mark.parametrize("browser", BROWSERS)
 def test_formulas_are_drawn(pages: list[str], tmp_path: Path, browser: str) -> None:
-    read = told("read", [*pages[:2], symattn.derive("scaling", dk=4).html()], tmp_path, browser)
+    whole = [page.replace("symattn one", "symattn") for page in pages[:2]]
+    read = told("read", [*whole, symattn.derive("scaling", dk=4).html()], tmp_path, browser)
     assert [fault for seen in read for fault in faults(seen)] == []
     assert [fault for seen in read[:4] for fault in undrawn(seen)] == []
     assert read[4]["roots"]
     assert set(undrawn(read[4])) <= {"no matrices"}
 
 
-def test_a_page_is_handled(pages: list[str], tmp_path: Path) -> None:
-    for seen in told("read", pages, tmp_path):
-        assert seen["part"] == [True, False, True]
-        assert seen["buttons"] == seen["copied"]
-        before, *after = seen["forms"]
-        assert before[:1] == [True][: len(before)]
-        assert sum(before) == min(len(before), 1)
-        assert [[i for i, visible in enumerate(x) if visible] for x in after] == [[1]] * len(after)
+STEPS = [f"step-{n}" for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("browser", BROWSERS)
+def test_a_walk_is_handled_by_keys(pages: list[str], tmp_path: Path, browser: str) -> None:
+    for seen in told("handle", pages[:1], tmp_path, browser):
+        assert faults(seen) == []
+        assert [seen[x]["sections"] for x in ("opened", "next", "fifth", "linked")] == [
+            [STEPS[n]] for n in (0, 1, 4, 7)
+        ]  # fmt: skip
+        assert seen["fifth"]["hash"] == "#step-5"
+        assert seen["fifth"]["current"] == 1
+        shown = [seen[x]["forms"] for x in ("fifth", "decimal", "printed", "exact")]
+        assert shown == [["exact"], ["decimal"], ["as printed"], ["exact"]]
+        assert set(seen["cell"]["framed"]) == {"weights-1-1"}
+        assert seen["cell"]["from"] == ["scores-1-1", "scores-1-2", "scores-1-3"]
+        assert seen["beside"]["where"] == "a12 = e4 / (e2 + e4 + e4) = e2/(1 + 2e2) ≈ 0.468310531"
+        assert seen["left"]["sections"] == [STEPS[3]]
+        assert seen["left"]["where"] == ""
+        assert seen["dark"]["theme"] == "dark"
+
+
+def test_labels_and_grades_have_room(pages: list[str], tmp_path: Path) -> None:
+    assert [wrong for seen in told("place", pages, tmp_path) for wrong in seen["misplaced"]] == []
+
+
+def test_in_print_each_form_has_its_name(pages: list[str], tmp_path: Path) -> None:
+    told("print", pages[:1], tmp_path)
+    reader = shutil.which("pdftotext")
+    assert reader, "pdftotext is missing"
+    (pdf, *_) = sorted(tmp_path.glob("*.desktop.pdf"))
+    words = subprocess.run([reader, "-layout", pdf, "-"], capture_output=True, timeout=60, check=True).stdout.decode()
+    sections = re.split(r"\n\s*(?=\d [A-Z])", words)
+    titles = [line.split("  ")[0].strip() for line in sections[1:]]
+    assert [title[0] for title in titles] == list("12345678")
+    softmax = next(section for section in sections if section.lstrip("\x0c").startswith("5 Softmax"))
+    for form in ("exact", "decimal", "float32", "error in ulp", "as printed", "rounded"):
+        assert form in softmax
+    assert "hard to" in words  # grades are open
 
 
 def test_what_is_not_drawn_is_found(pages: list[str], tmp_path: Path) -> None:
+    page = pages[0].replace("symattn one", "symattn")
     spoiled = {
         "no fractions": ("mfrac>", "mrow>"),
         "a fraction in one line": ("</style>", "mfrac{display:inline-flex}</style>"),
         "rows beside each other": ("</style>", "mtr{display:inline}</style>"),
-        "a formula of no size": ("</style>", ".symattn math{font-size:0!important}</style>"),
+        "a formula of no size": ("</style>", ".symattn.symattn math{font-size:0!important}</style>"),
     }
-    assert all(right in pages[0] for right, _ in spoiled.values())
-    read = told("read", [pages[0].replace(*change) for change in spoiled.values()], tmp_path)
+    assert all(right in page for right, _ in spoiled.values())
+    read = told("read", [page.replace(*change) for change in spoiled.values()], tmp_path)
     for fault, seen in zip(spoiled, read[::2], strict=True):
         assert fault in undrawn(seen)
+
+
+def test_what_is_misplaced_is_found(pages: list[str], tmp_path: Path) -> None:
+    over = ".symattn :is(.side,.main){grid-area:1/1}.symattn .main :is(h2,p,aside){display:none}"
+    spoiled = pages[0].replace("</style>", f"{over}.symattn .forms label{{line-height:9px!important}}</style>")
+    wrong = " ".join(x for seen in told("place", [spoiled], tmp_path) for x in seen["misplaced"])
+    assert " touches " in wrong
+    assert " high" in wrong
 
 
 @pytest.mark.parametrize("browser", BROWSERS)
