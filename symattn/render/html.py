@@ -7,6 +7,8 @@ column, and reasons, remarks and grades in the margin.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from html import escape
 from itertools import count
@@ -33,7 +35,7 @@ from symattn.render.common import (
     steps_are,
 )
 from symattn.render.html_arrays import array_of, cells_of, heat, told_of
-from symattn.render.html_style import SCRIPT, STYLE, WHOLE
+from symattn.render.html_style import STYLE, WHOLE, read
 from symattn.render.mathml import link, mathml
 
 _LINE = 44.0  # em of a formula, beyond which its sides stand under each other
@@ -46,33 +48,39 @@ _FORMS = {"printed": "as printed"}
 _WITH_MARGIN = ("walk", "derivation", "proof")
 
 
-def render(document: md.Document, *, fragment: bool = False, shown: int = 0) -> str:
+def render(
+    document: md.Document,
+    *,
+    fragment: bool = False,
+    shown: int = 0,
+    state: Mapping[str, str] | None = None,
+    script: str = "",
+) -> str:
     """The document as a whole page, or as a ``fragment``: one element that brings its own style.
 
-    ``shown`` tells the same document apart from others of it in one page, by the names within it.
+    ``shown`` tells the same document apart from others of it in one page, by the names within it. A page that computes
+    does so by the ``script`` of that name, from its ``state``.
     """
     mark = comment(made(document.command))
     document = document if document.page is None else replace(document, blocks=document.page(), page=None)
     written = _Writer(document, shown, fragment)
     tag = "article" if document.title else "div"
-    inner = f'<{tag} class="{" ".join(written.classes())}">\n{written.body()}\n</{tag}>\n'
+    told = "" if state is None else f' data-state="{escape(json.dumps(state), quote=True)}"'
+    inner = f'<{tag} class="{" ".join(written.classes())}"{told}>\n{written.body()}\n</{tag}>\n'
     if fragment:
         return f"{mark}\n<style>{STYLE}</style>\n{inner}"
-    return page(document.command, document.title or (document.name,), inner)
+    scripts = ("exact.js", f"{script}.js", "page.js") if script else ("page.js",)
+    return _page(document.command, document.title or (document.name,), inner, scripts)
 
 
-def page(command: str, title: md.Text, inside: str, script: str = SCRIPT) -> str:
-    """A whole page around what is ``inside``; ``script`` runs at its end."""
+def _page(command: str, title: md.Text, inside: str, scripts: Iterable[str]) -> str:
+    """A whole page around what is ``inside``; the scripts run at its end."""
     view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     style = f"<style>{STYLE}\n{WHOLE}</style>"
     top = f'<html lang="en"><head>{view}<title>{escape(plain_text(title))}</title>{style}</head>'
+    run = "".join(f"<script>{read(name)}</script>" for name in scripts)
     made_by = f"{comment(made(command))}\n<!doctype html>"
-    return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}<script>{script}</script>\n</body></html>\n'
-
-
-def body(document: md.Document) -> str:
-    """The sections of a document that stands in a page of several."""
-    return _Writer(document, 0, True).body()
+    return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}{run}\n</body></html>\n'
 
 
 class _Writer:

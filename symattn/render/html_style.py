@@ -45,6 +45,3 @@ WHOLE = (
 """What a whole page adds: its paper, and Source Serif 4 and STIX Two Math, cut down to the signs that pages have
 (``web/OFL.txt`` is their licence).
 """
-
-SCRIPT = read("page.js")
-"""What a page does; without it, nothing is missing but comfort."""

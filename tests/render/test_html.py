@@ -19,10 +19,10 @@ from symattn.document import notation as nt
 from symattn.document.tex import COLOURS
 from symattn.drawing import svg
 from symattn.drawing.explore import explore
+from symattn.errors import InputError
 from symattn.evidence import Evidence, Grade
 from symattn.render import render
 from symattn.render.common import MARK, comment
-from symattn.render.exploring import page
 from symattn.render.files import written_by_symattn
 from symattn.render.mathml import ROLES, mathml
 from tests.render import samples
@@ -153,7 +153,6 @@ def test_no_command_becomes_a_script(form: str) -> None:
     document = md.Document("listing", "x", ("x",), (), command=evil)
     found = Page(render(document, form, **({"fragment": True} if form == "html" else {})))
     assert "img" not in found.tags
-    assert "img" not in Page(page(evil, {"a": (("b",),)}, {(0,): document})).tags
     scene = draw("masks", tokens=2).scene
     assert "img" not in Page(svg.render(scene, mark=evil)).tags
 
@@ -210,20 +209,26 @@ def test_samples() -> None:
         assert all(re.sub(r"\W", "", str(t)) in re.sub(r"\W", "", page.text) for t in titles if isinstance(t, str))
 
 
-@pytest.mark.deep
 def test_a_page_to_explore(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     assert main(["explore", "eight-step", "-o", str(path)]) == 0
     shown = path.read_text(encoding="utf-8")
-    page = Page(shown)
-    assert page.wrong == []
-    assert shown.count("<div data-choice=") == 24
-    assert len(re.findall("<div [^>]* hidden>", shown)) == 23
-    assert len(shown) < 1_500_000
-    ids = re.findall(r' id="([^"]+)"', shown)
+    assert Page(shown).wrong == []
+    assert len(shown) < 300_000
+    ids = re.findall(r' id="([^"$]+)"', shown)
     assert len(ids) == len(set(ids))
+    assert main(["explore", "scaling", "-o", str(path)]) == 0
     assert main(["explore", "eight-step", "-o", str(tmp_path / "page.txt")]) == 2
     assert main(["explore", "nothing", "-o", str(path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "fields"),
+    [("cross", {}), ("t5", {}), ("eight-step", {"softcap": 5}), ("eight-step", {"scale": 3}), ({"x": [[1] * 7]}, {})],
+)
+def test_what_a_page_has_no_form_for_is_refused(source: str | dict[str, object], fields: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="cannot be explored"):
+        explore(source, **fields)
 
 
 def test_a_wrong_name_is_refused_before_any_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,15 +236,6 @@ def test_a_wrong_name_is_refused_before_any_walk(tmp_path: Path, monkeypatch: py
     assert main(["explore", "-o", str(tmp_path / "x.svg")]) == 2
 
 
-def test_a_choice_without_a_walk_is_told() -> None:
-    document = md.Document("listing", "x", ("x",), ())
-    shown = page("", {"mask": (("none",), ("causal",))}, {(0,): document})
-    assert '<p class="none" role="status" hidden>There is no walk for this choice.</p>' in shown
-    assert "none.hidden = false" in shown
-    assert "[data-choice][hidden]{display:block" in shown  # without the script only the walks are shown
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(("source", "fields"), [("eight-step", {"softcap": 5}), ({"x": [[1, 0], [0, 1]]}, {})])
+@pytest.mark.parametrize(("source", "fields"), [("eight-step", {"causal": True}), ({"x": [[1, 0], [0, 1]]}, {})])
 def test_a_page_that_no_command_makes_names_none(source: str | dict[str, object], fields: dict[str, object]) -> None:
     assert explore(source, **fields).html().startswith(f"<!-- {MARK} -->\n")

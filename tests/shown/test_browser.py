@@ -1,41 +1,44 @@
-"""Pages in a browser: formulas are drawn, arrays have forms, and the page to explore is used by keys alone."""
+"""Pages in a browser: formulas are drawn, arrays have forms, and the page to explore has a walk's numbers."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import symattn
-from symattn.document import model as md
-from symattn.document.notation import Node
+from symattn.arrays.field.quotient import Quotient
+from symattn.attention.spec import Attention
+from symattn.derivations.walks import sheet_of
+from symattn.derivations.walks.run import exact
 from symattn.document.text import text
 from tests.shown import node
 
 pytestmark = pytest.mark.browser
 
 BROWSERS = {"chrome": ("chromium", "google-chrome"), "firefox": ("firefox-esr", "firefox")}
-MOST = 1_500_000  # bytes of a page to explore
-SCALES = {"0": 1, "1": None, "2": "1/d_k"}
-FORMATS = {"0": "float32", "1": "float64", "2": "float16", "3": "bfloat16"}
+MOST = 300_000  # bytes of a page to explore
 Box = tuple[float, float, float, float]
 
 
-def told(wish: str, pages: Iterable[str], folder: Path, browser: str = "chrome") -> list[dict[str, Any]]:
-    """What a browser says of the pages, each on a desktop and on a phone."""
+def told(
+    wish: str, pages: Iterable[str], folder: Path, browser: str = "chrome", link: str = ""
+) -> list[dict[str, Any]]:
+    """What a browser says of the pages, opened by a ``link``, each on a desktop and on a phone."""
     program = next(filter(None, map(shutil.which, BROWSERS[browser])), None)
     assert program, f"{browser} is missing"
     paths = []
     for number, page in enumerate(pages):
         paths.append(str(folder / f"{number}.html"))
         Path(paths[-1]).write_text(page, encoding="utf-8")
-    found = node.run("browser.mjs", browser, program, wish, *paths)
+    found = node.run("browser.mjs", browser, program, wish, *(path + link for path in paths))
     assert len(found) == 2 * len(paths)
     return found
 
@@ -43,8 +46,9 @@ def told(wish: str, pages: Iterable[str], folder: Path, browser: str = "chrome")
 def faults(seen: Mapping[str, Any]) -> list[str]:
     """What is wrong with any page: errors, what it loads, how wide it is."""
     found = list(seen["wrong"])
+    path = Path(seen["path"].partition("#")[0])
     asked = [other for other in seen["asked"] if not other.startswith("data:")]
-    found += [f"it loads {other}" for other in asked if not other.partition("#")[0].endswith(Path(seen["path"]).name)]
+    found += [f"it loads {other}" for other in asked if not other.partition("#")[0].endswith(path.name)]
     return found + (["it is wider than the screen"] if seen["wide"] > 0 else [])
 
 
@@ -147,51 +151,42 @@ def test_what_is_misplaced_is_found(pages: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("browser", BROWSERS)
-def test_the_page_to_explore_by_keys(tmp_path: Path, browser: str) -> None:
+def test_the_page_to_explore(tmp_path: Path, browser: str) -> None:
     page = symattn.explore("eight-step").html()
     assert len(page.encode()) <= MOST
-    for seen in told("explore", [page], tmp_path, browser):
+    for seen in told("explore", [page], tmp_path, browser, "#scale=root&causal=1&heads=1"):
         assert faults(seen) == []
-        assert misled(seen["states"]) == []
+        assert misled(seen["opened"], "1") == []
+        for after in ("typed", "kept", "linked"):
+            assert misled(seen[after], "3/2") == []
+        assert seen["message"].startswith("3/2/ is not a number")
 
 
 def test_a_page_that_misleads_is_found(tmp_path: Path) -> None:
     page = symattn.explore("eight-step").html()
-    deaf = page.replace("addEventListener('change', choose)", "addEventListener('nothing', choose)")
-    swapped = page.replace('data-choice="1 0 0"', 'data-choice="x"').replace('"2 0 0"', '"1 0 0"')
-    swapped = swapped.replace('data-choice="x"', 'data-choice="2 0 0"')
-    for seen in told("explore", [deaf, swapped], tmp_path):
-        assert misled(seen["states"])
+    spoiled = page.replace("squarefree(BigInt(qs[0].length))", "squarefree(BigInt(qs.length + 2))")
+    assert spoiled != page
+    for seen in told("explore", [spoiled], tmp_path, "chrome", "#scale=root&causal=1"):
+        assert misled(seen["opened"], "1")
 
 
-def misled(states: list[dict[str, Any]]) -> list[str]:
-    """Choices after which another walk is seen, or other numbers than symattn's own."""
-    found = [] if [s["chosen"] for s in states] == BY_KEYS else ["keys do not reach every choice"]
-    for at in states:
-        if at["seen"] != [at["chosen"]] or not at["live"]:
-            found.append(f"at {at['chosen']}: seen is {at['seen']}")
-        lacking = [n for n in numbers(at["chosen"]) if n not in at["text"].replace("−", "-")]
-        found += [f"at {at['chosen']}: no {n}" for n in lacking]
-    return found
+def misled(shown: dict[str, list[str]], first: str) -> list[str]:
+    """The places at which the page has another number, or other digits, than a walk."""
+    x = [[first, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
+    sheet = sheet_of("eight-step")
+    found = exact(Attention(causal=True), sheet.inputs | {"x": [[Quotient.of(str(e)) for e in row] for row in x]})
+    wrong = []
+    for array in ("q", "k", "v", "scores", "weights", "output"):
+        for (i, j), entry in np.ndenumerate(found[array]):
+            wanted = text(entry.notation())
+            there, digits = shown[f"{array}-{i + 1}-{j + 1}"]
+            wrong += [] if there == wanted else [f"{array} {i} {j}: {there}, not {wanted}"]
+            wrong += (
+                [] if not digits or digits.replace("−", "-") == entry.decimal(9) else [f"{array} {i} {j}: {digits}"]
+            )
+    return wrong
 
 
-BY_KEYS = ["0 0 0", "1 0 0", "2 0 0", "2 1 0", "2 1 1", "2 1 2", "2 1 3"]
-
-
-def numbers(chosen: str) -> list[str]:
-    """The digits of every array in the floating format, row after row, from a walk of their own."""
-    scale, causal, dtype = chosen.split()
-    walk = symattn.walk("eight-step", scale=SCALES[scale], causal=causal == "1", dtype=FORMATS[dtype])
-    arrays = [b for b in walk.blocks if isinstance(b, md.Values)]
-    kept = [a.others[FORMATS[dtype]] for a in arrays if FORMATS[dtype] in a.others]
-    assert kept
-    return ["".join(digits(array)) for array in kept]
-
-
-def digits(array: Any) -> Iterator[str]:
-    """The entries of an array as they are read."""
-    if isinstance(array, tuple):
-        for part in array:
-            yield from digits(part)
-    else:
-        yield text(array).replace("−", "-") if isinstance(array, Node) else array
+def test_the_page_on_scaling(tmp_path: Path) -> None:
+    (seen, _) = told("read", [symattn.explore("scaling").html()], tmp_path)
+    assert faults(seen) == []

@@ -45,7 +45,7 @@ function show(number, told = true) {
   next.disabled = now + 1 >= steps.length;
   clear();
   if (!told) return;
-  history.replaceState(null, '', links[now].hash);
+  if (!page.dataset.state) history.replaceState(null, '', links[now].hash); // else the link holds what was chosen
   if (one) scrollTo(0, 0); else steps[now].scrollIntoView();
 }
 const asked = () => links.findIndex(a => a.hash === location.hash);
@@ -65,7 +65,7 @@ const KEYS = { e: 'exact', d: 'decimal', f: 'float', p: 'as printed', r: 'rounde
 const forms = () => all('.forms input');
 const choose = form => forms().filter(at => at.dataset.form === form).forEach(at => { at.checked = true; });
 page.addEventListener('change', event => { if (event.target.dataset.form) choose(event.target.dataset.form); });
-const formOf = key => forms().map(at => at.dataset.form).find(name => name.startsWith(KEYS[key]));
+const formOf = key => forms().map(at => at.dataset.form).find(name => name.includes(KEYS[key]));
 
 // -- where a number comes from ----------------------------------------------------------------------------------------
 const cells = (name, at = page) => all(`[data-c="${name}"]`, at);
@@ -169,7 +169,7 @@ function beside(cell, key) {
 }
 
 addEventListener('keydown', event => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.('input:not([type=radio]),textarea,select')) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.('input:not([type=radio]),select')) return;
   const cell = event.target.closest?.('[data-c]'), key = event.key;
   if (cell && key.startsWith('Arrow')) beside(cell, key)?.focus();
   else if (cell && key === 'Escape') { cell.blur(); clear(); }

@@ -1,4 +1,4 @@
-// node browser.mjs chrome|firefox PATH read|explore PAGE…: what a browser makes of each page, a line of JSON for each.
+// node browser.mjs chrome|firefox PATH WISH PAGE…: what a browser makes of each page, a line of JSON for each.
 import { pathToFileURL } from 'node:url';
 import puppeteer from 'puppeteer-core';
 
@@ -12,7 +12,8 @@ async function open(browser, path, width) {
   page.on('console', line => { if (line.type() === 'error') wrong.push(line.text()); });
   page.on('request', request => asked.add(request.url()));
   await page.setViewport({ width, height: 900 });
-  await page.goto(pathToFileURL(path).href);
+  const [file, hash = ''] = path.split('#');
+  await page.goto(`${pathToFileURL(file).href}#${hash}`);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   return { page, told: { wrong, asked: [...asked], wide } };
 }
@@ -81,31 +82,28 @@ const misplaced = page => page.evaluate(() => {
   return wrong;
 });
 
-// What is chosen, which walk is seen, and its words.
-const state = page => page.evaluate(() => {
-  const seen = [...document.querySelectorAll('[data-choice]')].filter(at => at.checkVisibility());
-  return {
-    chosen: [...new FormData(document.querySelector('.choose')).values()].join(' '),
-    focus: document.activeElement.name ?? '',
-    seen: seen.map(at => at.dataset.choice),
-    text: seen.map(at => at.textContent).join(''),
-    live: seen.every(at => at.ariaLive === 'polite'),
-  };
-});
+// The exact numbers that the page to explore shows, by their places.
+const numbers = page => page.evaluate(() => Object.fromEntries(
+  [...document.querySelectorAll('.step [data-t]')].map(at => [at.dataset.c, [at.dataset.t, at.dataset.d ?? '']])));
 
-// By keys alone through every choice of every row of buttons.
+// What it opens with, after a number has been typed, and in a page that opens the link.
 async function explored(page) {
-  const states = [await state(page)];
-  const rows = await page.$$eval('.choose fieldset', all => all.map(at => at.querySelectorAll('input').length));
-  await page.keyboard.press('Tab');
-  for (const values of rows) {
-    for (let i = 1; i < values; i++) {
-      await page.keyboard.press('ArrowRight');
-      states.push(await state(page));
-    }
+  const found = { opened: await numbers(page) };
+  for (let i = 0; i < 60; i++) {
     await page.keyboard.press('Tab');
+    if (await page.evaluate(() => document.activeElement.dataset.at === 'x 0 0')) break;
   }
-  return { states };
+  await page.evaluate(() => document.activeElement.select());
+  await page.keyboard.type('3/2');
+  found.typed = await numbers(page);
+  await page.keyboard.type('/');
+  found.message = await page.$eval('.wrong', at => at.textContent);
+  found.kept = await numbers(page);
+  const other = await page.browser().newPage();
+  await other.goto(page.url());
+  found.linked = await numbers(other);
+  await other.close();
+  return found;
 }
 
 const args = kind === 'chrome' ? ['--no-sandbox', '--disable-dev-shm-usage'] : [];
