@@ -133,6 +133,6 @@ _NOTES: tuple[Text, ...] = (
 def _scaling() -> Document:
     blocks = (
         Heading(("Scores",), lede=("The sum of more products spreads wider.",)),
-        Heading(("Weights of one row",), lede=("Without the root, one key takes nearly all.",)),
+        Heading(("Weights of one row",), lede=("The larger the scores of a row, the more one key takes.",)),
     )
     return Document("derivation", "scaling", ("Why attention divides by ", Root(D_K)), blocks, ("explore",))

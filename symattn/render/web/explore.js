@@ -93,7 +93,7 @@ function heat(weights, array, rule) {
 function arrows(row, i) {
   const step = 46, high = step * row.length, from = high / 2, letter = (x, y, base, j, role) => `<text x="${x}" y="${y}" `
     + `fill="var(--sa-${role})" font-style="italic">${base}<tspan dy="4" font-size="72%">${j + 1}</tspan>`
-    + `<tspan dy="-4" font-style="normal"> ${words(j)}</tspan></text>`;
+    + `<tspan ${role === 'query' ? `x="${x}" dy="16"` : 'dx="5" dy="-4"'} font-style="normal" class="small">${words(j)}</tspan></text>`;
   const lines = row.map((x, j) => {
     const wide = 14 * share(x), y = step * (j + 0.5), long = Math.hypot(142, y - from), reach = Math.max(7, 1.2 * wide);
     const [dx, dy] = [142 / long, (y - from) / long], [u, v] = [186 - dx * reach, y - dy * reach], half = Math.max(3, 0.9 * wide);
@@ -102,7 +102,7 @@ function arrows(row, i) {
       + `${v + dx * half}L${u + dy * half} ${v - dx * half}z"/>${letter(194, y + 5, 'k', j, 'key')}`;
   });
   const said = row.map((x, j) => `${decimal(x, 3)} on key ${j + 1}`).join(', ');
-  return `<svg viewBox="0 0 270 ${high}" role="img" aria-label="Query ${i + 1} takes ${said}">${letter(8, from + 5, 'q', i, 'query')}${lines.join('')}</svg>`;
+  return `<svg viewBox="0 0 270 ${high}" role="img" aria-label="Query ${i + 1} takes ${said}">${letter(0, from + 5, 'q', i, 'query')}${lines.join('')}</svg>`;
 }
 
 // Exact minus computed, entry by entry.
@@ -137,7 +137,7 @@ function draw() {
   results[1].innerHTML = `<div class="row">${roles.join('')}</div>`;
   results[2].innerHTML = each((h, mark) => `<div class="row">${show({ array: `scores${mark}`, letter: 's', role: 'score', title: 'Scores',
     symbol: name('S', '', 'score'), rule: one ? 'rows q k' : '' }, all => all.heads[h].scores)}${show({ array: `scaled${mark}`,
-    letter: 's′', role: 'score', title: 'Scaled and masked', symbol: name('S′', '', 'score'), rule: `each scores${mark}` },
+    letter: 's′', role: 'score', title: 'Scaled and masked', symbol: '<mrow class="r-score"><msup><mi>S</mi><mo>′</mo></msup></mrow>', rule: `each scores${mark}` },
   all => all.heads[h].scaled)}</div>`);
   results[3].innerHTML = each((h, mark) => heat(exact.heads[h].weights, `weights${mark}`, `softmax scaled${mark}`)
     + show({ array: `weights${mark}`, letter: 'a', role: 'weight', title: 'The same weights in all forms', symbol: name('A', '', 'weight'),

@@ -24,7 +24,7 @@ for (const at of all('[data-tex]')) {
   copy.onclick = () => navigator.clipboard.writeText(at.dataset.tex).then(() => { copy.textContent = 'copied'; });
   (at.querySelector('.n') ?? at).append(copy);
 }
-addEventListener('beforeprint', () => all('details').forEach(at => { at.open = true; }));
+addEventListener('beforeprint', () => all('details:not(.why *)').forEach(at => { at.open = true; }));
 
 // -- steps ------------------------------------------------------------------------------------------------------------
 const links = all('nav.steps a'), steps = links.map(a => document.getElementById(a.hash.slice(1)));
