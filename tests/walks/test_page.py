@@ -59,6 +59,7 @@ def test_a_page_without_room_for_a_heat_map_says_how_to_see_the_rest() -> None:
     assert many.page is not None
     assert not any(isinstance(b, md.Heat) for b in many.page())
     assert "--all shows it" in many.html()
+    assert "--all shows it" not in walk({"x": [[i, 1] for i in range(9)]}, scale="1/d_k", all=True).html()
 
 
 def test_steps_that_are_left_empty_stay_empty_on_the_page() -> None:

@@ -96,7 +96,7 @@ def walk(
         {"source": named or made.sheet.name, **wishes},
         record(made, step) if answers or not empty else blanks.kept(record(made, None), empty),
         hints=_hints(named, made, step, why, all) if named else (),
-        page=None if step or empty else partial(page, made, why, tuple(_intro(made)), tuple(_accuracy(made))),
+        page=None if step or empty else partial(page, made, why, all, tuple(_intro(made)), tuple(_accuracy(made))),
     )
 
 

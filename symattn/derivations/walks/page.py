@@ -27,10 +27,11 @@ from symattn.evidence import Grade
 _MOST = 64  # weights that stand in one heat map
 _FEW = 4  # queries of several heads that are shown one by one
 _WIDE = 16  # columns of a product with both factors
+Blocks = tuple[Block, ...]
 _EACH = ("scaled", "capped", "biased", "masked", "dropped")
 
 
-def page(walk: Walk, why: bool, before: tuple[Block, ...], after: tuple[Block, ...]) -> tuple[Block, ...]:
+def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> Blocks:
     """The blocks of the page, from what stands before the first step to what stands after the last."""
     found = list(before)
     for number, title in titles(walk).items():
@@ -39,7 +40,7 @@ def page(walk: Walk, why: bool, before: tuple[Block, ...], after: tuple[Block, .
         found += [Paragraph((formula,))] if formula else []
         found += [*reasons(walk, number)][1:] if why else []
         found += [Note(text) for text in about(walk, number)]
-        found += _with_origins(walk, _step(walk, number))
+        found += _with_origins(walk, _step(walk, number, every))
     return (*found, *after, *(Note(text) for text in too_long(walk)))
 
 
@@ -53,13 +54,13 @@ def _lede(walk: Walk, number: int) -> tuple[Text, Node | None]:
     return tuple(parts), None
 
 
-def _step(walk: Walk, number: int) -> Iterator[Block]:
+def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
     """What the step shows, after the arrays that it is made of."""
     i, whole = first_query(walk), _one_matrix(walk)
     if number == 8 and whole and walk.queries > 1:
         yield from _every_query(walk)
         return
-    shown = blocks(walk, number, every=not whole and walk.queries <= _FEW)
+    shown = blocks(walk, number, every or (not whole and walk.queries <= _FEW))
     yield from _before(walk, number, shown) if whole else ()
     for block in shown:
         if isinstance(block, Values) and block.name.startswith("exact − "):
