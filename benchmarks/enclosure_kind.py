@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention
+from symattn import Attention, Rotary
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.derivative import vjp
@@ -24,6 +24,7 @@ SPECS = {
     "causal": Attention(causal=True),
     "softcap 30": Attention(softcap=30),
     "causal, 4 heads": Attention(causal=True, heads=4),
+    "rotary": Attention(position=Rotary()),
 }
 
 

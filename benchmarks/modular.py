@@ -50,7 +50,8 @@ def users_tiles(q: Any, k: Any, v: Any) -> Any:
     out = np.empty((n, v.shape[-1]))
     for i in range(0, n, TILE):
         qi = q[i : i + TILE]
-        acc, den, top = np.zeros((TILE, v.shape[-1])), np.zeros((TILE, 1)), np.full((TILE, 1), -np.inf)
+        rows = qi.shape[0]  # the last tiles may be shorter
+        acc, den, top = np.zeros((rows, v.shape[-1])), np.zeros((rows, 1)), np.full((rows, 1), -np.inf)
         for j in range(0, k.shape[0], TILE):
             s = qi @ k[j : j + TILE].T / np.sqrt(d)
             new = np.maximum(top, s.max(axis=1, keepdims=True))

@@ -1,22 +1,23 @@
-"""What the verification of a right function costs: processor seconds of this process, one variant after another.
+"""What the verification of a right function costs: processor time of a process, over that of ``import sympy``.
 
 The function is the definition itself on NumPy's arrays, so that nothing is wrong with it and everything is tried. The
-least of three runs; as a measure of the machine, the time of plain attention is given for each as a ratio. Names that
-are given run these variants alone.
+process imports symattn, verifies, and is counted with its children; the least of three runs, taken in turns with
+``import sympy``. Names that are given run these variants alone.
 
 Command: ``OMP_NUM_THREADS=1 python -m benchmarks.verify [NAME …]``
 """
 
 from __future__ import annotations
 
+import resource
+import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
-from symattn import Attention, Rotary, verify
+from symattn import Attention, Gradient, Rotary, verify
 
-VARIANTS = {
+VARIANTS: dict[str, Any] = {
     "plain": Attention(),
     "causal": Attention(causal=True),
     "boolean mask": Attention(mask="boolean"),
@@ -27,11 +28,16 @@ VARIANTS = {
     "sink": Attention(sink="given", heads=2),
     "tokens": Attention(),
     "tokens, heads": Attention(heads=2, causal=True),
+    "gradient": Gradient(Attention()),
 }
+#: Of the cost of ``import sympy``, for the variants that a goal names.
+WANTED = {"plain": 3, "grouped heads": 5, "rotary": 5, "gradient": 7}
 
 
-def function_of(spec: Attention, tokens: bool) -> Callable[..., Any]:
+def function_of(spec: Any, tokens: bool) -> Callable[..., Any]:
     """The definition as a function with named parameters."""
+    if isinstance(spec, Gradient):
+        return lambda q, k, v, do: spec(do, q=q, k=k, v=v)
     if tokens:
         return lambda x, w_q, w_k, w_v, w_o: spec(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o)
     if spec.mask:
@@ -41,21 +47,27 @@ def function_of(spec: Attention, tokens: bool) -> Callable[..., Any]:
     return lambda q, k, v: spec(q, k, v)
 
 
-def seconds(name: str) -> float:
-    """Of the processor, for one verification."""
+def verified(name: str) -> None:
+    """Verify one variant; it must be right."""
     spec = VARIANTS[name]
-    function, start = function_of(spec, name.startswith("tokens")), time.process_time()
-    report = verify(function, spec)
+    report = verify(function_of(spec, name.startswith("tokens")), spec)
     assert report.verdict.value == "no fault", report.faults
-    return time.process_time() - start
+
+
+def seconds(program: str) -> float:
+    """Of the processor, for a process that runs ``program``, and for its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", program], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
-    seconds("plain")  # imports
-    plain = min(seconds("plain") for _ in range(3))
     for name in sys.argv[1:] or VARIANTS:
-        found = min(seconds(name) for _ in range(3))
-        print(f"{name:15s} {found:5.2f} s  {found / plain:5.2f} × plain")
+        program = f"from benchmarks.verify import verified; verified({name!r})"
+        found, sympy = map(min, zip(*((seconds(program), seconds("import sympy")) for _ in range(3)), strict=True))
+        wanted = f"  (wanted: ≤ {WANTED[name]} ×)" if name in WANTED else ""
+        print(f"{name:15s} {found:5.2f} s  {found / sympy:5.2f} × import sympy{wanted}")
 
 
 if __name__ == "__main__":

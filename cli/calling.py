@@ -32,9 +32,9 @@ _JUDGING = (
         "Block.",
     ),
     CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?"),
-    CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10."),
+    CALL("--time-limit", type=float, metavar="SECONDS", help="Longest processor time for one call; by default 10."),
     _SEARCH("--examples", type=Whole(0), help="Number of inputs at random; by default 100."),
-    _SEARCH("--budget", type=float, metavar="SECONDS", help="Upper limit of the time for a function; by default 120."),
+    _SEARCH("--budget", type=float, metavar="SECONDS", help="Most processor time for a function; by default 120."),
     _SEARCH("--seed", type=int, help="Seed of the inputs that are tried."),
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
@@ -14,21 +15,14 @@ else:
     _Choice = click.Choice
 
 
-# Spellings of options that people try → the option.
-_SPELLINGS = {
-    "d-k": "dk", "d-v": "dv", "d-model": "dmodel", "n-keys": "keys", "kv": "kv-heads", "num-heads": "heads",
-    "is-causal": "causal", "colour": "color", "file": "output", "out": "output", "num-kv-heads": "kv-heads",
-    "n-heads": "heads", "nheads": "heads", "sliding-window": "window", "window-size": "window",
-    "logit-softcap": "softcap",
-    "normalizer": "normaliser", "no-stabilized": "no-stabilised", "stabilized": "stabilised",
-}  # fmt: skip
+def understood(known: Collection[str], word: str) -> str:
+    """The name of an option as a command has it: ``d_k`` and ``d-k`` are dk, ``num_heads`` is heads. A hint says so."""
+    if word in known:
+        return word
+    from symattn.keywords import other_name  # help imports nothing of symattn
 
-
-def understood(word: str) -> str:
-    """The name of an option as symattn has it: ``d_k`` and ``d-k`` are dk, ``kv_heads`` is kv-heads. A hint says so."""
-    plain = word.replace("_", "-")
-    found = _SPELLINGS.get(plain, plain)
-    if found != word and word not in _told:
+    found = other_name(word, known) or word.replace("_", "-")
+    if found in known and word not in _told:
         _told.add(word)
         tell(f"symattn: --{word} is written --{found}")
     return found
@@ -53,6 +47,10 @@ class Choice(_Choice):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
             from symattn.errors import near  # help imports nothing of symattn
+            from symattn.keywords import format_name
+
+            if format_name(str(value)) in self.choices:
+                return format_name(str(value))
 
             listed = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {listed}.{near(str(value), self.choices)}", param, ctx)

@@ -17,8 +17,6 @@ from typing import Any
 
 import click
 
-from symattn.errors import near
-
 Defaults = dict[str, Any]
 
 
@@ -31,6 +29,8 @@ def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
     own = {name: value for name, value in table.items() if isinstance(value, dict)}
     for name in own:
         if name not in commands:
+            from symattn.errors import near  # help imports nothing of symattn
+
             raise click.UsageError(f"{path}: [tool.symattn.{name}] is no command.{near(name, commands)}")
     return {name: value for name, value in table.items() if name not in own}, own
 
@@ -42,6 +42,8 @@ def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defau
     known = _known(command)
     for option in mine:
         if option not in known:
+            from symattn.errors import near  # help imports nothing of symattn
+
             meant = near(option, known)
             raise click.UsageError(f"[tool.symattn.{name}]: {option} is no option of symattn {name}.{meant}")
     return _taken(command, {**general, **mine})
@@ -60,6 +62,12 @@ def _known(command: click.Command) -> dict[str, click.Option]:
     within = command.commands.values() if isinstance(command, click.Group) else ()
     own = {_option(o): o for o in command.params if isinstance(o, click.Option)}
     return own | {name: option for inner in within for name, option in _known(inner).items()}
+
+
+def spelled(command: click.Command) -> set[str]:
+    """Every name by which an option of the command is given."""
+    options = [*_known(command).values(), *command.get_params(click.Context(command))]
+    return {name.lstrip("-") for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
 def _option(option: click.Option) -> str:

@@ -86,12 +86,18 @@ def _of_the_system(error: OSError) -> bool:
 
 
 def _usage(error: click.ClickException) -> str:
+    from symattn.keywords import PICKED, TOLERANCES
+
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "symattn"
     if type(error).__name__ == "NoArgsIsHelpError" and context:  # its message is the whole help
         return f"{path}: a command is missing: {', '.join(context.command.commands)} (see {path} --help)"
-    if isinstance(error, click.NoSuchOption) and error.option_name in ("--tolerance", "--tol", "--atol", "--rtol"):
-        return f"{path}: no tolerance is picked: symattn bound prints the one that follows from the arithmetic"
+    option = error.option_name.lstrip("-") if isinstance(error, click.NoSuchOption) else ""
+    if option in TOLERANCES:
+        return f"{path}: {PICKED}"
+    forms = next((p.type for p in context.command.params if p.name == "form"), None) if context else None
+    if option in getattr(forms, "choices", ()):
+        return f"{path}: there is no --{option}; write -f {option} (see {path} --help)"
     return f"{path}: {error.format_message()} (see {path} --help)"
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from .errors import Status
 from .groups import Grouped
+from .output import compared
+from .progress import progress
 
 
 @click.command("explore", cls=Grouped, short_help="Write a page on which an example's inputs are edited.")
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
-@click.option("-o", "--output", "path", metavar="FILE", required=True, help="Write FILE, a page: .html.")
+@click.option("-o", "--output", "path", metavar="FILE", help="Write FILE, a page: .html.")
 @click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-def command(source: str, path: str, force: bool) -> int:
+@click.option("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
+def command(source: str, path: str | None, force: bool, check: str | None) -> int:
     """Write a page on which the tokens and weights of an EXAMPLE or a FILE are edited in place, and every step is
     computed again in exact numbers, beside a floating format. Scale, mask, temperature and heads are chosen there; a
     link holds what was chosen. EXAMPLE may be `scaling`: scores and weights as d_k grows.
@@ -27,6 +32,13 @@ def command(source: str, path: str, force: bool) -> int:
     from symattn.drawing.explore import explore, named
     from symattn.render import files
 
-    files.check(named(path), force)
-    explore(source).save(path, force=force)
+    if (path is None) == (check is None):
+        raise click.UsageError("give -o FILE to write a page, or --check FILE to look whether it is stale.")
+    if path is not None:
+        files.check(named(path), force)
+    with progress("walking"):
+        found = explore(source)
+    if check is not None:
+        return compared(Path(check), found.html())
+    found.save(str(path), force=force)
     return Status.HOLDS

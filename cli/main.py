@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 
 import click
@@ -60,8 +61,9 @@ class Commands(click.Group):
             ctx.fail(f"there is no command {args[0]!r}.{near(args[0], TABLE)}")
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not ctx.resilient_parsing:
-            from .defaults import given
+            from .defaults import given, spelled
 
+            ctx.token_normalize_func = partial(understood, spelled(command))
             ctx.default_map = {name: given(command, name, tuple(TABLE))}
         return name, command, rest
 
@@ -85,7 +87,6 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     context_settings={
         "help_option_names": ["-h", "--help"],
         "color": False if os.environ.get("NO_COLOR") else None,
-        "token_normalize_func": understood,
     },
 )
 @click.option(

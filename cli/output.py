@@ -40,7 +40,7 @@ class Output:
         """Print, write or compare the document; what it says decides the exit code."""
         text = self._rendered(document)
         if self.check:
-            return _compared(self.check, text)
+            return compared(self.check, text)
         if self.path:
             from symattn.render import files
 
@@ -76,7 +76,8 @@ def status(document: Document) -> Status:
     return {True: Status.HOLDS, False: Status.FAULT, None: Status.UNDECIDED}[document.holds]
 
 
-def _compared(path: Path, text: str) -> Status:
+def compared(path: Path, text: str) -> Status:
+    """Say whether the file holds this text, but for times."""
     try:
         there = path.read_text(encoding="utf-8")  # line ends of any system count as the same
     except (OSError, UnicodeDecodeError) as error:

@@ -9,55 +9,85 @@ from html import unescape
 from pathlib import Path
 
 from symattn.errors import InputError
+from symattn.keywords import other_name
 from symattn.render import format_of
 from symattn.render.common import MARK
 
 # What these do is told by their arguments alone; ``verify`` and ``campaign`` run code that the file would choose.
-_REPEATED = ("derive", "walk", "claim", "prove", "bound", "examples", "report", "exercises", "draw")
-_WRITING = ("-o", "--output", "--certificate", "--check")
+_REPEATED = (
+    "derive", "walk", "explore", "claim", "prove", "bound", "examples", "report", "exercises", "draw", "faults"
+)  # fmt: skip
+_JUDGED = {"verify": 1, "compare": 2}  # how many targets they judge; files of arrays run no code
+_WRITING = ("output", "certificate", "check", "write-test", "write-baseline")
 _MARK = re.compile(rf"^(% |<!-- )?{MARK}: (symattn .*?)(?: -->)?$", re.MULTILINE)
+_PDF = re.compile(rf"/Creator \({MARK}: (symattn (?:[^()\\]|\\.)*)\)")
+_PNG = re.compile(rb"(.{4})tEXtSoftware\0", re.DOTALL)
 
 
 def check(path: Path) -> int:
     """Repeat the command that the document names with ``--check``; the exit code of that is returned."""
     from .main import main
 
-    text = path.read_text(encoding="utf-8")
-    return main([*_words(text, path), *_form(text, path), "--check", str(path)])
+    content = path.read_bytes()
+    text = content.decode(errors="replace").replace("\r\n", "\n")
+    return main([*_words(_command(text, content, _format(path)), path), *_form(text, path), "--check", str(path)])
 
 
-def _words(text: str, path: Path) -> list[str]:
-    """The words of the command behind ``symattn``. Raises InputError where it is none to repeat."""
+def _command(text: str, content: bytes, form: str) -> str:
+    """The command that the document names; "" where it names none."""
+    if form == "json":
+        return str(json.loads(text).get("command", ""))
+    if form == "pdf":
+        return re.sub(r"\\(.)", r"\1", "".join(_PDF.findall(text)[:1]))
+    if form == "png":
+        chunk = _PNG.search(content)
+        size = int.from_bytes(chunk[1], "big") - len("Software\0") if chunk else 0
+        return content[chunk.end() :][:size].decode("latin-1").partition(": ")[2] if chunk else ""
     found = _MARK.findall(text)
     opening, command = found[-1] if found else ("", "")
-    command = unescape(command) if opening == "<!-- " else command
-    command = json.loads(text).get("command", "") if _format(path) == "json" else command
+    return unescape(command) if opening == "<!-- " else command
+
+
+def _words(command: str, path: Path) -> list[str]:
+    """The words of the command behind ``symattn``. Raises InputError where it is none to repeat."""
     try:
         words = shlex.split(command)[1:]
     except ValueError as error:
         raise InputError(f"{path}: the command {command!r} cannot be read: {error}") from None
     if not words:
         raise InputError(f"{path} does not say which command wrote it; mend: write it again")
-    if words[0] not in _REPEATED or any(_runs_code(words[0], word) for word in words[1:]):
+    if _runs_code(*words):
         raise InputError(f"{path} was written by `{command}`, which may run code; mend: run it yourself, with --check")
-    if any(word.partition("=")[0].startswith(_WRITING) for word in words):
+    if any(map(_writes, words)):
         raise InputError(f"{path}: a command that writes files, `{command}`, is not repeated")
     return words
 
 
-def _runs_code(command: str, word: str) -> bool:
+def _runs_code(command: str, *words: str) -> bool:
+    from symattn.sources.names import is_trace
     from symattn.sources.statements import is_place
 
-    return command == "prove" and not word.startswith("-") and is_place(word)
+    if command in _JUDGED:
+        targets = words[: _JUDGED[command]]
+        return len(targets) < _JUDGED[command] or not all(map(is_trace, targets))
+    places = command == "prove" and any(is_place(word) for word in words if not word.startswith("-"))
+    return command not in _REPEATED or places
+
+
+def _writes(word: str) -> bool:
+    option = word.partition("=")[0]
+    return word.startswith("-o") or (option.startswith("--") and bool(other_name(option[2:], _WRITING)))
 
 
 def _format(path: Path) -> str:
-    return "svg" if path.suffix.lower() == ".svg" else format_of(path)
+    suffix = path.suffix.lower().removeprefix(".")
+    return suffix if suffix in ("svg", "pdf", "png") else str(format_of(path))
 
 
 def _form(text: str, path: Path) -> list[str]:
     """The options that the document was written with and does not name."""
     form = _format(path)
-    if form == "latex" and r"\documentclass" not in text:
+    whole = {"latex": r"\documentclass", "html": "<!doctype html>", "svg": 'class="paper"'}
+    if whole.get(form, "") not in text:
         return ["--fragment"]
     return ["--ascii"] if form == "text" and text.isascii() else []

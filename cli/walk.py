@@ -74,6 +74,8 @@ def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
     from symattn.sources.configurations.walking import walk_head
 
     weights = model["weights"] or _of_folder(model["config"])
+    if weights is None and not Path(model["config"]).exists():
+        raise click.UsageError(f"--config {model['config']}: there is no such folder or file")
     if weights is None:
         raise click.UsageError("--config names no numbers; mend: --weights model.safetensors")
     tokens = numbered(model["ids"] or "0,1,2")

@@ -5,7 +5,9 @@ The public names are those of ``__all__``; they are imported when they are first
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -182,11 +184,15 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        raise AttributeError(f"module 'symattn' has no attribute {name!r}")
+        raise AttributeError(f"module 'symattn' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(import_module(_WHERE[name]), name)
+    if isinstance(value, FunctionType):
+        from symattn.keywords import answering  # the import of symattn alone imports nothing of it
+
+        value = answering(value)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(__all__)

@@ -51,7 +51,7 @@ _MEANS = {
 
 
 class Verdict(Enum):
-    """What a verification or an audit ends with.
+    """What a verification or an audit ends with; ``AS_GIVEN``, of an audit alone, speaks of no configuration.
 
     >>> from symattn import Report
     >>> Report(Verdict.UNDECIDED, "attention(q, k, v)", "float32", "all inputs", seed=1).exit_code
@@ -59,13 +59,14 @@ class Verdict(Enum):
     """
 
     NO_FAULT = "no fault"
+    AS_GIVEN = "pass as given"
     FAULT = "fault"
     UNDECIDED = "undecided"
 
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
-        return {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}[self]
+        return {Verdict.FAULT: 1, Verdict.UNDECIDED: 3}.get(self, 0)
 
 
 # From the best to the worst that a document can hold: a refutation outweighs an open question.

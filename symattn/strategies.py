@@ -20,6 +20,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.keywords import answering, format_name
 from symattn.sources import frameworks
 from symattn.verification.domain import Domain
 from symattn.verification.probing.inputs import Maker, Sizes
@@ -31,6 +32,7 @@ Size = int | tuple[int, int] | None
 _TOKENS, _WIDTH = 12, 8  # largest sizes, where nothing is said
 
 
+@answering
 def qkv(
     spec: Attention | None = None,
     *,
@@ -60,7 +62,7 @@ def qkv(
         raise InputError("a specification whose projections need tokens has no q, k, v")
     names = ("q", "k", "v", *(name for name, wanted in NEEDED.items() if wanted(spec)))
     names += ("doc",) if spec.documents else ()
-    how = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=dtype, layout="nd")
+    how = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd")
     maker = Maker(spec, how, Precision.of(dtype), domain)
     largest = {"n_q": _TOKENS, "n_k": _TOKENS, "d_k": _WIDTH, "d_v": _WIDTH}
     told = {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from symattn.keywords import answering
+
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
     from pathlib import Path
 
@@ -50,11 +52,13 @@ class Settings:
     baseline: Path | None = None
     hear: Callable[[Report], None] = lambda report: None
     seek: Callable[[Sequence[Sought]], None] = lambda sought: None
+    note: Callable[[str], None] = lambda words: None
 
 
 settings = Settings()
 
 
+@answering
 def assert_attention(
     fn: Callable[..., Any],
     spec: Any = None,
@@ -87,7 +91,7 @@ def assert_attention(
     from symattn.sources.verify import verify
 
     try:
-        report = verify(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
+        report = answering(verify)(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
     except CannotRun as nothing:
         raise AttentionFault(str(nothing)) from None
     report = _named(report, spec, precision)
@@ -155,6 +159,7 @@ def _gist(report: Report) -> str:
     return next(iter((*report.missing, *report.notes)), report.verdict.value)
 
 
+@answering
 def assert_close_to_exact(
     out: Any,
     q: object,
@@ -171,8 +176,11 @@ def assert_close_to_exact(
     do: Any = None,
     gradients: Sequence[Any] | None = None,
     **inputs: Any,
-) -> None:
+) -> str | None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
+
+    Where no contract is told and ``out`` is right only because scores may be stored, return that: "A kernel that does
+    not store scores could not give this: contract="fused"", and the reason. (pytest shows it after the tests.)
 
     ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are NumPy's or torch's, heads
     the last axis in front; ``inputs`` are ``mask``, ``bias``, ``sink``, …, or ``cu_seqlens`` (see
@@ -205,11 +213,17 @@ def assert_close_to_exact(
     Off by 6.2e-05; at most ...e-06 is legal, which the worst-case bound certifies
     """
     __tracebackhide__ = True
-    from symattn.sources.asserted import Question, judged
+    from symattn.sources.asserted import Question, judged, stored
 
     given = {"q": q, "k": k, "v": v, **inputs}
     told = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
-    words, sought = judged(Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **told))
+    asked = Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **told)
+    words, sought = judged(asked)
     settings.seek(sought)
     if words:
         raise AttentionFault(words)
+    note = stored(asked)
+    if not note:
+        return None
+    settings.note(note)
+    return note

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+
+# Products here are small, and threads for them cost more than they save. Children inherit this; NumPy reads it once.
+os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 settings.register_profile(
     "symattn", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -14,8 +23,11 @@ settings.register_profile("deep", settings.get_profile("symattn"), derandomize=F
 settings.load_profile("symattn")
 
 skipped: list[str] = []
-#: Of a longer table of cases so many run by default, spread evenly; ``-m deep`` runs the others.
+#: Of a longer table of cases so many run by default, spread evenly; ``-m deep`` runs the others,
 BY_DEFAULT = 2
+#: but of a still longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
+DEEP = 24
+_MARKER = re.compile(r"\bmark\.(\w+)")
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
 BY_HAND = ("deep", "exhaustive", "guests", "cuda")
 
@@ -25,7 +37,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Nothing is read from the cache folder of who runs the tests, and nothing is left there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SYMATTN_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+        with threadpool_limits(1):
+            yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,17 +49,46 @@ def pytest_configure(config: pytest.Config) -> None:
     skipped.clear()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file of which ``-m`` can select nothing: to import it may import PyTorch, JAX or Sphinx."""
+    if (
+        collection_path.suffix == ".py"
+        and (expression := config.option.markexpr)
+        and _idle(collection_path, expression)
+    ):
+        return True
+    return None
+
+
+def _idle(path: Path, expression: str) -> bool:
+    """Return whether ``expression`` selects no test of the file, whichever of the markers it names they carry."""
+    text = path.read_text(encoding="utf-8")
+    certain = {name for line in re.findall("^pytestmark = .*", text, re.MULTILINE) for name in _MARKER.findall(line)}
+    # A long table gives its cases these two, without a word of it in the file.
+    possible = {"deep", "exhaustive", *_MARKER.findall(text)} - certain
+    names = set(re.findall(r"\w+", expression)) - {"and", "or", "not"}
+    unsure = sorted(names & possible)
+    code = compile(expression, "-m", "eval")
+    return not any(
+        eval(code, {name: name in certain for name in names} | dict(zip(unsure, values, strict=True)))
+        for values in product((False, True), repeat=len(unsure))
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
         if not any(item.get_closest_marker(name) for name in BY_HAND):
             tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for cases in tables.values():
-        chosen = {len(cases) * i // BY_DEFAULT for i in range(BY_DEFAULT)}
+    for table, cases in tables.items():
+        everywhere = {len(cases) * i // BY_DEFAULT for i in range(BY_DEFAULT)}
+        drawn = {*range(len(cases))}
+        if len(cases) > DEEP and not cases[0].get_closest_marker("docs"):  # each page is to be true
+            drawn = {*Random(table).sample(range(len(cases)), DEEP)}
         for i, item in enumerate(cases):
-            if len(cases) > BY_DEFAULT and i not in chosen:
-                item.add_marker(pytest.mark.deep)
+            if len(cases) > BY_DEFAULT and i not in everywhere:
+                item.add_marker(pytest.mark.deep if i in drawn else pytest.mark.exhaustive)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

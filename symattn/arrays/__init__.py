@@ -10,6 +10,7 @@ from typing import Any
 
 from symattn.arrays import plain, stored
 from symattn.errors import InputError, named
+from symattn.keywords import format_name
 
 FLOATING = plain.FORMATS + stored.FORMATS
 KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING, "torch")
@@ -21,7 +22,8 @@ def kind(name: str) -> Any:
     >>> kind("exact").lift([[1, "1/2"]]) / 3
     exact([[1/3, 1/6]])
     """
-    if named("a kind of array", name) in plain.FORMATS:
+    name = format_name(named("a kind of array", name))
+    if name in plain.FORMATS:
         return plain.Plain(name)
     if name in stored.FORMATS:
         return stored.stored(name)

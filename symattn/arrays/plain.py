@@ -10,6 +10,8 @@ import numpy as np
 from symattn.errors import InputError
 
 FORMATS = ("float64", "float32", "float16")
+# What a cast to float64 would cut off, or take for a number.
+_BEYOND = (complex, np.complexfloating, np.longdouble, np.datetime64, np.timedelta64)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Plain:
 def numbers(name: str, data: object) -> np.ndarray:
     """Data as float64, for the format ``name``; what NumPy does not read, such as "1/3", by way of exact numbers."""
     try:
-        wide = np.asarray(data, dtype=np.float64)
+        wide = np.asarray(real(data, name), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         from symattn.arrays.exact import Exact
 
@@ -41,6 +43,15 @@ def numbers(name: str, data: object) -> np.ndarray:
     if not np.isfinite(wide).all():
         raise InputError(f"{name}: NaN or infinity in the data; only a mask may hold -inf")
     return wide
+
+
+def real(data: object, place: str) -> np.ndarray:
+    """Return ``data`` as an array of NumPy. Raises InputError for entries that float64 would cut off."""
+    plain = np.asarray(data)
+    for entry in map(type, plain.flat) if plain.dtype == object else (plain.dtype.type,):
+        if issubclass(entry, _BEYOND):
+            raise InputError(f"{place} holds {entry.__name__}; give real numbers, at most as wide as float64")
+    return plain
 
 
 def _double(x: Any) -> float:

@@ -7,20 +7,10 @@ from typing import Literal
 
 from symattn.arrays.formats import FORMATS, TF32, WIDE, Format, truncated
 from symattn.errors import InputError, named
+from symattn.keywords import SHORT, Answering, format_name
 
 Contract = Literal["eager", "fused"]
 
-SHORT = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "tf32": TF32,
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp8_e4m3": "float8_e4m3fn",
-    "fp8_e5m2": "float8_e5m2",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-}
 #: Sums as matrix units take them. ``fp32-truncated`` keeps 23 bits (Fasi, Higham, Mikaitis, Pranesh, 2021: Volta, and
 #: one bit more or two in later ones); ``fp22`` keeps 13 (DeepSeek-V3 Technical Report, 2024, §3.3.2: FP8 on Hopper).
 ACCUMULATORS = {"fp32-truncated": truncated("float32", 23), "fp22": truncated("float32", 13)}
@@ -28,7 +18,7 @@ NAMES = (*SHORT, *FORMATS, TF32)
 
 
 @dataclass(frozen=True)
-class Precision:
+class Precision(Answering):
     """The arithmetic of every implementation that a bound speaks for (``arrays.rounded`` and ``verification.bounds``).
 
     input       format of the arrays given, and of the output
@@ -170,9 +160,21 @@ class Precision:
             return f"{self.name}, every array and every sum may be kept in it"
         return f"{self.name} in and out, {self.score.name} between"
 
+    @property
+    def contracted(self) -> str:
+        """What an implementation must not store in a short format, as words behind it; empty where it may store all.
+
+        >>> Precision.of("bfloat16", "fused").contracted, Precision.of("bfloat16").contracted
+        (' that keeps scores and sums in float32', '')
+        """
+        if self.score.u >= self.input.u or self.factors is not None or self.contract != "fused":
+            return ""
+        sums = " and sums" if self.accumulate.name == self.score.name else ""
+        return f" that keeps scores{sums} in {self.score.name}"
+
 
 def _format(name: str) -> Format:
-    full = SHORT.get(named("a precision", name), name)
+    full = format_name(named("a precision", name))
     if full not in (*FORMATS, TF32):
         raise InputError(f"unknown precision {name!r}; known: {', '.join(NAMES)}")
     return Format(full)

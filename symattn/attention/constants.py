@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import cache
 from numbers import Rational, Real
 from typing import Any
 
@@ -50,6 +51,7 @@ def power(base: Number, exponent: Number, like: Any) -> Array:
     return xp.exp(xp.log(number(inside, like)) * number(outside, like))
 
 
+@cache
 def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
     """(b, 1/n) with base^exponent = b^(1/n) and n as small as can be, if n is 1 or 2; else both as they are."""
     if exponent < 0:

@@ -14,6 +14,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
+from symattn.arrays.plain import real
 from symattn.arrays.tape import Taped, Ties, pull_back, reached, tape
 from symattn.errors import InputError, Refused, Undecided
 
@@ -78,7 +79,9 @@ def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
     array([6., 0.])
     """
     under, names = differentiable(inputs, tangents)
-    directions = {n: _shaped(tangents[n], inputs[n], f"the tangent of {n}", n) for n in names}
+    directions = {
+        n: _shaped(_real(tangents[n], f"the tangent of {n}"), inputs[n], f"the tangent of {n}", n) for n in names
+    }
     base = _base(under)
     if base is not None:
         try:
@@ -143,9 +146,16 @@ def cotangents(under: Any, output: Any, cotangent: Any) -> list[tuple[Any, Any]]
     pairs = []
     for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
         if g is not None:
-            g = g if isinstance(g, ArrayBase) else under.asarray(g, dtype=y.dtype)
+            g = g if isinstance(g, ArrayBase) else under.asarray(_real(g, "the cotangent"), dtype=y.dtype)
             pairs.append((y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")))
     return pairs
+
+
+def _real(x: Any, what: str) -> Any:
+    """``x`` as it is. Raises InputError for complex numbers."""
+    if not isinstance(x, ArrayBase):
+        real(x, what)
+    return x
 
 
 def _namespace(inputs: Mapping[Any, Any]) -> Any:

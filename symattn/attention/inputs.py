@@ -10,6 +10,7 @@ from symattn.attention.notation import ARRAYS, WIDE, Wanted
 from symattn.attention.positions import checks as position_checks
 from symattn.attention.sizes import Sizes, check_batches, check_holds
 from symattn.errors import InputError
+from symattn.keywords import unknown
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -86,7 +87,7 @@ def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
 
 def _shapes(spec: Attention, given: Collection[str]) -> dict[str, str]:
     """The shapes of the inputs in letters. Raises InputError for inputs that are missing, or have no place."""
-    _check_names(spec, given)
+    _check_places(spec, given)
     letters = same_letters(spec, given)
     return {name: _in_letters(name, spec, letters) for name in ARRAYS if name in given}
 
@@ -164,11 +165,16 @@ def needed(spec: Attention, given: Collection[str]) -> list[str]:
     return names + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(given))
 
 
-def _check_names(spec: Attention, given: Collection[str]) -> None:
+def check_names(spec: Attention, given: Collection[str]) -> None:
+    """Raise InputError for an input that no specification has."""
     for name in given:
         if name not in ARRAYS or not (name in _ASKED or name in _OF_X or name in TOKENS):
             known = {name for name, wanted in _ASKED.items() if wanted(spec)} | {*_OF_X, *"qkv"}
-            raise InputError(f"unknown input {name!r}; known: {', '.join(sorted(known))}")
+            raise unknown("this attention", name, sorted(known), of_attention=True, what="input")
+
+
+def _check_places(spec: Attention, given: Collection[str]) -> None:
+    check_names(spec, given)
     if "x" in given:
         _check_names_of_x(spec, given)
     else:

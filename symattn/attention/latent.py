@@ -17,10 +17,11 @@ from symattn.attention.fields import brief, check_flags, check_words, finite, re
 from symattn.attention.projections import split_heads
 from symattn.attention.sizes import broadcast, fits
 from symattn.errors import InputError
+from symattn.keywords import Answering
 
 
 @dataclass(frozen=True, kw_only=True)
-class Latent:
+class Latent(Answering):
     """How ``Attention`` makes its keys and values from a latent.
 
     absorbed      whether W_UK goes into the queries and W_UV into the outputs, so that keys and values are never made

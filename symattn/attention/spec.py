@@ -18,6 +18,7 @@ from symattn.attention.positions.fields import Position
 from symattn.attention.trace import Trace
 from symattn.document.model import Document
 from symattn.document.printable import Shown
+from symattn.keywords import Answering
 
 Scale = int | float | Fraction | Literal["1/d_k", "given"] | None
 Window = int | tuple[int | None, int | None] | None
@@ -31,7 +32,7 @@ def described(default: _Value, words: str) -> _Value:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Shown):
+class Attention(Answering, Shown):
     """softmax(Q Kᵀ / √d_k + M) V, and its variants by fields.
 
     {fields}

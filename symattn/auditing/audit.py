@@ -46,7 +46,7 @@ def audit(
     >>> with audit() as report:
     ...     o = torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 1, 1, 4, 2), is_causal=True)
     >>> report.verdict.value, report.coverage
-    ('no fault', 'coverage: 1 of 1 calls read, 0 held to a configuration')
+    ('pass as given', 'coverage: 1 of 1 calls read, 0 held to a configuration')
     """
     torch = import_torch()
     if model is not None and not isinstance(model, torch.nn.Module):

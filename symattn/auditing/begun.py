@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from symattn.auditing.arguments import differences
 from symattn.auditing.context import Context, Unknown
 from symattn.auditing.dropping import Draws, judge_dropped
 from symattn.auditing.examining import examine, semantics
 from symattn.auditing.finding import Finding
 from symattn.auditing.promises import Intent, Promise, intended, promised
 from symattn.auditing.received import Call, Received, Unread, cast, read
+from symattn.verification.threads import one_blas_thread
+
+_DROPS = "dropout was on, and heads of keys are repeated: such calls are held to what they received"
 
 
 class Made(NamedTuple):
@@ -74,6 +79,7 @@ def begun(
         return made.unread(_defect(error))
 
 
+@one_blas_thread
 def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> Finding:
     """Judge a call by what it returned; where ``search`` is false, no cause is looked for.
 
@@ -94,12 +100,18 @@ def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> F
 
 
 def _dropped(begun: Begun, draws: Draws) -> Finding:
-    """A call with dropout, which is held to what it received alone."""
+    """A call with dropout: its result is held to what it received, and what it received to what is promised."""
     judged, kept = judge_dropped(begun.call, draws)
     draws.kept[:] = [kept]
-    words = f"{semantics(begun.call, Unknown())} dropout={begun.call.dropout:g}"
-    unknown = "dropout was on: such calls are held to what they received"
-    return Finding(begun.made.layer, begun.made.via, words, judged, unknown=unknown)
+    call, intent = begun.call, begun.intent()
+    words = f"{semantics(call, intent)} dropout={call.dropout:g}"
+    found = Finding(call.name, call.via, words, judged, unknown=str(intent) if isinstance(intent, Unknown) else _DROPS)
+    if isinstance(intent, Unknown):
+        return found
+    if intent.setting.alike(call.given):
+        found = replace(found, intent=judged, unknown="")
+    asked, cells = differences(call, intent)
+    return replace(found, asked=asked, cells=cells, cause="; ".join(asked))
 
 
 def _promised(made: Made) -> Promise | Unknown:

@@ -65,20 +65,24 @@ def hypotheses(right: Setting, masking: Masking | None) -> Iterator[Hypothesis]:
 def _of_scores(right: Setting) -> Iterator[Hypothesis]:
     if right.softcap is not None:
         yield Hypothesis("the softcap is left out", replace(right, softcap=None))
-    d, own = right.q.shape[-1], right.scale
-    scales = {
+    for words, scale in scales(right, right.scale).items():
+        if abs(scale - right.scale) > 1e-6 * right.scale:
+            yield Hypothesis(words, replace(right, scale=scale))
+
+
+def scales(setting: Setting, own: float) -> dict[str, float]:
+    """The scales that are known to be taken for the right one, ``own``, by what is wrong with them."""
+    d = setting.q.shape[-1]
+    return {
         "scores are not scaled": 1.0,
         "scores are scaled by 1/√d_k": 1 / sqrt(d),
         "scores are scaled by 1/d_k": 1 / d,
         "scores are scaled twice": own * own,
         "scores are scaled by √d_k": sqrt(d),
         "scores are scaled by d_k^(−1/4): the scale is in one of queries and keys alone": d**-0.25,
-        "scores are scaled by 1/√d_model": 1 / sqrt(d * right.heads),
-        "scores are scaled by 1/√d_v": 1 / sqrt(right.v.shape[-1]),
+        "scores are scaled by 1/√d_model": 1 / sqrt(d * setting.heads),
+        "scores are scaled by 1/√d_v": 1 / sqrt(setting.v.shape[-1]),
     }
-    for words, scale in scales.items():
-        if abs(scale - own) > 1e-6 * own:
-            yield Hypothesis(words, replace(right, scale=scale))
 
 
 def _of_heads(right: Setting) -> Iterator[Hypothesis]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from symattn.auditing.setting import Mask
+
+NO_CONFIGURATION = "there is no configuration"
 
 
 class Unknown(Exception):
@@ -21,13 +23,15 @@ class Unknown(Exception):
 class Context:
     """A model, the arguments that it was called with, and how many tokens its cache held before.
 
-    ``lossy``: the cache may hand back other numbers than it is given.
+    ``lossy``: the cache may hand back other numbers than it is given. ``compared`` holds what was found of masks, which
+    layers share.
     """
 
     model: Any
     arguments: dict[str, Any]
     past: int
     lossy: bool = False
+    compared: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     @property
     def config(self) -> Any:

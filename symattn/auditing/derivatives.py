@@ -22,6 +22,7 @@ from symattn.verification.sharp.backward import sampled
 from symattn.verification.sharp.limits import Stores
 from symattn.verification.sharp.sample import chosen
 from symattn.verification.sharp.scaled import bounded as within
+from symattn.verification.threads import one_blas_thread
 
 SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV", "db": "dB"}
 _SCORES = 1 << 22  # scores of one call up to which further heads are looked at
@@ -107,6 +108,7 @@ class Passed:
         return Judged(spec, inputs, do, got, found, Group(item, many, spec, inputs, do, how, own))
 
 
+@one_blas_thread
 def judge_gradients(passed: Passed) -> Backward:
     """The gradients of one call, by the bound of ``verification.sharp.backward``, which assumes no law of rounding."""
     places, most, reason = passed.places(), dict.fromkeys(passed.got, 0.0), ""

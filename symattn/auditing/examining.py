@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import sqrt
 
 from symattn.attention.spec import Attention
+from symattn.auditing.arguments import differences
 from symattn.auditing.causes import cause
 from symattn.auditing.context import Unknown
-from symattn.auditing.finding import Finding
+from symattn.auditing.finding import PASSES, Finding
 from symattn.auditing.judging import Arithmetic, Judgement, judge
 from symattn.auditing.promises import Intent
 from symattn.auditing.received import Call
@@ -20,41 +21,32 @@ def examine(call: Call, intent: Intent | Unknown, search: bool = True) -> Findin
     """What is found of a call that has returned. Where ``search`` is false, no cause is looked for."""
     assert call.got is not None
     given = judge(call.given, call.got, call.arithmetic)
-    meant, unknown, cells = _against(intent, call, given)
-    found = Finding(call.name, call.via, semantics(call, intent), given, meant, unknown, cells=cells)
-    if found.state == "wrong" and search:
-        return replace(found, cause=_cause(call, intent, given))
-    if found.state == "pass":
+    meant, unknown = _against(intent, call, given)
+    asked, cells = ((), 0) if isinstance(intent, Unknown) else differences(call, intent)
+    found = Finding(call.name, call.via, semantics(call, intent), given, meant, unknown, cells=cells, asked=asked)
+    if found.state == "wrong":
+        words = _cause(call, intent, found) if search else ""
+        return replace(found, cause="; ".join(filter(None, (words, *asked))))
+    if found.state in PASSES:
         judged = call.given if isinstance(intent, Unknown) else intent.setting
         return replace(found, open=tuple(_open(judged, intent, call.got, call.arithmetic)))
     return found
 
 
-def _against(intent: Intent | Unknown, call: Call, given: Judgement) -> tuple[Judgement | None, str, int]:
-    """The verdict against what is promised, or why there is none, and how many scores are masked otherwise."""
+def _against(intent: Intent | Unknown, call: Call, given: Judgement) -> tuple[Judgement | None, str]:
+    """The verdict against what is promised, or why there is none."""
     if isinstance(intent, Unknown):
-        return None, str(intent), 0
+        return None, str(intent)
     assert call.got is not None
-    if intent.setting.alike(call.given):
-        return given, "", 0
-    cells = int(intent.setting.differing(call.given).sum())
-    return judge(intent.setting, call.got, call.arithmetic), "", cells
+    return given if intent.setting.alike(call.given) else judge(intent.setting, call.got, call.arithmetic), ""
 
 
-def _cause(call: Call, intent: Intent | Unknown, given: Judgement) -> str:
+def _cause(call: Call, intent: Intent | Unknown, found: Finding) -> str:
+    """The mistake that the numbers show; what the arguments say is known without them."""
     assert call.got is not None
-    if isinstance(intent, Unknown):
-        return cause(call.given, None, call.got, call.arithmetic)
-    same = not intent.setting.differing(call.given).any()
-    if given.legal or same or given.sure == "unknown":
-        return cause(intent.setting, intent.masking, call.got, call.arithmetic) or _lost(call.given, intent.setting)
-    return cause(call.given, None, call.got, call.arithmetic)
-
-
-def _lost(given: Setting, meant: Setting) -> str:
-    """How many queries are left without a key that they should have, in words."""
-    lost = given.empty() & ~meant.empty()
-    return f"the mask of the call leaves {int(lost.sum())} of {lost.size} queries no key at all" if lost.any() else ""
+    if not found.asked and not isinstance(intent, Unknown):
+        return cause(intent.setting, intent.masking, call.got, call.arithmetic)
+    return cause(call.given, None, call.got, call.arithmetic) if found.against_given else ""
 
 
 def _open(right: Setting, intent: Intent | Unknown, got: Floats, arithmetic: Arithmetic) -> Iterator[str]:

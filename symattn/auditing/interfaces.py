@@ -43,6 +43,7 @@ def of_transformers(function: Callable[..., Any], name: str | None, args: Any, k
         dropout=float(given.get("dropout") or 0.0),
         eager=kind == "eager",
         module=module,
+        window=given.get("sliding_window"),
     )
 
 
@@ -114,8 +115,8 @@ def _places(kind: str, given: Mapping[str, Any], module: Any, bare: bool, n_q: i
     if kind == "sdpa":
         return Attention(causal=causal and bare, alignment="top-left")
     if kind == "flash":
-        window = given.get("sliding_window")
-        return Attention(causal=causal or window is not None, window=window)
+        window = given.get("sliding_window")  # as far on either side as before a query of a causal mask
+        return Attention(causal=causal, window=window if causal or window is None else (window - 1, window - 1))
     return Attention()
 
 

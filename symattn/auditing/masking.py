@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +39,13 @@ class Masking:
 
     def allowed(self) -> Mask:
         """(b or 1, 1, r, n_k)."""
-        return self._with(visible(self.spec, self.rows, self.n_q, self.total) if self._by_places() else None, self.keep)
+        return self._with(self._places(), self.keep)
 
     def of_padding(self) -> Mask:
         """Which of the queries are padding, (b or 1, r): what they give is of no account."""
         if self.keep is None or self.crossed:
             return np.zeros((1, len(self.rows)), dtype=bool)
-        return ~self.keep[:, [self.total - self.n_q + i for i in self.rows]]
+        return ~self._own(self.keep)
 
     def mistakes(self) -> Iterator[tuple[str, Mask]]:
         """Known mistakes in such a mask, in words."""
@@ -56,22 +57,33 @@ class Masking:
             for words, wrong in wrong_places(spec):
                 seen = wrong.open(self.n_q, self.total, spec.alignment == "top-left")[self.rows]
                 yield words, self._with(seen, self.keep)
-        if self._by_places() and self.n_q < self.total:
+        places = self._places()
+        if places is not None and self.n_q < self.total:
             seen = visible(replace(spec, padding=False, alignment="top-left"), self.rows, self.n_q, self.total)
             yield (
                 "places of queries are counted from the first key, as if there were no cache",
                 self._with(seen, self.keep),
             )
         if self.keep is not None:
-            places = visible(self.spec, self.rows, self.n_q, self.total) if self._by_places() else None
             yield "the padding mask is left out", self._with(places, None)
             yield "the padding mask is inverted", self._with(places, ~self.keep)
             yield "the padding mask is that of the next item of the batch", self._with(places, np.roll(self.keep, 1, 0))
         if self.documents is not None:
             yield "the documents are ignored", replace(self, documents=None).allowed()
 
-    def _by_places(self) -> bool:
-        return replace(self.spec, padding=False).masks_anything
+    def _places(self) -> Mask | None:
+        """What goes by places. Blocks begin at the first token that is no padding."""
+        if not replace(self.spec, padding=False).masks_anything:
+            return None
+        if self.spec.block is None or self.keep is None:
+            return visible(self.spec, self.rows, self.n_q, self.total)
+        block = (np.arange(self.total) - self.keep.argmax(axis=1)[:, None]) // self.spec.block
+        same = self._own(block)[:, None, :, None] == block[:, None, None, :]
+        return np.asarray(same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total))
+
+    def _own(self, of_tokens: NDArray[Any]) -> NDArray[Any]:
+        """The columns (b, r) of the queries among those of all tokens."""
+        return of_tokens[:, [self.total - self.n_q + i for i in self.rows]]
 
     def _with(self, places: Mask | None, keep: Mask | None) -> Mask:
         found = np.ones((1, 1, len(self.rows), self.total), dtype=bool)
@@ -80,8 +92,7 @@ class Masking:
         if keep is not None:
             found = found & keep[:, None, None, :]
         if self.documents is not None:
-            own = self.documents[:, [self.total - self.n_q + i for i in self.rows]]
-            found = found & (own[:, None, :, None] == self.documents[:, None, None, :])
+            found = found & (self._own(self.documents)[:, None, :, None] == self.documents[:, None, None, :])
         first = max(0, self.total - self.n_k)
         more = self.n_k - (self.total - first)
         return self._counting(np.pad(found[..., first:], ((0, 0), (0, 0), (0, 0), (0, more))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.auditing.context import Context, Unknown
+from symattn.auditing.context import NO_CONFIGURATION, Context, Unknown
 from symattn.auditing.masking import Masking
 from symattn.auditing.received import Call
 from symattn.auditing.setting import Floats, Setting
@@ -37,18 +37,20 @@ class Intent:
     """What a call should compute: everything, and its mask by its parts.
 
     ``scale_given`` says that the scale of the call is taken for right, since it may be in queries or keys already.
+    ``compared`` holds what was found of masks in the same call of the model.
     """
 
     setting: Setting
     masking: Masking
     scale_given: bool = False
+    compared: dict[Any, Any] = field(default_factory=dict)
 
 
 def promised(module: Any, name: str, context: Context | None) -> Promise:
     """What the configuration says of a module. Raises ``Unknown`` with the reason."""
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
-        raise Unknown("there is no configuration")
+        raise Unknown(NO_CONFIGURATION)
     kind = _kind(config, name, module)
     try:
         spec = attention(config, layer=_layer(module, name), kind=kind, called=True)
@@ -100,7 +102,7 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
         allowed=None if allowed.all() else allowed,
         bias=given.bias if biased else None,
     )
-    return Intent(setting, masking, scale_given and promise.spec.scale != 1)
+    return Intent(setting, masking, scale_given and promise.spec.scale != 1, context.compared)
 
 
 def _masking(call: Call, promise: Promise, context: Context) -> Masking:

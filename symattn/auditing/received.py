@@ -13,8 +13,8 @@ from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.spec import Attention
 from symattn.auditing.judging import Arithmetic
 from symattn.auditing.places import looked_at, visible
-from symattn.auditing.setting import Floats, Setting
-from symattn.auditing.tensors import dtype_of, heads_apart, joined, mask_of, numbers, summed
+from symattn.auditing.setting import Floats, Mask, Setting
+from symattn.auditing.tensors import allowed_of, dtype_of, heads_apart, joined, mask_of, numbers, summed
 
 
 class Unread(Exception):
@@ -27,7 +27,7 @@ class Received:
 
     ``masks`` are booleans (True may attend) or are added; ``places`` is the mask that goes by places, counted
     from the first query and key (``alignment="top-left"``), as torch does, or from the last. ``eager`` says that scores
-    may be stored in the input's format.
+    may be stored in the input's format. ``window`` is the argument of this name, whether or not the function reads it.
     """
 
     via: str
@@ -44,6 +44,7 @@ class Received:
     module: Any = None
     name: str = ""
     grouped: bool = True
+    window: int | None = None
 
     @property
     def learned(self) -> list[Any]:
@@ -63,8 +64,15 @@ class Call:
     rows: list[int]
     given: Setting
     arithmetic: Arithmetic
+    received: Received
     dropout: float = 0.0
     got: Floats | None = None
+
+    def allowed(self, rows: Sequence[int]) -> Mask:
+        """Which keys these queries may see, as the call says it, (b or 1, h or 1, r, n_k)."""
+        masks = [allowed_of(m, rows, self.n_k) for m in self.received.masks if m is not None]
+        places = visible(self.received.places, list(rows), self.n_q, self.n_k)[None, None]
+        return np.asarray(joined(places, *masks))
 
     def returned(self, out: Any, heads_last: bool = False) -> None:
         """Keep the rows that are looked at of what came back, (b, h, n_q, d_v), or (b, n_q, h, d_v).
@@ -111,7 +119,8 @@ def read(
     )
     chosen = contract or ("eager" if received.eager else "fused")
     arithmetic = Arithmetic(dtype, "eager" if chosen == "eager" else "fused")
-    return Call(received.name, received.via, received.module, n_q, n_k, rows, setting, arithmetic, received.dropout)
+    name, via, module = received.name, received.via, received.module
+    return Call(name, via, module, n_q, n_k, rows, setting, arithmetic, received, received.dropout)
 
 
 def cast(received: Received) -> Received:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import isnan
 
 from symattn.auditing.derivatives import Backward
-from symattn.auditing.finding import Finding
+from symattn.auditing.finding import PASSES, Finding
 from symattn.auditing.judging import ALPHA, Judgement
 from symattn.auditing.layers.finding import LayerFinding
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
@@ -51,13 +51,18 @@ class AuditReport(Printable):
 
     @property
     def verdict(self) -> Verdict:
-        """A fault where a call is wrong; undecided where none was seen, or one was seen that was not followed."""
+        """A fault where a call is wrong; undecided where none was seen, or one was seen that was not followed.
+
+        ``pass as given`` where all are right, and some are held to what they received alone.
+        """
         states = {f.state for f in self.findings} | {f.state for f in self.layers}
         if self.whole and not self.layers:
             states.add("cannot tell")
         if "wrong" in states:
             return Verdict.FAULT
-        return Verdict.NO_FAULT if states == {"pass"} and not self.suspect else Verdict.UNDECIDED
+        if not states or "cannot tell" in states or self.suspect:
+            return Verdict.UNDECIDED
+        return Verdict.AS_GIVEN if "pass as given" in states else Verdict.NO_FAULT
 
     @property
     def exit_code(self) -> int:
@@ -88,13 +93,25 @@ class AuditReport(Printable):
         told = sum(f.state != "cannot tell" for f in self.layers)
         return f", {told} of {len(self.layers)} whole layers judged"
 
-    def raise_if_wrong(self, undecided: bool = False) -> None:
-        """Raise ``AuditFault`` where a call is wrong; with ``undecided``, where nothing can be told, too."""
-        if self.verdict is Verdict.FAULT or (undecided and self.verdict is Verdict.UNDECIDED):
-            kept = [f"{f.layer} ({f.via}): {f.verdict}" for f in self.findings if f.state != "pass"]
+    @property
+    def undecided(self) -> str:
+        """How much of what was promised is not known to be kept."""
+        told, given = sum(f.state == "cannot tell" for f in self.findings), sum(f.undecided for f in self.findings)
+        why = [f"{told} cannot be told"] if told else []
+        why += [f"{given - told} held to what they received alone"] if given > told else []
+        words = f"{given} of {len(self.findings)} calls" + (f" ({', '.join(why)})" if why else "")
+        layers = sum(f.state == "cannot tell" for f in self.layers)
+        words += f", {layers} of {len(self.layers)} whole layers" if self.whole else ""
+        return f"undecided: {words}" + (f", {self.suspect} softmaxes that may be attention" if self.suspect else "")
+
+    def raise_if_wrong(self, strict: bool = False) -> None:
+        """Raise ``AuditFault`` where a call is wrong; with ``strict``, where something is undecided, too."""
+        open_ = self.verdict is Verdict.UNDECIDED or any(f.undecided for f in self.findings)
+        if self.verdict is Verdict.FAULT or (strict and open_):
+            kept = [f"{f.layer} ({f.via}): {f.verdict}" for f in self.findings if f.state == "wrong" or f.undecided]
             whole = [f"{f.layer} (whole layer): {f.verdict}" for f in self.layers if f.state != "pass"]
-            lines = [*kept[:8], *whole[:8]]
-            raise AuditFault("\n".join([*lines, self.coverage, *self.notes, *self._others()]), self)
+            lines = [*kept[:8], *whole[:8], self.coverage, *self.notes, *self._others(), *self._unpromised()]
+            raise AuditFault("\n".join([*lines, self.undecided]), self)
 
     def __repr__(self) -> str:
         return self._brief(f"audit: {self.verdict.value} ({self.coverage})")
@@ -104,21 +121,21 @@ class AuditReport(Printable):
         blocks: list[Block] = [self._table()] if self.findings else []
         blocks += [self._table_of_layers()] if self.layers else []
         blocks.append(Paragraph((self.coverage + ".",)))
-        unknown = sorted({f.unknown for f in self.findings if f.unknown})
-        blocks += [
-            Note((words,))
-            for words in (*self.notes, *self._others(), *(f"Not held to a configuration: {u}" for u in unknown))
-        ]
+        blocks += [Note((words,)) for words in (*self.notes, *self._others(), *self._unpromised())]
         if self.findings:
             blocks.append(Paragraph((self._meaning(),)))
+        blocks.append(Paragraph((f"{self.undecided.capitalize()}.",)))
         return Document(
             "audit", "audit", (f"Audit of {self.target}",), tuple(blocks),
             command=self.command, verdict=self.verdict,
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
             record={"calls": [f.record() for f in self.findings], "layers": [f.record() for f in self.layers],
                     "read": self.read, "seen": len(self.findings),
-                    "coverage": self.coverage, "grade": self._grade().value},
+                    "coverage": self.coverage, "undecided": self.undecided, "grade": self._grade().value},
         )  # fmt: skip
+
+    def _unpromised(self) -> list[str]:
+        return [f"Not held to a configuration: {u}" for u in sorted({f.unknown for f in self.findings if f.unknown})]
 
     def _others(self) -> list[str]:
         if not self.others:
@@ -162,7 +179,7 @@ class AuditReport(Printable):
         titles = ("layer", "via", "semantics", *numbers, "verdict")
         columns = tuple(Column((t,), "right" if t in numbers else "left") for t in titles)
         rows = tuple(tuple((words,) for words in self._row(f)) for f in self.findings)
-        wrong = tuple(i for i, f in enumerate(self.findings) if f.state != "pass")
+        wrong = tuple(i for i, f in enumerate(self.findings) if f.state not in PASSES)
         return Table(columns, rows, wrong)
 
     def _table_of_layers(self) -> Table:

@@ -48,16 +48,20 @@ def mask_of(tensor: Any, rows: Sequence[int], keys: int) -> tuple[Mask | None, F
 
     ``True`` may attend. Of numbers, those that are at most −10⁴ forbid (``finfo.min`` among them); others are a bias.
     """
-    if tensor is None:
-        return None, None
     array = tensor(rows) if callable(tensor) else rows_of(tensor, rows, keys)
-    if dtype_of(array) == "bool":
-        allowed: Mask = array.detach().cpu().numpy().copy()
-        return (None if allowed.all() else allowed), None
-    added = numbers(array)
-    allowed = ~(added <= FORBIDS)
-    bias = np.where(allowed, added, 0.0)
-    return (None if allowed.all() else allowed), (bias if bias.any() else None)
+    allowed = _open(array)
+    bias = None if dtype_of(array) == "bool" else np.where(allowed, numbers(array), 0.0)
+    return (None if allowed.all() else allowed), (bias if bias is not None and bias.any() else None)
+
+
+def allowed_of(tensor: Any, rows: Sequence[int], keys: int) -> Mask:
+    """What ``mask_of`` says is allowed, without the rest."""
+    return _open(tensor(rows) if callable(tensor) else rows_of(tensor, rows, keys))
+
+
+def _open(array: Any) -> Mask:
+    allowed: Mask = (array if dtype_of(array) == "bool" else ~(array <= FORBIDS)).detach().cpu().numpy().copy()
+    return allowed
 
 
 def joined(*masks: Mask | None) -> Mask | None:

@@ -34,6 +34,7 @@ from symattn.attention import presets
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.fields import field_of
 from symattn.errors import InputError, perhaps
+from symattn.keywords import format_name
 from symattn.sources.frameworks import DTYPES
 from symattn.verification.domain import Domain
 
@@ -178,9 +179,9 @@ def _options(told: Mapping[str, Any], where: str) -> None:
 
 
 def _dtype(name: object) -> str:
-    if name not in DTYPES:
+    if (full := format_name(str(name))) not in DTYPES:
         raise InputError(f"dtypes: {name!r} is unknown; known: {', '.join(DTYPES)}")
-    return str(name)
+    return full
 
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:

@@ -29,12 +29,17 @@ def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None 
     cannot be read, for fields that the configuration does not have, for a checkpoint that lacks weights, and before a
     model is made that is too large; ``CannotRun`` where the function raises.
     """
-    models.libraries()
     path = Path(source)
+    if not path.exists() and ":" not in source:  # before libraries are imported, which takes seconds
+        raise InputError(
+            f"{source}: there is no such folder or file; give a folder with config.json, config.json with --random, or"
+            " file.py:function"
+        )
     if not (path.is_dir() or path.suffix == ".json"):
         if random or changed:
             raise InputError(f"{source} makes its model itself; mend: config.json or its folder for random weights")
         return _made(source)
+    models.libraries()
     if random:
         return _at_random(path, dict(changed or {}), seed)
     if changed:
@@ -58,6 +63,7 @@ def fields(words: Sequence[str]) -> dict[str, Any]:
 
 def _made(target: str) -> Any:
     function = load(target).function
+    models.libraries()
     try:
         return function()
     except Exception as error:

@@ -14,6 +14,7 @@ from symattn.errors import SymattnError
 from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault
+from symattn.verification.threads import one_blas_thread
 
 CASES = 200  # that both get
 _LEAST = float(np.finfo(np.float64).smallest_subnormal)  # of what differs, where anything is allowed
@@ -98,6 +99,7 @@ class Together:
         return {"cases": self.cases, "equal": self.equal, "wrong": list(self.wrong), **told}
 
 
+@one_blas_thread
 def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most: int = CASES) -> Together:
     """Call both with the smallest inputs of ``faults``, with probes and with inputs at random, and judge both.
 

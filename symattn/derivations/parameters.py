@@ -8,6 +8,7 @@ from typing import Any
 
 from symattn.document.characters import GREEK
 from symattn.errors import InputError
+from symattn.keywords import unknown
 
 LIMITS = {
     "dk": 65536,
@@ -42,8 +43,8 @@ def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any], command
     for called, value in given.items():
         parameter = called if called in known else _CALLED.get(called, called)
         if parameter not in known:
-            takes = ", ".join(_SYMBOLS.get(p, p) for p in known) or "none"
-            raise InputError(f"{command} {name} has no parameter {_SYMBOLS.get(called, called)}; it takes {takes}")
+            takes = (_SYMBOLS.get(p, p) for p in known)
+            raise unknown(f"{command} {name}", _SYMBOLS.get(called, called), takes)
         if parameter in found:
             raise InputError(f"{command} {name}: {_SYMBOLS[parameter]} is given twice")
         found[parameter] = value

@@ -262,7 +262,7 @@ class Document(Printable):
     def holds(self) -> bool | None:
         """Whether what was asked holds: False for a fault or a false statement, None for an open question."""
         if self.verdict is not None:
-            return {Verdict.NO_FAULT: True, Verdict.FAULT: False}.get(self.verdict)
+            return {Verdict.FAULT: False, Verdict.UNDECIDED: None}.get(self.verdict, True)
         if self.kind == "claim":
             told: bool | None = self.record.get("holds")
             return told

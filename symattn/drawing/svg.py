@@ -25,7 +25,7 @@ def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     style = ' style="max-width:100%;height:auto">' if fragment else ">"
     words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
     own = "" if fragment else f'<style>{_style()}</style><rect class="paper" width="100%" height="100%"/>'
-    known = f"{comment(mark)}\n" if mark and not fragment else ""
+    known = f"{comment(mark)}\n" if mark else ""
     return f'{known}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
 
 

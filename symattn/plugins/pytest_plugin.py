@@ -29,7 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, and where accepted faults are listed."""
     group = parser.getgroup("symattn", "verification of attention (symattn)")
     group.addoption(
-        "--symattn-budget", type=_seconds, metavar="SECONDS", help="upper limit of the time of each assert_attention"
+        "--symattn-budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="most processor time for each assert_attention",
     )
     group.addoption(
         "--symattn-effort", choices=tuple(testing.EFFORTS), default="usual",
@@ -74,6 +77,7 @@ def _settings(item: pytest.Item) -> testing.Settings:
         lambda sought: item.user_properties.extend(
             (f"{_PREFIX}power", _would_be_seen(one)) for one in sought if one.seen
         ),
+        lambda words: item.user_properties.append((f"{_PREFIX}contract", words.replace("\n", "; "))),
     )
 
 
@@ -115,7 +119,7 @@ def assert_attention() -> Callable[..., Report]:
 
 @pytest.fixture
 def audit_attention() -> Callable[..., AbstractContextManager[AuditReport]]:
-    """``symattn.audit`` that fails at its end unless every call was read and is right.
+    """``symattn.audit`` that fails at its end where a call is wrong, or something is undecided.
 
     ``with audit_attention(model) as report: model(**inputs)``; it takes what ``symattn.audit`` takes.
     """
@@ -128,7 +132,7 @@ def _audited(model: object = None, **options: Any) -> Iterator[AuditReport]:
 
     with audit(model, **options) as report:
         yield report
-    report.raise_if_wrong(undecided=True)
+    report.raise_if_wrong(strict=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -191,7 +195,7 @@ def _section(terminalreporter: Any) -> None:
 
 def _of_test(report: Any) -> Iterator[str]:
     found = [(name.removeprefix(_PREFIX), value) for name, value in report.user_properties]
-    for kind in ("arithmetic", "power"):
+    for kind in ("arithmetic", "power", "contract"):
         words = "; ".join(dict.fromkeys(str(value) for name, value in found if name == kind))
         if words:
             yield f"{kind}: {words}"

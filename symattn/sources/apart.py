@@ -1,4 +1,4 @@
-"""A task done in a copy of this process: what it changes stays there, and it has a time limit."""
+"""A task done in a copy of this process: what it changes stays there, and it has a limit of time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 import pickle
 import select
 import signal
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+from symattn.sources.process import Waiting
 
 
 class NotDone(Exception):
@@ -26,10 +27,10 @@ def apart(task: Callable[[], Any], seconds: float) -> Any:
         warnings.simplefilter("ignore")  # of threads that the copy does not have
         copy = os.fork()
     if copy == 0:
-        _work(task, writing)
+        _work(task, writing, seconds)
     os.close(writing)
     try:
-        answer = _read(reading, time.monotonic() + seconds)
+        answer = _read(reading, Waiting(copy, seconds))
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
@@ -40,9 +41,14 @@ def apart(task: Callable[[], Any], seconds: float) -> Any:
     return _opened(answer)
 
 
-def _work(task: Callable[[], Any], writing: int) -> None:
+def _work(task: Callable[[], Any], writing: int, seconds: float) -> None:
     """In the copy: the result, or the words of the exception, and the end of the process in every case."""
+    import resource  # there is none where a process cannot be copied
+
     try:
+        with contextlib.suppress(ValueError):  # a lower limit holds already
+            most = int(seconds) + 2  # it ends, too, where nobody is left to end it
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most))
         try:
             answer = pickle.dumps((True, task()))
         except BaseException as error:
@@ -53,16 +59,17 @@ def _work(task: Callable[[], Any], writing: int) -> None:
         os._exit(0)
 
 
-def _read(reading: int, end: float) -> bytes | None:
+def _read(reading: int, waiting: Waiting) -> bytes | None:
     """All that comes, or None after the time."""
     found = b""
-    while (left := end - time.monotonic()) > 0:
-        if select.select([reading], [], [], left)[0]:
+    while True:
+        if select.select([reading], [], [], 0.1)[0]:
             part = os.read(reading, 1 << 16)
             if not part:
                 return found
             found += part
-    return None
+        elif waiting.over:
+            return None
 
 
 def _opened(answer: bytes) -> Any:

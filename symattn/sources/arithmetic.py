@@ -9,6 +9,7 @@ from typing import Any
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.keywords import format_name
 from symattn.sources.child import Child
 from symattn.sources.loading import CannotRun
 from symattn.sources.origin import Origin
@@ -24,6 +25,7 @@ from symattn.verification.summing import norming
 from symattn.verification.summing.attending import KEYS, order
 from symattn.verification.summing.scores import scores
 from symattn.verification.target import Framework, Layout, Runner
+from symattn.verification.threads import one_blas_thread
 
 Told = Attention | LayerNorm | RMSNorm
 DTYPES = (*HALF, "float32", "float64")
@@ -71,6 +73,7 @@ def arithmetic(
     """
     check_numbers(function, seed=seed)
     _check_keys(keys)
+    dtype = format_name(dtype)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
     spec = _spec(spec, domain, dtype)
     request = requested(spec, dtype=dtype, call=tuple((call or {}).items()), domain=domain, **how)
@@ -120,6 +123,7 @@ def _check_keys(keys: int) -> None:
         raise InputError(f"keys is {keys!r}; mend: a whole number from {LEAST} to {MOST}")
 
 
+@one_blas_thread
 def _answer(runner: Runner, spec: Told, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
     try:
         if not isinstance(spec, Attention):

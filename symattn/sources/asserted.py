@@ -9,10 +9,11 @@ from typing import Any
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.closeness import check_alpha, close_to_exact, on_cpu, ready
+from symattn.sources.closeness import check_alpha, close_to_exact, on_cpu, only_if_stored, ready
 from symattn.sources.descale import arithmetic, scaled
 from symattn.sources.pieces import Layout, close_by_pieces
 from symattn.verification.report import Sought
+from symattn.verification.threads import one_blas_thread
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Question:
         return cls(out, given, layout, spec, **told)
 
 
+@one_blas_thread
 def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     """What is wrong, in words, empty where nothing is; and of the mistakes of ``power`` how they would be seen.
 
@@ -53,6 +55,13 @@ def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     _check(asked)
     words = _of_output(asked) or _of_gradients(asked)
     return (words, ()) if words or not asked.power else _of_power(asked)
+
+
+def stored(asked: Question) -> str:
+    """Describe why a right output is right only because scores may be stored, where no contract is given; else ""."""
+    if asked.contract or asked.alpha is None or isinstance(asked.precision, Precision) or not asked.layout.plain:
+        return ""
+    return only_if_stored(asked.out, asked.given, asked.spec, asked.precision, asked.alpha, asked.rows)
 
 
 def _check(asked: Question) -> None:

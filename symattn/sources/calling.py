@@ -10,8 +10,9 @@ from typing import Any
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.positions.fields import Position
 from symattn.errors import InputError, perhaps
+from symattn.keywords import plain
 from symattn.sources.matching import is_place, open_ended, unknown
-from symattn.sources.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning, plain
+from symattn.sources.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters, printed
 from symattn.verification.target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: for one call, for importing the target, and for everything together (None: no limit)."""
+    """Seconds for one call and for importing the target, of processor time or of waiting; see ``sources.process``."""
 
     call: float = 10.0
     start: float = 60.0
-    total: float | None = None
 
 
 class Child:
@@ -43,7 +41,7 @@ class Child:
 
     def __init__(self, target: str, request: Request, limits: Limits | None = None) -> None:
         self._target, self._request, self._limits = target, request, limits or Limits()
-        self._spent = 0.0
+        self._worked = 0.0  # by processes that have ended
         self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases that the worker has, and whose outcomes come
         self._process: Process | None = None
         self._convention: Convention | None = None
@@ -63,12 +61,20 @@ class Child:
         """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
         return f"{self._target}({self.convention.printed})"
 
+    @property
+    def worked(self) -> float:
+        """The processor time of all processes so far."""
+        return self._worked + (self._process.worked if self._process is not None else 0.0)
+
     def close(self) -> None:
         """End the child."""
-        self._sent.clear()
         if self._process is not None:
             self._process.end()
-            self._process = None
+        self._gone()
+
+    def _gone(self) -> None:
+        self._worked, self._process = self.worked, None
+        self._sent.clear()
 
     def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:
         """Send the cases for which ``run`` is called next, in this order: the child need not wait for each of them.
@@ -82,7 +88,6 @@ class Child:
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once in the child. See ``Runner``; ``error`` tells of limits and crashes too."""
-        start = time.perf_counter()
         if self._sent and self._sent[0][0] is inputs and self._sent[0][1] == memory:
             answer = self._next()
         else:
@@ -90,7 +95,7 @@ class Child:
             if not isinstance(answer, Failure):
                 answer = self._ask("run", dict(inputs), memory)
         if isinstance(answer, Failure):
-            return Outcome(error=answer, seconds=time.perf_counter() - start)
+            return Outcome(error=answer)
         outcome: Outcome = answer
         return outcome
 
@@ -128,12 +133,12 @@ class Child:
         self._skip()
         limit = self._limits.start if question in ("find", "semantics") else self._limits.call
         limit += 2 * rest[1] if question == "semantics" else 0.0  # it is made twice, and ends by itself
-        return self._within(limit, lambda process, seconds: process.ask((question, *rest), seconds))
+        return self._reply(lambda process: process.ask((question, *rest), limit))
 
     def _next(self) -> Any:
         """The outcome of the next case that was sent ahead."""
         self._sent.popleft()
-        return self._within(self._limits.call, Process.answer)
+        return self._reply(lambda process: process.answer(self._limits.call))
 
     def _skip(self) -> None:
         """Wait for the outcomes of cases that were sent ahead, and let go of them."""
@@ -141,18 +146,12 @@ class Child:
             with contextlib.suppress(SymattnError):
                 self._next()
 
-    def _within(self, limit: float, reply_of: Callable[[Process, float], Any]) -> Any:
+    def _reply(self, reply_of: Callable[[Process], Any]) -> Any:
         """A reply within the limits, opened; or a failure, after which there is no process."""
-        left = float("inf") if self._limits.total is None else self._limits.total - self._spent
-        if left <= 0:
-            return Failure("time limit", f"was not called: all {self._limits.total:g} s are spent", "TimeLimit")
-        start = time.perf_counter()
         self._process = self._process or Process()
-        reply = reply_of(self._process, min(limit, left))
-        self._spent += time.perf_counter() - start
+        reply = reply_of(self._process)
         if isinstance(reply, Failure):
-            self._process = None
-            self._sent.clear()
+            self._gone()
             return reply
         return _opened(*reply)
 

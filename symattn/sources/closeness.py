@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from numbers import Real
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.special import Forbidden
 from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosed import Enclosed, enclose
-from symattn.attention.inputs import TOKENS, check_inputs, shape
+from symattn.attention.inputs import TOKENS, check_inputs, check_names, shape
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused, Undecided, article
 from symattn.sources.descale import dequantised, split
@@ -76,6 +76,7 @@ def ready(
         raise InputError(f"the specification is an Attention(...), and not {article(type(spec).__name__)}")
     spec = spec or Attention()
     arrays, factors = split(given)
+    check_names(spec, arrays)
     if precision is None and "q" not in arrays:
         raise InputError("there is no input 'q'; mend: queries, keys and values")
     device = None if factors else shared_device(arrays)
@@ -120,7 +121,29 @@ def close_to_exact(
     """
     of = ready(given, spec, precision, contract, alpha)
     seen = None if rows is None else chosen(of.spec, of.inputs, rows)
-    return close(of, out, lse, alpha or 1.0, seen, called)
+    words = close(of, out, lse, alpha or 1.0, seen, called)
+    if words and of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
+        top = of.spec.alignment == "top-left"
+        aligned = of._replace(spec=replace(of.spec, alignment="bottom-right" if top else "top-left"))
+        if not close(aligned, out, lse, alpha or 1.0, seen, called):
+            return f'{words}\nIt is right for alignment="{aligned.spec.alignment}"'
+    return words
+
+
+def only_if_stored(
+    out: object, given: Mapping[str, object], spec: Attention | None, precision: str | None, alpha: float, rows: Any
+) -> str:
+    """Describe why a kernel that does not store scores could not give ``out``, which is right; empty if it could, or if
+    nothing is known. Looked at are as many rows as means are taken of, at most."""
+    of = ready(given, spec, precision, "fused", alpha)
+    if of.how is None or not applies(of.spec, of.inputs):
+        return ""
+    most = averaged(prod(of.shape[:-2]), of.inputs["k"].shape[-2])
+    seen = list(range(of.shape[-2])) if rows is None else chosen(of.spec, of.inputs, rows)
+    if len(seen) > most:
+        seen = chosen(of.spec, of.inputs, most)
+    words = close(of, out, None, alpha, None if len(seen) == of.shape[-2] else seen)
+    return f'A kernel that does not store scores could not give this: contract="fused"\n{words}' if words else ""
 
 
 def close(
@@ -532,7 +555,8 @@ def _told(
     at = tuple(int(i) for i in np.unravel_index(int(measured.ratios.argmax()), got.shape))
     least = "At least " if size > got.size else ""
     lines = [
-        f"{least}{beyond} of {size or got.size} {elements} beyond what any implementation in {precision.name} can give"
+        f"{least}{beyond} of {size or got.size} {elements} beyond what any implementation in"
+        f" {precision.name}{precision.contracted} can give"
     ]
     row = -1 if name == "lse" else -2
     place = [rows[i] if axis == len(at) + row else i for axis, i in enumerate(at)]

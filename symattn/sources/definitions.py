@@ -16,18 +16,18 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
+from symattn.keywords import plain
 from symattn.sources import frameworks
 from symattn.sources.held_layers import HeldLayer, is_layer
 from symattn.sources.hosts import host_of
 from symattn.sources.layouts import documented, in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
 from symattn.sources.modules import HeldNorm
-from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import parameters
 from symattn.sources.target import Target, preferred, settled
 from symattn.verification import engine
-from symattn.verification.definitions.drawing import draw
+from symattn.verification.definitions.drawing import draw, within
 from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.definitions.subject import Definition
 from symattn.verification.domain import Domain
@@ -328,7 +328,7 @@ class Adapted:
         """Make small calls, and see whether they give about the right values."""
         found: list[bool] = []
         for sizes in _shown(self.subject, ordered(request.spec)):
-            inputs = _small(self.subject, self.convention, request, sizes)
+            inputs = _small(self.subject, self.convention, request, within(sizes, self.subject, request.domain))
             outcome = Target(self, self.convention).run(inputs)
             with np.errstate(all="ignore"):
                 wanted = self.subject.run(self.subject.ways[0], inputs)

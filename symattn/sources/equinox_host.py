@@ -7,9 +7,10 @@ from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
+from symattn.keywords import plain
 from symattn.sources.frameworks import check_wide, import_jax
 from symattn.sources.hosts import OWN, Order
-from symattn.sources.names import meaning, plain
+from symattn.sources.names import meaning
 from symattn.verification.target import Framework
 
 #: Parameters of a call that are never given: random numbers, and what belongs to training.

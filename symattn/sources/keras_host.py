@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from symattn.errors import InputError
+from symattn.keywords import plain
 from symattn.sources.frameworks import check_wide, import_jax
 from symattn.sources.hosts import Order
 from symattn.sources.modules import flat
-from symattn.sources.names import meaning, plain
+from symattn.sources.names import meaning
 from symattn.verification.target import Framework
 
 #: Parameters of a call that are never given.

@@ -92,8 +92,8 @@ def lengths(inputs: Inputs) -> tuple[int, int]:
 
 # -- layouts that a source speaks of -----------------------------------------------------------------------------------
 _BATCH_WORDS = r"\b(?:b|bs|bsz|nb|batch|batch_size)\b"
-_HEADS_WORDS = r"\b(?:h|nh|hq|h_q|heads|n_heads|nheads|num_heads|num_q_heads)\b"
-_TOKENS_WORDS = r"\b(?:n|s|t|l|m|seq|sq|nq|lq|tq|n_q|seqlen|seq_len|seq_length|tokens|length|q_len|time)\b"
+_HEADS_WORDS = r"\b(?:h|nh|hq|heads|n_heads|nheads|num_heads|num_q_heads)(?:_(?:q|k|kv))?\b"
+_TOKENS_WORDS = r"\b(?:n|s|t|l|m|seq|sq|nq|lq|tq|seqlen|seq_len|seq_length|tokens|length|q_len|time)(?:_(?:q|k|kv))?\b"
 _NEXT, _ANY = r"\s*[, ]\s*", r"\w+"
 _PATTERNS: tuple[tuple[Layout, str], ...] = (
     ("bhnd", _NEXT.join((_BATCH_WORDS, _HEADS_WORDS, _ANY, _ANY))),
@@ -108,6 +108,24 @@ def documented(function: Callable[..., Any]) -> tuple[Layout, ...]:
     text = _text(function).lower()
     found = [(m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))]
     return tuple(layout for _, layout in sorted(found))
+
+
+_EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
+_BY_PLACE: Mapping[tuple[int, int], Layout] = {(4, 1): "bnhd", (4, 2): "bhnd", (3, 0): "nhd", (3, 1): "bnd"}
+
+
+def lettered(function: Callable[..., Any]) -> frozenset[Layout]:
+    """The layouts that products of queries and keys by ``einsum`` have in the text of the function.
+
+    Arrays may have been turned before, so that this is no more than a hint.
+    """
+    found = set()
+    for texts in _EINSUM.findall(_text(function)):
+        one, other, out = (x.split() if " " in x.strip() else [*x.strip()] for x in texts)
+        tokens = [x for x in one if x not in other]
+        if len(tokens) == 1 and one[-1] == other[-1] and one[-1] not in out:
+            found.add(_BY_PLACE.get((len(one), one.index(tokens[0]))))
+    return frozenset(layout for layout in found if layout)
 
 
 def _text(function: Callable[..., Any]) -> str:

@@ -7,7 +7,7 @@ from inspect import Parameter
 from typing import Any
 
 from symattn.errors import InputError, perhaps
-from symattn.sources.names import plain
+from symattn.keywords import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters, printed
 from symattn.verification.definitions.subject import Definition

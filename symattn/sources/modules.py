@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.keywords import plain
 from symattn.sources.hosts import OWN, Host, Order
-from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.verification.domain import Domain
 

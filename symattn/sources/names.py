@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.keywords import FIELDS, OTHERS, plain
 
 _SPELLINGS = {
     "q": "q query queries xq query_states query_layer",
@@ -12,7 +13,6 @@ _SPELLINGS = {
     "v": "v val vals value values xv value_states value_layer",
     "x": "x inputs input tokens embeddings hidden_states src",
     "y": "y context ctx memory encoder_hidden_states encoder_output x_kv kv_input",
-    "mask": "mask attn_mask attention_mask allowed",
     "keep": "keep keep_mask key_mask valid valid_mask kv_mask key_valid",
     "lengths": "lengths lens seq_lens seqlens seq_lengths sequence_lengths valid_len valid_lens valid_length "
     "length valid_lengths kv_len kv_lens kv_lengths kv_length key_lengths k_lens cache_seqlens context_lens n_valid "
@@ -22,7 +22,6 @@ _SPELLINGS = {
     "n_q": "n_q seqlen_q max_seqlen_q seq_len_q q_len query_length seq_len seqlen",
     "n_k": "n_k seqlen_k max_seqlen_k seq_len_k kv_seq_len k_len key_length max_seqlen",
     "bounds": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seq_lens cu_seq_lens_q cu_seq_lens_k",
-    "lse": "lse return_lse return_softmax_lse with_lse output_lse return_logsumexp",
     "more": "return_weights return_attn return_attention return_attn_weights return_attn_probs return_scores "
     "return_probs need_weights output_attentions return_cache use_cache training train is_training",
     "tile": "block_size tile tile_size chunk chunk_size block_q block_k block_m block_n bq bk block_kv tile_q tile_k",
@@ -32,18 +31,7 @@ _SPELLINGS = {
     "buckets": "num_buckets n_buckets",
     "max_distance": "max_distance",
     "bidirectional": "bidirectional",
-    "causal": "causal is_causal use_causal use_causal_mask",
-    "scale": "scale softmax_scale sm_scale scaling",
-    "heads": "heads n_heads num_heads nheads n_head nhead num_attention_heads",
-    "dropout": "dropout dropout_p p_dropout dropout_rate",
-    "kv_heads": "kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
     "repeats": "n_rep repeats group_size q_per_kv num_key_value_groups",
-    "d_k": "d_k dk head_dim d_head dim_head head_size",
-    "window": "window window_size sliding_window",
-    "softcap": "softcap soft_cap logit_softcap logits_soft_cap attn_logit_softcapping",
-    "eps": "eps epsilon",
-    "bias": "bias attn_bias attention_bias position_bias",
-    "sink": "sink sinks s_aux sink_logits",
     "slopes": "slopes alibi_slopes",
     "b_rel": "b_rel rel_bias relative_bias relative_attention_bias bias_table",
     "positions": "positions position_ids pos pos_ids positions_k k_positions kv_positions pos_k",
@@ -57,6 +45,22 @@ _SPELLINGS = {
     "w_in": "w_in in_proj_weight w_qkv qkv_weight c_attn_weight",
     "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
 }
+for _one in [
+    "mask",
+    "bias",
+    "sink",
+    "lse",
+    "causal",
+    "scale",
+    "heads",
+    "kv_heads",
+    "d_k",
+    "window",
+    "softcap",
+    "eps",
+    "dropout",
+]:
+    _SPELLINGS[_one] = f"{_one} {({**OTHERS, **FIELDS})[_one]}"
 for _one, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
     _SPELLINGS[f"w_{_one}"] = f"w_{_one} weight_{_one} {_one}_weight {_one}_proj_weight w_{_word} {_word}_weight"
     _SPELLINGS[f"w_{_one}"] += f" {_one}_proj proj_{_one} {_word}_proj"
@@ -81,11 +85,6 @@ TILE = 16  # where a size of tiles must be given
 
 # True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: that is found by trial.
 AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask")
-
-
-def plain(name: str) -> str:
-    """The name without case and underscores: ``W_Q``, ``w_q`` and ``Wq`` are one."""
-    return name.replace("_", "").lower()
 
 
 _MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {

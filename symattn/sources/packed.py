@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from symattn.keywords import plain
 from symattn.sources.frameworks import import_torch
-from symattn.sources.names import meaning, plain
+from symattn.sources.names import meaning
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
 from symattn.verification.domain import Domain

@@ -1,4 +1,7 @@
-"""The child process itself, seen from the parent: messages with a time limit, and an end in every case."""
+"""The child process itself, seen from the parent: messages with a limit of time, and an end in every case.
+
+The limit is processor time, or time on the wall where the process and what it has started are idle.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from symattn.sources.loading import users_frame
+from symattn.verification.effort import exhausted
 from symattn.verification.target import Failure
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -33,8 +37,47 @@ _ENDED = object()
 _CALL = ("call",)  # the worker begins another call of the function
 
 
+def processor_time(process: int) -> float:
+    """Return the processor time of a process, of the session that it leads, and of what both have waited for.
+
+    Where the system has no ``/proc``, time on the wall stands for it.
+    """
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            ticks += sum(map(int, words[11:15])) if str(process) in (path.parent.name, words[3]) else 0
+    return ticks / os.sysconf("SC_CLK_TCK") if Path("/proc/self/stat").exists() else time.monotonic()
+
+
+class Waiting:
+    """A wait for a process; ``over`` once it has worked, or been idle, for ``limit`` seconds."""
+
+    def __init__(self, process: int, limit: float) -> None:
+        self._process, self._limit, self._began = process, limit, time.monotonic()
+        self._before: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the limit is reached. It is asked for the first time when the answer is not there at once."""
+        if self._before is None:
+            self._before = processor_time(self._process)
+        wall = time.monotonic() - self._began
+        return wall > self._limit and exhausted(self._limit, wall, self.worked)
+
+    @property
+    def worked(self) -> float:
+        """The processor time of the process since then."""
+        return 0.0 if self._before is None else processor_time(self._process) - self._before
+
+
 class Process:
-    """A running worker. ``ask`` gives the worker's answer, or a ``Failure`` after which the process is gone."""
+    """A running worker. ``ask`` gives the worker's answer, or a ``Failure`` after which the process is gone.
+
+    ``worked`` is its processor time when it last said something, or was ended.
+    """
+
+    worked = 0.0
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
@@ -97,18 +140,23 @@ class Process:
         self._close()
 
     def _received(self, limit: float) -> Any:
-        deadline = time.monotonic() + limit
-        while (left := deadline - time.monotonic()) > 0:
+        waiting = Waiting(self._process.pid, limit)
+        while True:
             try:
-                answer = self._answers.get(timeout=min(left, 0.1))
+                answer = self._answers.get(timeout=min(limit, 0.1))
+                if answer is _ENDED:
+                    return answer
+                self.worked, answer = answer
                 if answer != _CALL:
                     return answer
-                deadline = time.monotonic() + limit
+                waiting = Waiting(self._process.pid, limit)
             except queue.Empty:
                 # A process that the target has started may hold the pipe open after the worker's own end.
                 if self._process.poll() is not None and self._answers.empty():
                     return _ENDED
-        return None
+                if waiting.over:
+                    self.worked += waiting.worked
+                    return None
 
     def _autopsy(self) -> Failure:
         """How the process ended: its exit code or signal, and the place that ``faulthandler`` wrote down."""

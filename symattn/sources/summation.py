@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from symattn.errors import InputError
+from symattn.keywords import format_name
 from symattn.sources import frameworks
 from symattn.sources.loading import one_line
 from symattn.verification.summing.asking import Numbers, Sum
@@ -46,6 +47,7 @@ def summation(
         raise InputError(f"kind is {kind!r}; mend: sum or product")
     if isinstance(terms, bool) or not isinstance(terms, int) or not LEAST <= terms <= MOST:
         raise InputError(f"terms is {terms!r}; mend: a whole number from {LEAST} to {MOST}")
+    dtype = format_name(dtype)
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; its bits tell nothing here; mend: {' or '.join(DTYPES)}")
     arrays = frameworks.arrays(framework)

@@ -79,7 +79,6 @@ class Target:
             overwrote=self._overwrote(),
             views=self._views(first_of(seen.output), {a: passed[a] for a in bits}),
             warnings=seen.warnings,
-            seconds=seen.seconds,
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from inspect import Parameter
 from typing import Any
 
+from symattn.keywords import plain
 from symattn.sources.frameworks import import_torch
 from symattn.sources.hosts import OWN, Order
-from symattn.sources.names import meaning, plain
+from symattn.sources.names import meaning
 from symattn.sources.signature import parameters
 from symattn.verification.target import Framework
 

@@ -2,8 +2,8 @@
 
 Each layout, and each form of a mask, that could be meant is tried once. One that runs and gives an output of the right
 shape is possible. Among these the documented one comes first, then plain (n, d) if that runs for all sizes, then one
-whose output is near what the specification says, then one in which a head of keys changes no output of another head:
-a wrong function has a layout, too.
+whose output is near what the specification says, then one that runs for all sizes, one that the letters of an einsum
+name, and one in which a head of keys changes no output of another head: a wrong function has a layout, too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, SymattnError
-from symattn.sources.layouts import documented, in_words, lengths, readings, undocumented
-from symattn.sources.names import AMBIGUOUS, meaning, plain
+from symattn.keywords import plain
+from symattn.sources.layouts import documented, in_words, lengths, lettered, readings, undocumented
+from symattn.sources.names import AMBIGUOUS, meaning
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
 from symattn.verification.effort import Effort
@@ -54,11 +55,12 @@ class Possible:
     level: int
     near: bool
     local: bool
+    named: bool = False  # by the letters of its einsums
 
     @property
-    def rank(self) -> tuple[bool, bool, int]:
+    def rank(self) -> tuple[bool, bool, bool, bool, int]:
         """The smaller the better."""
-        return not self.near, not self.local, self.level
+        return not self.near, self.level > 0, not self.named, not self.local, self.level
 
 
 def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Possible | None:
@@ -81,7 +83,7 @@ class _Trial:
 
     def __init__(self, function: Callable[..., Any], request: Request, call: Call) -> None:
         self._request, self._function = request, call
-        self._documented = documented(function)
+        self._documented, self._lettered = documented(function), lettered(function)
         self._optional_mask = [] if request.masks else _optional_masks(function)
         self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
@@ -265,7 +267,8 @@ class _Trial:
             inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
             right, got = self._right(inputs), self._call(convention, inputs).output
             if right is not None and got is not None and got.shape == right.shape:
-                return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got))
+                named = convention.layout in self._lettered
+                return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got), named)
         return None
 
     def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:

@@ -54,13 +54,13 @@ def verify(
 
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
     is called in this process, so there is no time limit for a call. Beyond the probes, ``examples`` inputs are tried at
-    random; what is tried does not depend on time, but for the upper limit of ``budget`` seconds, for finding and again
-    for explaining, which the report tells of where it struck. ``dtype`` is another word for a ``precision`` by name,
-    that of the command line. ``contract`` says whether what lies in between may be stored in the input's format
-    (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call`` holds keywords to pass. A
-    module of torch that holds its weights is called with others in their place. ``power`` names mistakes that are to be
-    seen, ``{"scale": 0.001}`` for a scale that is 0.1 % off: more is tried until it would be, and where it would not,
-    the report says why and is undecided. The order of the axes, and the shape of
+    random; what is tried does not depend on time, but for the upper limit of ``budget`` seconds of processor time, for
+    finding and again for explaining, which the report tells of where it struck. ``dtype`` is another word for a
+    ``precision`` by name, that of the command line. ``contract`` says whether what lies in between may be stored in the
+    input's format (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call`` holds keywords
+    to pass. A module of torch that holds its weights is called with others in their place. ``power`` names
+    mistakes that are to be seen, ``{"scale": 0.001}`` for a scale that is 0.1 % off: more is tried until it would be,
+    and where it would not, the report says why and is undecided. The order of the axes, and the shape of
     masks, are found by small calls unless ``layout`` tells the order.
     In place of ``spec``, ``config`` may be the configuration of a model, a path of config.json, a mapping, an object of
     Transformers or a module with one: of its ``layer``, by its ``kind``, the attention is meant as

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ class Watched:
     error: Failure | None
     stdout: str
     warnings: tuple[str, ...]
-    seconds: float
 
 
 _begun: list[Callable[[], None]] = []  # who is told of each call
@@ -49,16 +47,14 @@ def watch(function: Callable[..., Any], places: Sequence[Any], keywords: Mapping
         tell()
     with captured() as text, warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        start = time.perf_counter()
         try:
             output = function(*places, **keywords)
         except KeyboardInterrupt:
             raise
         except BaseException as e:
             error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
-        seconds = time.perf_counter() - start
     words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in heard)
-    return Watched(output, error, text(), tuple(words)[:_WARNINGS], seconds)
+    return Watched(output, error, text(), tuple(words)[:_WARNINGS])
 
 
 class _Limited(io.BytesIO):

@@ -62,7 +62,7 @@ class OfAttention(Subject):
     def between(self, session: Session, rng: Random) -> None:
         """Behaviour; and as long as no fault is known residues, and floats at the sizes at which residues differ."""
         session.progress("behaviour")
-        for case in session.ahead(behaviour.cases(session.maker, rng)):
+        for case in session.share(behaviour.GROUP, behaviour.cases(session.maker, rng)):
             behaviour.take(session, case)
         behaviour.leaking(session, "all")
         if session.known == 0:
@@ -160,6 +160,12 @@ class OfAttention(Subject):
         from symattn.verification.diagnosis.blaming import blamed
 
         return blamed(session, smallest, records)
+
+    def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
+        """See ``diagnosis.coarser``."""
+        from symattn.verification.diagnosis.coarser import form
+
+        return form(self.spec, session.precision, wrong)
 
     def free(self, inputs: Inputs) -> tuple[str, ...]:
         """Tokens, queries, keys and values."""

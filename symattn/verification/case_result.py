@@ -98,8 +98,9 @@ class Part:
 class CaseResult:
     """A case, what the function gave, and what is wrong with it (None: nothing).
 
-    ``undecided`` says that numbers were not judged, since the definition compares what may be equal; ``whole``, that
-    what is allowed is the largest bound of all ways of computing, and not that of the first way alone.
+    ``undecided`` says that numbers were not judged, since the definition compares what may be equal, or the call did
+    not return; ``whole``, that what is allowed is the largest bound of all ways of computing, and not that of the first
+    way alone.
     """
 
     case: Case
@@ -135,7 +136,7 @@ class CaseResult:
     @cached_property
     def decisive(self) -> bool:
         """Whether some entry could have shown a fault."""
-        return any(bool(part.expected.decisive().any()) for part in self.parts)
+        return not self.outcome.late and any(bool(part.expected.decisive().any()) for part in self.parts)
 
 
 def compared(
@@ -150,6 +151,8 @@ def compared(
 
     Axes of length 1 may differ in the outputs ``loose``; a call may change the inputs ``changes``.
     """
+    if outcome.late:
+        return CaseResult(case, outcome, tuple(map(Part, right)), None, undecided=True)
     if outcome.error is not None or outcome.output is None:
         return CaseResult(case, outcome, tuple(map(Part, right)), "raises")
     got = [*(outcome.output, *outcome.others), *[None] * len(right)][: len(right)]

@@ -8,6 +8,7 @@ from numbers import Real
 
 from symattn.attention.fields import brief, whole
 from symattn.errors import InputError
+from symattn.keywords import Answering
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Domain:
+class Domain(Answering):
     """The inputs that are promised.
 
     max_tokens           largest n_q and n_k

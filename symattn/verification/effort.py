@@ -1,25 +1,39 @@
-"""How much is tried. What is counted decides; seconds are an upper limit, and where that struck it is told.
+"""How much is tried. What is counted decides; processor time is an upper limit, and where that struck it is told.
 
-A call counts 1, and 1 more for every 512 elements of its inputs: the same on a fast machine and on a loaded one.
+A run counts 1, and 1 more for every 512 elements of its inputs: the same on a fast machine and on a loaded one. To call
+and judge a function takes longer by itself: there it is 1 more for every 8192 elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 from numpy.typing import NDArray
 
 _FINDING, _EXAMPLE = 5000, 8  # for finding, and for each input at random that is asked for
-_ELEMENTS = 512  # of the inputs of a call, that count as much as a call
+_ELEMENTS = 512  # of the inputs of a run, that count as much as a run
+LIGHTER = 16  # how many times fewer elements count where a function is called and judged
+_IDLE = 0.1  # of the time on the wall: what works for less than that part of it waits for something
+
+
+def exhausted(limit: float, wall: float, worked: float) -> bool:
+    """Decide whether ``limit`` seconds are spent by what has ``worked`` for so many during ``wall`` seconds.
+
+    The processor's time counts, so that a busy machine ends nothing; what is idle is ended by the wall.
+    """
+    return wall > limit and (worked > limit or worked < _IDLE * wall)
 
 
 @dataclass
 class Effort:
-    """What is left to spend. ``over``: no more is to be tried; ``struck``: it is the clock that ended it.
+    """What is left to spend. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
+
+    ``elsewhere`` gives the processor time of other processes that work for the same end; ``kept`` are units that are
+    left to what comes later.
 
     >>> effort = Effort(3)
     >>> effort.spend(600)
@@ -32,11 +46,13 @@ class Effort:
 
     units: float
     seconds: float = inf
+    elsewhere: Callable[[], float] = field(default=lambda: 0.0, repr=False)
     struck: bool = False
-    _end: float = field(init=False, repr=False)
+    kept: float = 0.0
+    _began: tuple[float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._end = monotonic() + self.seconds
+        self._began = self._now
 
     def spend(self, elements: int = 0, calls: float = 1) -> None:
         """Count calls whose inputs have so many elements together."""
@@ -51,30 +67,42 @@ class Effort:
 
     @property
     def left(self) -> float:
-        """Seconds until the upper limit."""
-        return self._end - monotonic()
+        """Seconds of processor time until the upper limit."""
+        return self.seconds - (self._now[1] - self._began[1])
 
     @property
     def over(self) -> bool:
         """Whether nothing more is to be tried."""
-        self.struck = self.struck or self.left < 0
-        return self.struck or self.units <= 0
+        if not self.struck and self.seconds < inf:
+            wall, worked = (now - before for now, before in zip(self._now, self._began, strict=True))
+            self.struck = exhausted(self.seconds, wall, worked)
+        return self.struck or self.units <= self.kept
+
+    @property
+    def _now(self) -> tuple[float, float]:
+        """The time on the wall, and of the processors."""
+        return monotonic(), process_time() + self.elsewhere()
 
 
-def for_finding(examples: int, seconds: float) -> Effort:
-    """What one verification may spend on finding faults: several times what most functions need."""
-    return Effort(_FINDING + _EXAMPLE * examples, seconds)
+def for_random(examples: int) -> float:
+    """The units that are kept for inputs at random."""
+    return _EXAMPLE * examples
+
+
+def for_finding(examples: int) -> float:
+    """The units that one verification may spend on finding faults: several times what most functions need."""
+    return _FINDING + for_random(examples)
 
 
 def spent(finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()) -> Iterator[str]:
     """What ended the work before its end, in words."""
-    left = f"; not tried: {', '.join(untried)}" if untried else ""
+    left = f" of: {', '.join(untried)}" if untried else ""
     if finding.struck:
-        yield f"The time of {seconds:g} s was spent before every case had been tried{left}; --budget gives more."
-    elif finding.units <= 0:
+        yield f"The budget of {seconds:g} s was spent before every case had been tried{left}; --budget gives more."
+    elif finding.units <= 0 or untried:
         yield f"One verification makes no more calls than these; not every case was tried{left}."
     if explaining is not None and explaining.struck:
         yield (
-            f"The time of {seconds:g} s was spent before every cause and every smaller input had been tried; "
+            f"The budget of {seconds:g} s was spent before every cause and every smaller input had been tried; "
             "--budget gives more."
         )

@@ -17,24 +17,25 @@ from symattn.errors import SymattnError
 from symattn.evidence import Grade
 from symattn.verification import power
 from symattn.verification.case_result import WIDER, Case, CaseResult
-from symattn.verification.diagnosis.conduct import late
 from symattn.verification.domain import Domain
-from symattn.verification.effort import Effort, for_finding, spent
+from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
 from symattn.verification.probing import refusals
 from symattn.verification.probing.inputs import Array, Maker
 from symattn.verification.probing.search import climb
 from symattn.verification.report import Check, Fault, Power, Report, Sought
 from symattn.verification.subject import Cases, Subject
 from symattn.verification.target import APART, Outcome, Runner
+from symattn.verification.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.trial import Trial
     from symattn.verification.semantics import Identity
 
 SEED = 20261120
-BUDGET = 120.0  # seconds at most for finding, and as many for explaining; on the way there, calls are counted
+BUDGET = 120.0  # seconds of processor time at most for finding, and as many for explaining; besides, calls are counted
 EXAMPLES = 100
-_HANGS = 2  # calls that do not return, after which no more are made
+_LATE = 2  # calls that do not return, after which none is made with as many entries,
+_NEVER = 4  # and none at all where no call has returned
 _AHEAD = 16  # cases that are sent at once
 _ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
@@ -66,6 +67,7 @@ class Session:
     explaining: Effort | None = None
     untried: list[str] = field(default_factory=list)
     refused: list[CaseResult] = field(default_factory=list)
+    late: list[CaseResult] = field(default_factory=list)  # calls that did not return: not judged
     promised: Domain = field(init=False)  # before anything was refused
     identity: Identity | None = None  # of attention: what residues say,
     in_front: CaseResult | None = None  # a case with further axes in front that is wrong,
@@ -77,17 +79,26 @@ class Session:
 
     def __post_init__(self) -> None:
         self.promised = self.domain
-        self.finding = for_finding(self.examples, self.budget)
+        self.finding = self.effort_of(for_finding(self.examples))
 
     @property
     def effort(self) -> Effort:
         """What is left to spend: for finding, and once that is done, for explaining."""
         return self.explaining or self.finding
 
+    def effort_of(self, units: float) -> Effort:
+        """So many units, and the budget as the upper limit of the time that this process and the function's take."""
+        return Effort(units, self.budget, lambda: getattr(self.runner, "worked", 0.0))
+
     @property
     def known(self) -> int:
         """How many cases have shown a fault."""
         return sum(r.finding is not None for r in self.records)
+
+    @property
+    def called(self) -> list[CaseResult]:
+        """All calls for cases: judged ones, refused ones, and those that did not return."""
+        return [*self.records, *self.refused, *self.late]
 
     @property
     def spec(self) -> Attention:
@@ -102,15 +113,15 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the effort is spent, or the function hangs."""
-        errors = [r.outcome.error for r in (*self.records, *self.refused)]
+        """Whether the effort is spent, or the function gives nothing."""
+        errors = [r.outcome.error for r in self.called]
         reasons = [e.reason for e in errors if e is not None]
-        dumb = len(reasons) == len(errors) and (len(errors) >= _DUMB or reasons.count("ended") >= _ENDS)
-        return dumb or reasons.count("time limit") >= _HANGS or self.effort.over
+        enough = len(errors) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
+        return (enough and len(reasons) == len(errors)) or self.effort.over
 
     def call(self, case: Case) -> Outcome:
         """Call, and judge nothing."""
-        self.effort.spend(case.size)
+        self.effort.spend(case.size // LIGHTER)
         outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
@@ -126,27 +137,62 @@ class Session:
             return False
         return self.subject.promised(self, case.inputs)
 
+    def returns(self, case: Case) -> bool:
+        """Whether calls with as many entries return, as far as is known."""
+        return sum(r.case.size <= case.size for r in self.late) < _LATE
+
     def ahead(self, cases: Iterable[Case]) -> Iterator[Case]:
         """The cases, sent to the function's own process, where it has one, several at a time."""
         send = getattr(self.runner, "ahead", None)
         left = iter(cases)
         while some := list(islice(left, _AHEAD)):
             if send is not None and not self.over:
-                send([(case.inputs, case.memory) for case in some])
+                send([(case.inputs, case.memory) for case in some if self.returns(case)])
             yield from some
 
-    def take(self, case: Case) -> None:
-        """Call, judge and remember, while effort is left. What the function itself refuses is told, and no fault."""
-        if self.over or not self.admits(case):
-            return
+    def share(self, name: str, cases: Iterable[Case], kept: float = 0.0) -> Iterator[Case]:
+        """The cases of a group: the first few in any case, the others while more effort is left than is ``kept``."""
+        before = len(self.called)
+        try:
+            for case in self.ahead(cases):
+                self.effort.kept = kept if len(self.called) - before >= power.LEAST else -inf
+                if self.over:
+                    self.untried += [name] if name not in self.untried else []
+                    return
+                yield case
+        finally:
+            self.effort.kept = 0.0
+
+    def take(self, case: Case) -> CaseResult | None:
+        """Call, judge and remember, while effort is left; give what is judged. What the function itself refuses is
+        told, and no fault; neither is a call that does not return."""
+        if self.over or not self.admits(case) or not self.returns(case):
+            return None
         judged = self.run_case(case)
+        if judged.outcome.late and self.is_small(case):
+            judged = self.run_case(case)  # what hangs does so twice
+        return self.keep(judged)
+
+    def is_small(self, case: Case) -> bool:
+        """Whether the inputs are smaller than most of those that were judged."""
+        sizes = sorted(r.case.size for r in self.records)
+        return not sizes or case.size <= sizes[len(sizes) // 2]
+
+    def keep(self, judged: CaseResult) -> CaseResult | None:
+        """Remember what was called; give it where it is judged."""
         error = judged.outcome.error
-        refused = error is not None and error.refused != ""
-        (self.refused if refused else self.records).append(judged)
-        if refused:
+        if error is not None and error.refused:
+            self.refused.append(judged)
             self.domain = refusals.narrowed(self)
+        elif judged.outcome.late:
+            self.late.append(judged)
+        else:
+            self.records.append(judged)
+            return judged
+        return None
 
 
+@one_blas_thread
 def verify(
     runner: Runner,
     subject: Subject,
@@ -166,7 +212,7 @@ def verify(
     session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {})
     _collect(session)
     _check_usable(session)
-    session.explaining = Effort(inf, budget)
+    session.explaining = session.effort_of(inf)
     found = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
     by_bits = session.trial.fault if session.trial and not found else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
@@ -196,7 +242,7 @@ def _collect(session: Session) -> None:
         session.beyond = subject.together(session)
         if session.power and not (session.trial and session.trial.fault) and not session.beyond and not session.over:
             session.progress("power")
-            session.explaining = Effort(inf, session.budget)  # these calls are not taken from those of the cases
+            session.explaining = session.effort_of(inf)  # these calls are not taken from those of the cases
             session.sought, session.beyond = subject.sought(session)
 
 
@@ -212,11 +258,9 @@ def _try_group(
     """The cases of a group, but no more than ``enough`` wrong ones. Again, if the domain became narrower."""
     session.progress(name)
     before, domain = session.known if enough else 0, session.domain
-    for case in session.ahead(group(session, rng)):
+    kept = 0.0 if name in session.subject.last() else for_random(session.examples)
+    for case in session.share(name, group(session, rng), kept):
         if session.known - before >= (enough or session.subject.enough):
-            return
-        if session.over:
-            session.untried += [name] if name not in session.untried else []
             return
         session.take(case)
         if session.domain != domain:
@@ -226,12 +270,10 @@ def _try_group(
 def _search(session: Session) -> None:
     """Inputs at random; fewer once faults are known, since these then only help to name them."""
     examples = session.examples // 4 if session.known else session.examples
-    for case in session.ahead(session.subject.drawn(session, examples)):
+    for case in session.share(session.subject.random, session.subject.drawn(session, examples)):
         if session.known >= session.subject.enough:
             break
         session.take(case)
-        if session.over:
-            break
 
 
 def _climb(session: Session, rng: np.random.Generator) -> None:
@@ -246,8 +288,8 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
     def worst(inputs: dict[str, Array]) -> float:
         if session.over or session.known or not subject.fits(session, inputs):
             return 0.0
-        session.take(Case(subject.random, "larger errors sought", inputs))
-        return session.records[-1].worst
+        judged = session.take(Case(subject.random, "larger errors sought", inputs))
+        return judged.worst if judged else 0.0
 
     tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
     for judged in sorted(tried, key=lambda r: -r.worst)[:_CLIMBS]:
@@ -255,7 +297,7 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
 
 
 def _check_usable(session: Session) -> None:
-    tried = [*session.records, *session.refused]
+    tried = session.called
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
     if not tried:
         raise Unusable(
@@ -263,7 +305,7 @@ def _check_usable(session: Session) -> None:
         )
     if len(failed) < len(tried) or refusals.by_library(failed):
         return
-    never = all(e.reason == "time limit" for e in failed)
+    never = len(session.late) == len(tried)
     words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"
     raise Unusable(f"{session.runner.describe()} {words}")
 
@@ -274,7 +316,7 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     seen: tuple[Power, ...] = () if found else subject.power(session)
     missing: tuple[str, ...] = ()
     if not found:
-        missing = (*power.lacking(dict(_counts(session)), seen, session.finding.struck), *_open(session))
+        missing = (*power.lacking(dict(_counts(session)), seen, _option(session)), *_open(session), *_hanging(session))
         missing += tuple(f"{one.words} would not be seen: {one.how}" for one in session.sought if not one.seen)
         if session.power and not session.sought:
             missing += ("mistakes of the sizes that were asked for were not looked at; mend: a larger --budget",)
@@ -296,6 +338,28 @@ def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
             yield name, (tried[name], len(list(islice(made, power.LEAST))))
     for name, least in subject.required(session).items():
         yield name, (tried[name], least)
+
+
+def _option(session: Session) -> str:
+    """The option that would have let more cases be judged; empty where none would."""
+    return "a larger --time-limit" if session.late else "a larger --budget" if session.finding.struck else ""
+
+
+def _hanging(session: Session) -> Iterator[str]:
+    """That calls on small inputs did not return."""
+    if any(session.is_small(r.case) for r in session.late):
+        yield "It hangs on small inputs, or is slow there; mend: a larger --time-limit if it is slow"
+
+
+def _late(session: Session) -> Iterator[str]:
+    """Calls that did not return."""
+    if not session.late:
+        return
+    smallest = min(session.late, key=lambda r: r.case.size)
+    sizes = ", ".join(f"{letter} = {n}" for letter, n in session.subject.told(smallest).items())
+    error, count = smallest.outcome.error, len(session.late)
+    left = "; inputs that are as large were left out" * (count >= _LATE)
+    yield f"Calls that gave nothing to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
 
 
 def _open(session: Session) -> Iterator[str]:
@@ -330,8 +394,8 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
-    if not any(late(r) for r in session.records):
-        yield from spent(session.finding, session.explaining, session.budget, session.untried)
+    yield from _late(session)
+    yield from spent(session.finding, session.explaining, session.budget, session.untried)
 
 
 def _returned(session: Session) -> Iterator[str]:

@@ -244,7 +244,7 @@ def explains(spec: Attention, precision: Precision, judged: CaseResult, variant:
         return judged.finding == "raises" or None if judged.outcome.error else False
     got = judged.outcome.output
     if got is None:
-        return None if judged.outcome.error and judged.finding == "raises" else False
+        return None if judged.outcome.error else False
     if got.shape != wrong.allowed.shape:
         return False
     return matches(judged.parts[0], wrong, np.isfinite(wrong.near) & np.isfinite(wrong.allowed))

@@ -191,12 +191,12 @@ _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
 
 
 # -- whether it is enough ----------------------------------------------------------------------------------------------
-def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], late: bool) -> tuple[str, ...]:
+def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], option: str) -> tuple[str, ...]:
     """What is missing for a verdict: groups, by name with how many cases were tried and how many it takes; steps.
 
-    ``late`` says that the time ended the work, and not the number of calls.
+    ``option`` says what ended the work, and would let it go on; it is empty where the number of calls did.
     """
-    more = "a larger --budget" if late else "a Domain of fewer tokens, of which more cases are tried"
+    more = option or "a Domain of fewer tokens, of which more cases are tried"
     few = [f"{name} ({tried} of at least {least})" for name, (tried, least) in counts.items() if tried < least]
     blind = [f"{power.step} {power.mistake}" for power in found if not power.seen]
     told = []

@@ -174,7 +174,7 @@ def _shown(example: Counterexample) -> Iterator[Block]:
         yield Paragraph(
             (
                 f"Output {index}: expected {example.expected:.9g}", *_exactly(example), f", got {example.got:.9g}; "
-                f"any implementation in this arithmetic is within {example.allowed:.2g}.",
+                f"the bound on rounding is {example.allowed:.2g}.",
             )
         )  # fmt: skip
 

@@ -166,6 +166,10 @@ class Subject(ABC):
         """What becomes of the mistakes of the sizes that are asked for; and a fault that shows on the way."""
         return (), None
 
+    def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
+        """Name a form of the definition that loses relative accuracy, and whose own bound holds all errors, or ""."""
+        return ""
+
     @abstractmethod
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """The step to blame where no known mistake explains a fault, and what shows it, in words."""

@@ -150,7 +150,11 @@ class Outcome:
     overwrote: bool = False
     views: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether the call did not return within its limit: then there is nothing to judge."""
+        return self.error is not None and self.error.reason == "time limit"
 
 
 class Runner(Protocol):

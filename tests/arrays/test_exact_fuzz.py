@@ -37,7 +37,9 @@ def test_random_programs_agree_with_balls(seed: int) -> None:
         play(1000 * seed + i)
 
 
-@pytest.mark.deep
-def test_many_random_programs_agree_with_balls() -> None:
-    for seed in range(1_000_000, 1_004_000):
+@pytest.mark.parametrize(
+    "programs", [pytest.param(600, marks=pytest.mark.deep), pytest.param(4000, marks=pytest.mark.exhaustive)]
+)
+def test_many_random_programs_agree_with_balls(programs: int) -> None:
+    for seed in range(1_000_000, 1_000_000 + programs):
         play(seed)

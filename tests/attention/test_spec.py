@@ -191,7 +191,7 @@ ADDED = Attention(mask="additive")
 WEIGHTS = "x w_q w_k w_v"
 BAD: list[tuple[Attention, dict[str, Any], str]] = [
     (PLAIN, given("q k v", z=np.zeros((2, 2))),
-     "unknown input 'z'; known: b_k, b_o, b_q, b_v, k, q, v, w_k"),
+     "this attention has no input z; it takes b_k, b_o, b_q, b_v, k, q, v, w_k"),
     (PLAIN, given("q k"), "attention needs q, k, v or x; missing: v"),
     (PLAIN, {}, "attention needs q, k, v or x; missing: q, k, v"),
     (PLAIN, given("q k v w_o"), "w_o belongs to x, which is not given"),

@@ -83,11 +83,20 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "FlexOlmoForCausalLM", "FlexOlmoConfig",
         {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "pad_token_id": 0},
     ),
+    "llama4_text": (
+        "Llama4ForCausalLM", "Llama4TextConfig",
+        {**_GROUPED, "head_dim": 8, "attention_chunk_size": 5, "no_rope_layers": [1, 0], "num_local_experts": 2,
+         "intermediate_size_mlp": 32, "floor_scale": 4, "attn_scale": 0.5},
+    ),
+    "modernbert": (
+        "ModernBertModel", "ModernBertConfig",
+        {**_COMMON, "local_attention": 6, "layer_types": _BY_TYPES["layer_types"], "pad_token_id": 0},
+    ),
     "electra": ("ElectraModel", "ElectraConfig", {**_COMMON, "embedding_size": 32}),
     "distilbert": ("DistilBertModel", "DistilBertConfig", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 32}),
 }  # fmt: skip
 HALVES = ("t5", "whisper")
-CACHED = tuple(name for name in FAMILIES if name not in (*HALVES, "deberta-v2", "electra", "distilbert"))
+CACHED = tuple(name for name in FAMILIES if name not in (*HALVES, "deberta-v2", "modernbert", "electra", "distilbert"))
 
 
 def made(name: str, dtype: Any, implementation: str = "eager", seed: int = 0) -> Any:

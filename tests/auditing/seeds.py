@@ -33,12 +33,14 @@ def _no_cap(model: Any, stack: ExitStack) -> None:
         module.attn_logit_softcapping = None
 
 
-def _window(by: int) -> Callable[[Any, ExitStack], None]:
+def _window(by: int, overlay: str = "sliding_window_overlay") -> Callable[[Any, ExitStack], None]:
+    """Windows, or the chunks that another overlay makes, are longer."""
+
     def seed(model: Any, stack: ExitStack) -> None:
         from transformers import masking_utils
 
-        right = masking_utils.sliding_window_overlay
-        stack.enter_context(patch.object(masking_utils, "sliding_window_overlay", lambda w: right(w + by)))
+        right = getattr(masking_utils, overlay)
+        stack.enter_context(patch.object(masking_utils, overlay, lambda w, *more: right(w + by, *more)))
 
     return seed
 
@@ -105,6 +107,10 @@ SEEDS: dict[str, Seed] = {
     "the softcap is left out": ("gemma2", _no_cap, {}),
     "the window is one key too long, before the query": ("mistral", _window(1), {}),
     "the window is one key too short, before the query": ("mistral", _window(-1), _LEFT),
+    "the window is one key too long on both sides": (
+        "modernbert", _window(1, "sliding_window_bidirectional_overlay"), {},
+    ),
+    "blocks are one key too long": ("llama4_text", _window(1, "chunked_overlay"), {}),
     "the padding mask is left out": ("llama", _mask_of(lambda g: g | {"attention_mask": None}), _LEFT),
     "the padding mask is that of the next item of the batch": (
         "llama", _mask_of(lambda g: g | {"attention_mask": g["attention_mask"].flip(0)}), _LEFT,

@@ -151,7 +151,7 @@ def swept(family: str, dtype: str) -> Counter[str]:
             counts["read"] += report.read
             counts["held"] += sum(f.intent is not None for f in report.findings)
             counts["accused"] += sum(f.state == "wrong" for f in report.findings)
-            told |= {f"{f.layer}: {f.verdict}" for f in report.findings if f.state != "pass"}
+            told |= {f"{f.layer}: {f.verdict}" for f in report.findings if f.state not in ("pass", "pass as given")}
     counts["families"] = int(counts["seen"] > 0)
     print(f"{family} {dtype}: {dict(counts)}", *(f"  {line[:160]}" for line in sorted(told)[:6]), sep="\n", flush=True)
     return counts

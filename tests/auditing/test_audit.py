@@ -18,9 +18,9 @@ def test_sdpa_is_read_and_passes() -> None:
     q, k, v = (torch.randn(2, 3, 20, 8) for _ in range(3))
     with audit() as report:
         torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert [f.state for f in report.findings] == ["pass"]
+    assert [f.state for f in report.findings] == ["pass as given"]
     assert report.exit_code == 0
-    report.raise_if_wrong()
+    report.raise_if_wrong(strict=True)  # nothing was promised, so that nothing is undecided
 
 
 def test_nothing_is_left_behind() -> None:
@@ -50,6 +50,8 @@ def test_dropout_is_refused() -> None:
         torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
     assert report.exit_code == 3
     assert "dropout of 0.5 is on" in report.findings[0].verdict
+    with pytest.raises(AssertionError, match=r"undecided: 1 of 1 calls \(1 cannot be told\)"):
+        report.raise_if_wrong(strict=True)
 
 
 def test_no_call_is_no_pass() -> None:

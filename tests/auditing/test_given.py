@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, audit
+from symattn.auditing.interfaces import _places
 from symattn.auditing.masking import Masking
 from symattn.auditing.report import AuditReport
 
@@ -59,12 +60,18 @@ LEFT, RIGHT = [[0, 0, 1, 1, 1, 1], [1] * 6], [[1, 1, 1, 1, 0, 0], [1] * 6]
 @pytest.mark.transformers
 @pytest.mark.parametrize("padding", [None, LEFT, RIGHT])
 def test_padding_of_two_axes_is_read(padding: list[list[int]] | None) -> None:
-    assert [f.state for f in flash(padding).findings] == ["pass"]
+    assert [f.state for f in flash(padding).findings] == ["pass as given"]
 
 
 @pytest.mark.transformers
 def test_padding_that_is_ignored_is_found() -> None:
     assert [f.state for f in flash(LEFT, wrong=True).findings] == ["wrong"]
+
+
+@pytest.mark.parametrize(("causal", "window"), [(True, 4), (False, (3, 3))])
+def test_a_window_of_a_flash_function_lies_on_both_sides_unless_it_is_causal(causal: bool, window: Any) -> None:
+    given = {"sliding_window": 4, "is_causal": causal}
+    assert _places("flash", given, None, False, 6) == Attention(causal=causal, window=window)
 
 
 @pytest.mark.transformers
@@ -96,7 +103,7 @@ def eager_attention_of_a_test(
 @pytest.mark.parametrize(
     ("name", "shape", "state", "words"),
     [
-        ("sinks", (1, 2, 1, 1), "pass", "pass"),
+        ("sinks", (1, 2, 1, 1), "pass as given", "pass as given"),
         ("sinks", (2, 2, 6, 1), "cannot tell", "sinks have the shape (2, 2, 6, 1)"),
         ("gates", (2, 2, 6, 6), "cannot tell", "its argument gates is an array of which it is not known what it does"),
     ],
@@ -145,7 +152,7 @@ def test_positions_that_begin_anew_are_no_fault(family: str, places: list[int]) 
     model = small(family, intermediate_size=16)
     with torch.no_grad(), audit(model) as report:
         model(torch.arange(6)[None], position_ids=torch.tensor([places]))
-    assert [f.state for f in report.findings] == ["pass"]
+    assert [f.state for f in report.findings] == ["pass as given"]
     assert "position_ids begin anew" in report.findings[0].unknown
 
 

@@ -54,7 +54,7 @@ SEEDS = {
 def test_a_seeded_fault_is_found_and_named(words: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     report = trained(written(SEEDS[words]), dtype, monkeypatch, is_causal=True)
     (found,) = report.findings
-    assert found.forward == "pass"
+    assert found.forward == "pass as given"
     assert found.verdict == f"CERTIFIED WRONG in the backward pass: {words}"
     assert report.exit_code == 1
     with pytest.raises(AssertionError, match="in the backward pass"):
@@ -67,7 +67,7 @@ def test_right_backward_passes_are_not_accused(dtype: Any, causal: bool, monkeyp
     kernels = [None] if dtype is torch.float64 else [None, written(right)]  # which computes in float32
     for attend in kernels:
         report = trained(attend, dtype, monkeypatch, is_causal=causal)
-        assert [f.verdict for f in report.findings] == ["pass"]
+        assert [f.verdict for f in report.findings] == ["pass as given"]
         assert report.coverage == "coverage: 1 of 1 calls read, 0 held to a configuration, gradients of 1 judged"
         assert 0 < max(report.findings[0].backward.ratios.values()) <= 1  # type: ignore[union-attr]
 
@@ -80,7 +80,7 @@ def test_arrays_that_are_used_elsewhere_are_not_accused() -> None:
         (
             x + o + torch.nn.functional.scaled_dot_product_attention(x * 2, x[:, :1], x[:, 1:], enable_gqa=True)
         ).sum().backward()
-    assert [f.verdict for f in report.findings] == ["pass", "pass"]
+    assert [f.verdict for f in report.findings] == ["pass as given", "pass as given"]
     assert all(set(f.backward.ratios) == {"dq", "dk", "dv"} for f in report.findings if f.backward)
 
 
@@ -98,7 +98,7 @@ def test_what_has_no_backward_pass_is_told() -> None:
             torch.nn.functional.scaled_dot_product_attention(q, q, q)
     waiting, bare = report.findings
     assert "no gradient of its output came while the audit ran" in waiting.verdict
-    assert (bare.verdict, bare.backward) == ("pass", None)
+    assert (bare.verdict, bare.backward) == ("pass as given", None)
 
 
 def _within(attend: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,7 +141,7 @@ def test_gradients_inside_of_a_function_are_not_passed(via: str) -> None:
             layer(x)
     unseen, bare = report.findings
     assert unseen.verdict.startswith("CANNOT TELL of gradients: it runs inside of a torch.autograd.Function")
-    assert (unseen.via, bare.verdict, report.exit_code) == (via, "pass", 3)
+    assert (unseen.via, bare.verdict, report.exit_code) == (via, "pass as given", 3)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -153,7 +153,7 @@ def test_a_layer_that_a_checkpoint_runs_again_is_judged_once(reentrant: bool) ->
     with audit(gradients=True) as report:
         run: Any = lambda x: attend.scaled_dot_product_attention(x, x, x)  # noqa: E731
         checkpoint(run, q, use_reentrant=reentrant).sum().backward()
-    assert {f.verdict for f in report.findings} == {"pass"}
+    assert {f.verdict for f in report.findings} == {"pass as given"}
     assert sum(bool(f.backward) for f in report.findings) == 1
 
 
@@ -195,7 +195,7 @@ DROPPED = {
 @pytest.mark.parametrize("words", DROPPED)
 def test_dropout_that_the_backward_pass_lacks_is_named(words: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = trained(dropping(DROPPED[words]), dtype, monkeypatch, dropout_p=0.3).findings
-    assert found.forward == "pass"
+    assert found.forward == "pass as given"
     assert found.verdict == f"CERTIFIED WRONG in the backward pass: {words}"
 
 
@@ -203,7 +203,7 @@ def test_dropout_that_the_backward_pass_lacks_is_named(words: str, dtype: Any, m
 def test_right_dropout_is_not_accused(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for attend in (None, dropping(dropped)):
         (found,) = trained(attend, dtype, monkeypatch, dropout_p=0.3).findings
-        assert found.verdict == "pass"
+        assert found.verdict == "pass as given"
         assert "dropout=0.3" in found.semantics
         assert found.backward is not None
         assert found.backward.heads == 6
@@ -239,7 +239,7 @@ def test_arrays_that_autocast_narrows_are_judged_in_its_format() -> None:
             o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         (o * torch.randn_like(o)).sum().backward()
     (found,) = report.findings
-    assert (found.verdict, o.dtype) == ("pass", torch.bfloat16)
+    assert (found.verdict, o.dtype) == ("pass as given", torch.bfloat16)
     assert "bfloat16" in found.semantics
     assert found.backward is not None
     assert 1e-3 < max(found.backward.ratios.values()) <= 1

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -27,16 +29,20 @@ from symattn import (
     bound,
     claim,
     derive,
+    draw,
     explore,
     kind,
     prove,
     verify,
     walk,
 )
+from symattn.keywords import FIELDS
+from symattn.testing import assert_attention
 from symattn_cli.main import main
 
 X = [[1, 0], ["1/2", 1], [0, "3/2"]]
 EYE = [[1, 0], [0, 1]]
+COMPLEX, DATES = np.eye(2) * 1j, np.eye(2, dtype=int).astype("datetime64[D]")
 
 
 def right(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -146,8 +152,12 @@ def test_representations_are_short_and_are_read_back(specification: Any) -> None
     assert len(text) < 220
 
 
+def of_qkv(array: Any) -> dict[str, Any]:
+    return dict.fromkeys("qkv", array)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "a size that scaling has not": (lambda: derive("scaling", d_q=4), "has no parameter d_q; it takes d_k, mean, seed"),
+    "a size that scaling has not": (lambda: derive("scaling", d_q=4), "has no parameter d_q; did you mean d_k?"),
     "a size given twice": (lambda: derive("scaling", d_k=4, dk=4), "d_k is given twice"),
     "a name of no array": (lambda: walk({"x": X, "W_qq": EYE}), "unknown name 'W_qq'. Did you mean 'w_q'?"),
     "an array given twice": (lambda: walk({"x": X, "X": X}), "x is given twice, once as 'X'"),
@@ -169,6 +179,34 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a derivation by a word": (lambda: derive("variance"), "did you mean scaling?"),
     "a derivation of heads": (lambda: derive("multi_head"), "did you mean attention --heads 2?"),
     "a PDF": (lambda: derive("shift").save("shift.pdf"), "mend: write .tex, and typeset it with pdflatex"),
+    "complex numbers": (lambda: walk({"x": COMPLEX}), "x holds complex128; give real numbers"),
+    "complex numbers in a list": (lambda: walk({"x": [[np.complex64(1j)]]}), "x holds complex64; give real numbers"),
+    "complex numbers among objects": (lambda: walk({"x": np.array([[1j]], object)}), "x holds complex"),
+    "complex numbers in a picture": (lambda: draw("geometry", source={"x": COMPLEX}), "x holds complex128"),
+    "complex inputs of a bound": (lambda: bound(inputs=of_qkv(COMPLEX)), "q holds complex128"),
+    "a complex probability": (lambda: bound(alpha=1j), "alpha is 1j"),
+    "a complex size": (lambda: bound(largest=1j), "largest is 1j"),
+    "complex floats": (lambda: kind("float32").lift(COMPLEX), "float32 holds complex128"),
+    "complex half precision": (lambda: kind("bf16").lift([[np.complex128(1)]]), "bfloat16 holds complex128"),
+    "a complex cotangent": (lambda: symattn.vjp(Attention(), COMPLEX, of_qkv(np.eye(2))), "the cotangent holds"),
+    "a complex tangent": (lambda: symattn.jvp(Attention(), {"q": COMPLEX}, of_qkv(np.eye(2))), "of q holds"),
+    "dates": (lambda: walk({"x": DATES}), "x holds datetime64"),
+    "numbers wider than float64": (lambda: bound(inputs=of_qkv(np.longdouble(EYE))), "q holds longdouble"),
+    "a complex claim": (lambda: claim("weights", 0.5 + 1j, 0.5), "and not about a complex"),
+    "a claim about dates": (lambda: claim("weights", DATES[0]), "holds datetime64"),
+    "a claim about nothing": (lambda: claim("weights"), "claim weights has no numbers"),
+    "a name that frameworks have": (lambda: Attention(num_heads=8), "it is called heads"),
+    "a mistyped field": (lambda: Attention(casual=True), "did you mean causal?"),
+    "a field by its place": (lambda: Attention(True), "too many positional"),
+    "a field in place of a specification": (lambda: verify(print, is_causal=True), "write Attention(causal=…)"),
+    "a tolerance": (lambda: verify(print, atol=1e-3), "no tolerance is picked"),
+    "a size as the command line has it": (lambda: bound(n=256, dk=64), "it is called d_k"),
+    "a field of an attention with a gradient": (lambda: symattn.Gradient(causal=True), "Attention(causal=…)"),
+    "a mask as torch has it": (lambda: Attention()(**of_qkv(np.eye(2)), attn_mask=EYE), "write Attention(mask=…)"),
+    "a walk of heads": (lambda: walk("cross", n_heads=2), "it is called heads"),
+    "a mistyped step": (lambda: walk("cross", stpe=2), "did you mean step?"),
+    "a picture of a head": (lambda: draw("scaling", head_dim=2), "it is called d_k"),
+    "options of an assertion": (lambda: assert_attention(print, exampels=3), "did you mean examples?"),
     "an unknown theorem": (lambda: prove("softmax-shif"), "did you mean 'softmax-shift'?"),
 }
 
@@ -180,6 +218,30 @@ def test_what_is_wrong_is_told_in_one_line(name: str) -> None:
         tried()
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+CALLED = [name for name in symattn.__all__ if isinstance(getattr(symattn, name), FunctionType)]
+RESULTS = ("Document", "Evaluation", "Evidence", "Report")  # which nobody makes by hand
+DESCRIBED = [name for name in symattn.__all__ if is_dataclass(getattr(symattn, name)) and name not in RESULTS]
+
+
+@pytest.mark.parametrize("name", [*CALLED, *DESCRIBED])
+def test_a_keyword_that_there_is_not_is_told_in_one_line(name: str) -> None:
+    required = {"like": ("llama",), "by_tiles": (Attention(), (), ())}.get(name, ())
+    with pytest.raises(InputError, match=r"^\w+( \w+)? has no (parameter|input) nonsuch(; |$)") as caught:
+        getattr(symattn, name)(*required, nonsuch=1)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_table_of_names_has_every_field() -> None:
+    assert set(FIELDS) == set(Attention.__dataclass_fields__)
+
+
+def test_public_names_are_listed_once_and_nothing_else() -> None:
+    assert dir(symattn) == sorted(symattn.__all__)
+    with pytest.raises(AttributeError) as caught:
+        symattn.verfy  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("verfy", symattn)  # by which Python suggests the name
 
 
 def without_example(names: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 import symattn
@@ -179,7 +180,11 @@ def test_defaults_that_are_wrong_are_told_in_one_line(run, project, table: str, 
         (("claim", "weights", ".3", ".7", ".1", "--ascii"), "weights.txt"),
         (("walk", "cross", "--step", "5"), "cross.json"),
         (("exercises", "--seed", "2"), "sheet.html"),
+        (("derive", "shift", "--fragment"), "part.html"),
+        (("explore", "parameter-free"), "page.html"),
+        (("faults", "list"), "faults.md"),
         (("draw", "masks", "--causal"), "masks.svg"),
+        (("draw", "masks", "--fragment"), "part.svg"),
     ],
 )
 def test_fresh_documents_are_told_from_stale_ones(run, tmp_path: Path, arguments: tuple[str, ...], name: str) -> None:
@@ -189,6 +194,28 @@ def test_fresh_documents_are_told_from_stale_ones(run, tmp_path: Path, arguments
     stale = re.sub(r"\b[1-9]\b", "7", file.read_text(encoding="utf-8").replace("the", "teh"))
     file.write_text(stale, encoding="utf-8")
     assert run("check", str(file)).status != 0
+
+
+@pytest.mark.parametrize("name", ["masks.pdf", "masks.png"])
+def test_pictures_that_are_no_text_are_told_apart_as_well(run, tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / name
+    run("draw", "masks", "--causal", "-o", str(file))
+    assert run("check", str(file)).status == 0
+    file.write_bytes(file.read_bytes() + b" ")
+    assert run("check", str(file)).status == 1
+    file.write_bytes(file.read_bytes().replace(b"symattn draw masks", b"symattn draw mosks"))
+    assert run("check", str(file)).status == 2
+
+
+def test_what_was_judged_of_arrays_is_judged_again(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    q, k, v = np.float32([[1, 0]]), np.float32([[0, 0], [1, 0]]), np.float32([[0], [1]])
+    for o, status in (([[0.66976155]], 0), ([[0.7]], 1)):
+        np.savez("run.npz", q=q, k=k, v=v, o=np.float32(o))
+        if not status:
+            run("verify", "run.npz", "-o", "page.md")
+        assert run("check", "page.md").status == status
 
 
 def test_files_of_others_are_passed_over_if_asked(run, tmp_path: Path) -> None:
@@ -208,6 +235,11 @@ def test_files_of_others_are_passed_over_if_asked(run, tmp_path: Path) -> None:
         "symattn derive shift --output=other.md",
         "symattn prove softmax-shift --certificate other.json",
         "symattn prove softmax-shift --certific other.json",
+        "symattn prove softmax-shift --Certi_ficate other.json",
+        "symattn compare run.npz evil.py:f",
+        "symattn verify run.npz evil.py:f",
+        "symattn verify --case run.npz evil.py:f",
+        "symattn faults export --out there",
         "python evil.py",
         "symattn",
     ],
@@ -237,4 +269,6 @@ def test_hook_and_action_call_commands_that_there_are() -> None:
     called = set(re.findall(r"\bsymattn ([a-z]+)", text))
     assert {"check", "verify"} <= called & set(TABLE)
     assert "--skip-others" in text
+    seen = re.findall(r"files: (.*)", text)[0]
+    assert all(re.search(seen, f"page.{suffix}") for suffix in ("md", "tex", "json", "txt", "html", "svg"))
     assert "${{ inputs" not in "".join(re.findall(r"run: .*", text))  # nothing is pasted into a shell

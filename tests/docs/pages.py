@@ -16,6 +16,11 @@ _OPTION = re.compile(r'^:(\S+): "?(.*?)"?$', re.MULTILINE)
 _SHOWN_ONLY = re.compile(r"^````.*?^````$", re.MULTILINE | re.DOTALL)
 
 
+_FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`(symattn [a-z][^`]*)`")
+_NAMED = re.compile(r"\.(?:py|json|npz|onnx|safetensors|md|tex|html|svg|toml)\b|^\./")
+
+
 @dataclass(frozen=True)
 class Command:
     """What follows ``$``, and the lines below it: all that it prints, or ``cut``, lines of it one after another."""
@@ -49,6 +54,26 @@ def answers(text: str) -> list[list[Command]]:
 def files(text: str) -> dict[str, str]:
     """The files that a page shows: a fence behind ``<!-- file: attn.py -->``, or ``{symattn-file} attn.py``."""
     return {by_comment or by_name: content for by_comment, by_name, content in _FILE.findall(text)}
+
+
+def typed(text: str) -> list[str]:
+    """Every command of symattn on a page that is no directive: those of fences, and those within sentences."""
+    fences = [body for _, kind, body in _FENCE.findall(text) if kind in ("", "console", "sh", "text")]
+    lines = (line.removeprefix("$ ") for body in fences for line in body.split("\n"))
+    inline = (" ".join(words.split()) for words in _INLINE.findall(_FENCE.sub("", text)))
+    return [*(line for line in lines if line.startswith("symattn ")), *inline]
+
+
+def unmade(text: str) -> list[str]:
+    """Commands of fences that read a file which the page does not make."""
+    made = files(text)
+    found = []
+    for body in (body for _, kind, body in _FENCE.findall(text) if kind in ("", "sh", "text")):
+        for line in body.split("\n"):
+            words = re.sub(r"(-o|--output) \S+", "", line).split() if line.startswith("symattn ") else []
+            names = {word.partition(":")[0] for word in words if _NAMED.search(word)}
+            found += [line] * bool(names - {n for n in names if n in made or f'"{n}"' in "".join(made.values())})
+    return found
 
 
 def matches(shown: Command, printed: str) -> bool:

@@ -117,6 +117,7 @@ def test_a_text_names_its_sheet() -> None:
 LONG = (
     "derive",
     "walk",
+    "explore",
     "draw",
     "exercises",
     "proving",

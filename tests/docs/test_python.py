@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, files
+from tests.docs.pages import PAGES, ROOT, files
 
 _FENCE = re.compile(r"^```(\w*)$", re.MULTILINE)
 _TOOLS = re.compile(r"\b(?:import|from) .*\b(torch|onnx|jax)\b")
@@ -43,6 +43,20 @@ def test_sessions_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
         tmp_path.joinpath(name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert play(text, page.name).failed == 0
+
+
+def snippets(text: str) -> list[str]:
+    """The fences ``python`` of a page that are no sessions."""
+    return [code for code in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if ">>> " not in code]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("name", ["README.md", "docs/audit.md", "docs/maintainers.md"])
+def test_snippets_run_one_after_another(name: str) -> None:
+    names: dict[str, object] = {}
+    for code in snippets((ROOT / name).read_text(encoding="utf-8")):
+        exec(compile(code, name, "exec"), names)
+    assert str(names["report"]).splitlines()
 
 
 def test_a_session_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from symattn import Attention
 from symattn.errors import InputError
 from symattn.sources.graphs import read, run, verify_graph
 
+pytestmark = pytest.mark.onnx
 _PAST = ["past_key", "past_value"]
 _ROLES = {
     "MultiHeadAttention": ["query", "key", "value", "bias", "key_padding_mask", "attention_bias", *_PAST],
@@ -105,7 +106,6 @@ def _computed(made: Any, given: Mapping[str, np.ndarray]) -> Any:
     return run(read(made), wide, wide["query"])[0]
 
 
-@pytest.mark.onnx
 @pytest.mark.parametrize("name", [n for n in READ if n not in ("plain", "shared heads")])
 def test_each_attribute_and_input_changes_the_output(name: str) -> None:
     operator, given, attributes = READ[name]
@@ -148,7 +148,6 @@ REFUSED: dict[str, tuple[str, dict[str, np.ndarray], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.onnx
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_read_is_refused_by_its_name(name: str) -> None:
     operator, given, attributes, words = REFUSED[name]
@@ -169,7 +168,6 @@ def _layer(**attributes: Any) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(*o) for o in _OPSETS])
 
 
-@pytest.mark.onnx
 def test_a_flipped_attribute_is_refuted() -> None:
     spec = Attention(causal=True, heads=2, kv_heads=1, window=2, scale=0.25)
     report = verify_graph(_layer(local_window_size=2, scale=0.25), spec)
@@ -178,7 +176,6 @@ def test_a_flipped_attribute_is_refuted() -> None:
         assert verify_graph(wrong, spec).verdict.value == "fault"
 
 
-@pytest.mark.onnx
 def test_an_output_that_is_not_read_is_refused() -> None:
     made = model(MULTI, given := _tokens(8, 8, 8), num_heads=2)
     made.graph.node[0].output.extend(["present_key", "present_value", "scores"])

@@ -93,6 +93,14 @@ def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester)
     assert {p.get("value") for p in cases["test_right"].iter("property")} >= {"no fault", "7", "42"}
 
 
+def test_the_last_section_tells_what_only_stored_scores_make_legal(request: pytest.FixtureRequest) -> None:
+    from symattn.plugins.pytest_plugin import _of_test, _settings
+
+    _settings(request.node).note("A kernel could not:\nmeans")
+    assert [*_of_test(request.node)] == ["contract: A kernel could not:; means"]
+    request.node.user_properties.clear()
+
+
 @pytest.mark.deep
 def test_the_last_section_tells_arithmetic_and_power(project: pytest.Pytester) -> None:
     """Of the test that passed, and with several processes too; not of mistakes that no case shows."""
@@ -167,7 +175,10 @@ print(sorted(set(sys.modules) - before))
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
-    assert eval(ran.stdout) == ["symattn", "symattn.plugins", "symattn.plugins.pytest_plugin", "symattn.testing"]
+    assert eval(ran.stdout) == [
+            "symattn", "symattn.errors", "symattn.keywords", "symattn.plugins", "symattn.plugins.pytest_plugin",
+            "symattn.testing",
+        ]  # fmt: skip
 
 
 AUDITED = """

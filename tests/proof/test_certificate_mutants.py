@@ -26,11 +26,13 @@ def test_false_certificates_are_refused() -> None:
     assert made["not shown"] > 100
 
 
-LONG = pytest.param("masks", marks=pytest.mark.exhaustive)
+LONG = ("structure", "gradients", "streaming", "masks")
+BY_TOPIC = pytest.mark.parametrize(
+    "topic", [pytest.param(t, marks=pytest.mark.exhaustive if t in LONG else pytest.mark.deep) for t in TOPICS]
+)
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("topic", [LONG if topic == "masks" else topic for topic in TOPICS])
+@BY_TOPIC
 def test_false_certificates_of_the_catalogue_are_refused(topic: str) -> None:
     total: Counter[str] = Counter()
     for theorem in of_topic(topic):
@@ -45,8 +47,7 @@ def test_numbers_know_what_is_false() -> None:
     assert fails(put(RECORDS["shift"], ("equations", 0, "left"), ["number", "1"]), seeds=4)
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("topic", TOPICS)
+@BY_TOPIC
 def test_what_certificates_say_holds_in_numbers(topic: str) -> None:
     for theorem in of_topic(topic):
         for n, certificate in enumerate(certificates(decide(theorem))):

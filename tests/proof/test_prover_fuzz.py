@@ -21,7 +21,7 @@ from tests.proof.identities import SORTS, Equation, Tally, Writer, equation
 
 COSTLY = 60  # sizes in a box, beyond which an equation is left out
 LARGEST = 7
-DEEP = 3  # parts of the long campaign, of ten: the others are run by hand
+DEEP = 1  # parts of the long campaign, of ten: the others are run by hand
 
 
 def limits(e: Equation) -> CutOff | None:

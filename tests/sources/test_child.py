@@ -99,7 +99,7 @@ def test_opened_as_the_command_line_does(program: Program) -> None:
     program("def attention(q, k, v, causal=False, more=0): return v + more")
     spec = Attention(causal=True)
     request = Request.of(spec, call=(("more", 2),), dtype="float32")
-    with child("attention", request, Limits(call=5.0, total=60.0)) as runner:
+    with child("attention", request, Limits(call=5.0)) as runner:
         assert runner.describe() == "attn.py:attention(q, k, v, causal=True, more=2)"
         outcome = runner.run(INPUTS)
     assert outcome.output is not None
@@ -122,7 +122,6 @@ def test_what_never_returns_is_ended(program: Program, name: str) -> None:
     assert outcome.error is not None
     assert outcome.error.reason == "time limit"
     assert str(outcome.error) == "TimeLimit: did not return within 0.5 s"
-    assert 0.5 <= outcome.seconds < 5
 
 
 @pytest.mark.deep
@@ -228,7 +227,7 @@ def test_what_the_target_started_does_not_keep_it_alive(program: Program) -> Non
     with child("forks", limits=Limits(call=20.0)) as runner:
         outcome = runner.run(INPUTS)
     assert str(outcome.error) == "ended the process with exit code 4"
-    assert outcome.seconds < 10
+    assert runner.worked < 10
 
 
 @pytest.mark.deep
@@ -304,23 +303,6 @@ def test_a_trial_that_never_returns_is_left_to_the_calls(program: Program) -> No
         error = runner.run(INPUTS).error
     assert error is not None
     assert error.reason == "time limit"
-
-
-@pytest.mark.deep
-def test_all_calls_together_have_a_limit(program: Program) -> None:
-    program(WRONG)
-    began = time.perf_counter()
-    child("asleep").close()
-    total = 1 + 4 * (time.perf_counter() - began)  # a child must come up within it, however busy the machine
-    with child("asleep", limits=Limits(call=1000.0, total=total)) as runner:
-        first, *others = (runner.run(INPUTS) for _ in range(3))
-    assert first.error is not None
-    assert first.error.reason == "time limit"
-    assert first.seconds < total + 1
-    for outcome in others:
-        assert outcome.error is not None
-        assert outcome.error.message == f"was not called: all {total:g} s are spent"
-        assert outcome.seconds < 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, RMSNorm, verify
+from symattn import Attention, Block, Cached, RMSNorm, verify
 from symattn.sources import definitions
 from symattn.sources.verify import requested
+from symattn.verification.domain import Domain
 
 
 def rms(x: Any, weight: Any, axis: int = -1) -> Any:
@@ -65,3 +66,35 @@ def test_blocks_of_three_axes() -> None:
         return x
 
     assert found(block, Block(attention=Attention()))[0] == {3}
+
+
+def step(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: int, least: int = 1) -> Any:
+    """Attention of one new token to a cache: the output alone."""
+    if len(q) != 1 or q.shape[-1] < least:
+        raise IndexError("other sizes")
+    keys, values = np.concatenate([k_cache[:length], k]), np.concatenate([v_cache[:length], v])
+    weights = np.exp(q @ keys.T * q.dtype.type(q.shape[-1] ** -0.5))
+    return weights / weights.sum() @ values
+
+
+@pytest.mark.parametrize(
+    ("least", "domain"), [(1, Domain(decoding=True)), (16, Domain(decoding=True, min_width=16, max_width=16))]
+)
+def test_small_calls_keep_to_the_promised_sizes(least: int, domain: Domain) -> None:
+    def decode(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: int) -> Any:
+        return step(q, k, v, k_cache, v_cache, length, least)
+
+    spec = Cached(Attention(causal=True))
+    made = definitions.target(decode, requested(spec, dtype="float32", framework="numpy", domain=domain))
+    assert made.right
+    assert made.subject.outputs == ("output",)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_decoding_step_that_gives_the_output_alone(late: int) -> None:
+    def decode(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: int) -> Any:
+        return step(q, k, v, k_cache, v_cache, max(length - late, 0))
+
+    report = verify(decode, Cached(Attention(causal=True)), domain=Domain(decoding=True), examples=20)
+    assert report.verdict.value == ("fault" if late else "no fault")

@@ -13,6 +13,7 @@ import pytest
 
 from symattn import Domain, LayerNorm, Verdict, verify
 from symattn.sources.refusing import by_memory, refuses
+from symattn.verification.probing.refusals import Sized, explaining, told
 from symattn.verification.target import Failure
 
 Array = Any
@@ -150,6 +151,18 @@ def test_what_a_library_refuses_is_told_with_the_promise(library: ModuleType) ->
     assert "not divisible by 4" in note
     assert "promised by --width-multiple-of 4, it would not occur" in note
     assert "widths that 4 divides" in report.domain
+
+
+def test_the_promise_that_forbids_least_is_read() -> None:
+    """Fewer than five keys are refused, and from the first refusal on only multiples of 8 were tried."""
+
+    def sized(*pairs: tuple[int, int]) -> list[Sized]:
+        return [({"n_q": n, "n_k": m, "d_k": 4, "d_v": 4}, "contiguous") for n, m in pairs]
+
+    for least in (3, 5, 11):
+        refused = sized((1, 1), (6, 2), (least + 4, least - 1), (16, 1))
+        taken = sized((3, 13), *[(8 * n, 8 * m) for n in (2, 3) for m in (2, 5)])
+        assert told(explaining(Domain(), refused, taken)) == f"promised by --min-tokens {least}, it would not occur"
 
 
 @pytest.mark.deep

@@ -12,7 +12,7 @@ import pytest
 from symattn import Attention, LinearAttention, verify
 from symattn.sources import definitions
 from symattn.sources.forms import argument
-from symattn.sources.layouts import documented
+from symattn.sources.layouts import documented, lettered
 from symattn.sources.request import Request
 from symattn.sources.target import Target, target
 from symattn.sources.verify import requested
@@ -58,6 +58,12 @@ def tokens_first_unscaled(q: Any, k: Any, v: Any) -> Any:
     return np.einsum("xyij,xjyd->xiyd", softmax(np.einsum("xiyd,xjyd->xyij", q, k)), v)
 
 
+def heads_mixed(q: Any, k: Any, v: Any) -> Any:
+    """With other axes it runs where all sizes are equal."""
+    q, k, v = (a.swapaxes(1, 2) for a in (q, k[..., ::-1, :], v))
+    return (scores(q, k) @ v).swapaxes(1, 2)
+
+
 def square_unscaled(q: Any, k: Any, v: Any) -> Any:
     assert q.shape == k.shape
     return tokens_first_unscaled(q, k, v)
@@ -93,7 +99,7 @@ def of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
         (tokens_first_unscaled, Attention(), "bnhd"), (square_unscaled, Attention(), "bnhd"),
         (promised, Attention(), "bhnd"), (of_tokens, Attention(), "bnd"),
         (any_axes, TWO, "nd"), (heads_first, TWO, "bhnd"), (tokens_first, TWO, "bnhd"), (side_by_side, TWO, "bnc"),
-        (tokens_first_unscaled, TWO, "bnhd"),
+        (tokens_first_unscaled, TWO, "bnhd"), (heads_mixed, Attention(), "bnhd"), (heads_mixed, TWO, "bnhd"),
     ],
 )  # fmt: skip
 def test_layouts(function: Callable[..., Any], spec: Attention, layout: Layout) -> None:
@@ -254,6 +260,7 @@ def test_documents_by_bounds_of_queries_and_of_keys() -> None:
     [
         ("q: (batch, heads, seq, dim)", ("bhnd",)), ("B, H, N, D = q.shape", ("bhnd",)), ("(b, s, h, d)", ("bnhd",)),
         ("x (b, n, d_model)", ("bnd",)), ("rows are tokens", ()), ("[batch n_heads q_len d]", ("bhnd",)),
+        ("q: (batch_size, seqlen_q, nheads, head_dim)", ("bnhd",)), ("k (batch, n_heads_kv, seq_len_k, d)", ("bhnd",)),
     ],
 )  # fmt: skip
 def test_what_the_documentation_says(text: str, layouts: tuple[Layout, ...]) -> None:
@@ -261,6 +268,21 @@ def test_what_the_documentation_says(text: str, layouts: tuple[Layout, ...]) -> 
 
     function.__doc__, function.__code__ = text, compile("def f(): pass", "nowhere", "exec").co_consts[0]
     assert documented(function) == layouts
+
+
+@pytest.mark.parametrize(
+    ("text", "layouts"),
+    [
+        ("einsum('bthd,bshd->bhts', q, k)", {"bnhd"}), ('einsum("b h i d, b h j d -> b h i j", q, k)', {"bhnd"}),
+        ("einsum('bqd,bkd->bqk', q, k)", {"bnd"}), ("einsum('qhd,khd->hqk', q, k)", {"nhd"}),
+        ("einsum('bhts,bshd->bthd', p, v)", set()), ("a, b -> c", set()),
+    ],
+)  # fmt: skip
+def test_what_the_letters_of_einsum_say(text: str, layouts: set[Layout]) -> None:
+    def function() -> None: ...
+
+    function.__doc__, function.__code__ = text, compile("def f(): pass", "nowhere", "exec").co_consts[0]
+    assert lettered(function) == layouts
 
 
 def test_a_function_that_never_runs_is_called_as_the_specification_has_it() -> None:

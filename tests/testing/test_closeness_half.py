@@ -121,7 +121,7 @@ def test_verdicts_say_how_sure_they_are() -> None:
     assert_close_to_exact(out, q, k, v, CAUSAL, precision=Precision.of("bfloat16"))
     out[1, i, c] += 3
     text = words(out, q, k, v, CAUSAL, precision="bfloat16", contract="fused")
-    assert "beyond what any implementation in bfloat16 can give" in text
+    assert "beyond what any implementation in bfloat16 that keeps scores and sums in float32 can give" in text
     assert "the worst-case bound certifies" in text
     assert "rounding to nearest" not in text
 
@@ -221,6 +221,33 @@ def test_means_say_what_they_look_like() -> None:
     found = re.search(r"as if scores were scaled by ([\d.]+) ± ([\d.]+) of the scale; every element is within", text)
     assert found is not None
     assert abs(float(found[1]) - 1.005) < float(found[2]) < 0.005
+
+
+def test_what_only_stored_scores_make_legal_is_told() -> None:
+    q, k, v = made(BF16, normal, SHAPE, 1)
+    right, off = (online(scores(q, k, True) * np.float32(by), v, BF16) for by in (1, 1.005))
+    assert assert_close_to_exact(right, q, k, v, CAUSAL, precision="bfloat16") is None
+    told = assert_close_to_exact(off, q, k, v, CAUSAL, precision="bfloat16")
+    assert told is not None
+    assert told.startswith('A kernel that does not store scores could not give this: contract="fused"\nWeighted means')
+    rows = assert_close_to_exact(off, q, k, v, CAUSAL, precision="bfloat16", rows=[3, 4])
+    assert rows is None
+    assert assert_close_to_exact(off, q, k, v, CAUSAL, precision="bfloat16", alpha=None) is None
+    eager_too = Precision.of("bfloat16", accumulate="float32")
+    assert assert_close_to_exact(off, q, k, v, CAUSAL, precision=eager_too) is None
+
+
+@pytest.mark.parametrize("spec", [CAUSAL, Attention(causal=True, alignment="top-left", heads=H)])
+def test_another_alignment_that_explains_all_is_told(spec: Attention) -> None:
+    q, k, v = made(BF16, normal, SHAPE)
+    offset = N - 50 if spec.alignment == "top-left" else 0
+    s = np.where(np.tri(50, N, offset, dtype=bool), scores(q[:, :50], k, False), -np.inf)
+    out = BF16.rounded(weights(s) @ v)
+    other = "bottom-right" if spec.alignment == "top-left" else "top-left"
+    given: dict[str, Any] = {"q": q[:, :50], "k": k, "v": v, "spec": spec, "precision": "bfloat16"}
+    assert words(out, **given).endswith(f'It is right for alignment="{other}"')
+    out[1, 2, 3] += 3
+    assert "alignment" not in words(out, **given)
 
 
 def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:

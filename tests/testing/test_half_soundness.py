@@ -17,6 +17,7 @@ from symattn import Attention
 from symattn.arrays.formats import Format
 from tests.testing.half_kernels import INPUTS, KERNELS, Array, Inputs, cut_off, made, refused, tiles, wide
 
+pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 KEYS = (5, 12, 37, 64, 130, 256, 400, 700)
@@ -65,13 +66,11 @@ def accused(seed: int) -> list[str]:
     return [f"{seed} {case.inputs.__name__} {name} {words}" for name, words in every]
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("seed", range(6))
 def test_right_kernels_are_not_accused(seed: int) -> None:
     assert not accused(seed)
 
 
-@pytest.mark.torch
 @pytest.mark.exhaustive
 def test_right_kernels_are_never_accused() -> None:
     for seed in range(int(os.environ.get("SYMATTN_CASES", "2000"))):

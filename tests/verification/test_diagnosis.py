@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Precision
 from symattn.sources.verify import verify
+from symattn.verification.case_result import Case, CaseResult
+from symattn.verification.diagnosis.coarser import form
 from symattn.verification.diagnosis.matching import combined
 from symattn.verification.diagnosis.rows import affected
 from symattn.verification.domain import Domain
+from symattn.verification.judge import judge
 from symattn.verification.report import Fault
 from symattn.verification.rules import known
 from symattn.verification.rules.mistake import Mistake
+from symattn.verification.target import Outcome
 
 Array = Any
 
@@ -258,3 +263,51 @@ def test_a_maximum_over_the_wrong_axis_is_named() -> None:
     fault = _fault(_keys_maximum, Attention())
     assert fault.step == "max"
     assert "each key's largest score over the queries" in str(fault.cause)
+
+
+def _by_parts(q: Array, k: Array, v: Array, parts: int = 4) -> Array:
+    """As ring attention merges: o − σ(L_b − L)(o − o_b)."""
+    s, out, total = _scores(q, k), np.float32(0) * v[:1], np.float32(-np.inf)
+    for at in np.array_split(np.arange(len(k)), min(parts, len(k))):
+        m = s[:, at].max(-1, keepdims=True)
+        e = np.exp(s[:, at] - m)
+        own, log_sum = e @ v[at] / e.sum(-1, keepdims=True), m + np.log(e.sum(-1, keepdims=True))
+        with np.errstate(over="ignore"):
+            out = out - (out - own) / (1 + np.exp(total - log_sum))
+        total = np.logaddexp(total, log_sum)
+    return out
+
+
+def _of_form(program: Callable[..., Array], **inputs: Array) -> tuple[CaseResult, str]:
+    given = {name: a.astype(np.float32) for name, a in inputs.items()}
+    outcome = Outcome(program(**given).astype(np.float64), "float32")
+    precision = Precision.of("float32")
+    judged = judge(Attention(), precision, Case("", "", {n: a.astype(np.float64) for n, a in given.items()}), outcome)
+    return judged, form(Attention(), precision, [judged])
+
+
+def test_a_merge_that_loses_relative_accuracy_is_within_its_own_bound() -> None:
+    """On scores that rise and values that fall, in two to eight parts."""
+    beyond = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(2, 30)), int(rng.choice([4, 16, 64]))
+        q, k, v = 3 * rng.standard_normal((3, n, d))
+        v[: n // 2] *= 10.0 ** rng.integers(0, 8)
+        k[:, 0], q[:, 0] = np.linspace(0, rng.choice([10, 30, 60]), n), 2 * d**0.5
+        judged, named = _of_form(partial(_by_parts, parts=int(rng.integers(2, 9))), q=q, k=k, v=v)
+        beyond += judged.finding == "values"
+        assert judged.finding != "values" or named.startswith("parts that are merged")
+    assert beyond >= 8
+
+
+def test_what_is_wrong_by_more_is_no_form() -> None:
+    q, k, v = np.random.default_rng(1).standard_normal((3, 20, 16))
+    for by in (1.003, 0.99):
+        judged, found = _of_form(lambda q, k, v, by=by: _softmax(_scores(q, k) * by) @ v, q=q, k=k, v=v)
+        assert (judged.finding, found) == ("values", "")
+
+
+@pytest.mark.deep
+def test_a_form_that_loses_relative_accuracy_is_told_as_that() -> None:
+    assert _fault(_by_parts, Attention()).message.startswith("the output loses relative accuracy: it is within the bou")

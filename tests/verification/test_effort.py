@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,23 @@ import symattn
 from symattn import Attention, InputError, Report, Verdict, verify
 from symattn.arrays.precision import Precision
 from symattn.render.json import render
+from symattn.sources import process
 from symattn.sources.request import Request
 from symattn.sources.target import target
 from symattn.sources.verify import verify_target
-from symattn.verification import effort
+from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.domain import Domain
-from symattn.verification.effort import Effort, for_finding
+from symattn.verification.effort import Effort, exhausted, for_finding
 from symattn.verification.probing import search
 from symattn.verification.probing.inputs import Maker
 from symattn.verification.reduce import reduce
-from symattn.verification.target import Convention
+from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 from tests.faults import programs
 
 #: Modules that may look at a clock: the limits of processes and calls, and the upper limit that ``effort`` tells of.
 CLOCKS = {
-    "verification/effort.py", "sources/apart.py", "sources/child.py", "sources/process.py", "sources/watching.py",
+    "verification/effort.py", "sources/process.py",
 }  # fmt: skip
 
 
@@ -49,6 +50,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(effort, "monotonic", made)
+    monkeypatch.setattr(effort, "process_time", made)
     return made
 
 
@@ -62,8 +64,99 @@ def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) 
     assert (limited.over, limited.struck, limited.units) == (True, True, 4)
 
 
+@pytest.mark.parametrize(
+    ("wall", "worked", "over"),
+    [(5, 40, False), (11, 11, True), (60, 8, False), (60, 11, True), (60, 1, True)],
+    ids=["several threads", "spent", "a busy machine", "spent there", "idle"],
+)
+def test_a_busy_machine_ends_nothing(
+    wall: float, worked: float, over: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert exhausted(10, wall, worked) is over
+    monkeypatch.setattr(process.time, "monotonic", clock)
+    monkeypatch.setattr(process, "processor_time", lambda of: clock.now * worked / wall)
+    waiting = process.Waiting(0, 10)
+    assert not waiting.over
+    clock.now = wall
+    assert waiting.over is over
+
+
+class Late:
+    """A runner by which some calls do not return."""
+
+    def __init__(self, function: Callable[..., Any], is_late: Callable[[int, Inputs], bool]) -> None:
+        self._target = target(function, Request.of(Attention(), dtype="float32", layout="nd"))
+        self._is_late, self._calls = is_late, 0
+        self.convention, self.notes = self._target.convention, self._target.notes
+        self.describe, self.close = self._target.describe, self._target.close
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        self._calls += 1
+        if self._is_late(self._calls, inputs):
+            return Outcome(error=Failure("time limit", "did not return within 10 s", "TimeLimit"))
+        return self._target.run(inputs, memory)
+
+
+def _with_late(is_late: Callable[[int, Inputs], bool], function: Callable[..., Any] | None = None) -> Report:
+    subject = OfAttention(Attention())
+    return engine.verify(Late(function or _right, is_late), subject, Precision.of("float32"), examples=0)
+
+
+def test_a_call_that_does_not_return_is_not_judged() -> None:
+    large: list[int] = []
+
+    def is_late(number: int, inputs: Inputs) -> bool:
+        large.extend([number] * (len(inputs["k"]) > 120))
+        return number == 30 or number in large[:1]
+
+    report = _with_late(is_late)
+    assert (report.verdict, report.faults) == (Verdict.NO_FAULT, ())
+    (note,) = [n for n in report.notes if "did not return" in n]
+    assert note.startswith("Calls that gave nothing to judge: 1, such as n_q = ")
+    assert note.endswith("did not return within 10 s; --time-limit gives more.")
+
+
+def test_large_inputs_that_do_not_return_leave_the_verdict_open() -> None:
+    report = _with_late(lambda number, inputs: len(inputs["k"]) > 60)
+    (why,) = report.missing
+    assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
+    assert "long (0 of at least 3)" in why
+    assert why.endswith("mend: a larger --time-limit")
+
+
+def test_a_function_that_hangs_on_small_inputs_is_said_to_and_is_not_refuted() -> None:
+    report = _with_late(lambda number, inputs: len(inputs["q"]) != len(inputs["k"]))
+    assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
+    assert any(why.startswith("It hangs") for why in report.missing)
+
+
+def test_each_group_gets_its_least_however_little_effort_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "for_finding", lambda examples: 20)
+    report = verify(_right, layout="nd", examples=10)
+    cases = {check.name: check.cases for check in report.checks}
+    assert all(3 <= cases[name] <= 5 for name in ("behaviour", "ranges", "widths", "tiles", "accuracy", "long"))
+    assert not any("Too few" in why for why in report.missing)
+    assert any("not every case was tried of: shapes" in note for note in report.notes)
+
+
+@pytest.mark.deep
+@pytest.mark.torch
+@pytest.mark.parametrize(("width", "heads"), [(128, 4), (192, 12)])
+def test_layers_of_fixed_widths_are_decided(width: int, heads: int) -> None:
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True)
+    assert verify(layer, Attention(heads=heads), examples=20).verdict is Verdict.NO_FAULT
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("every", [3, 7, 11])
+def test_calls_that_do_not_return_name_no_cause_and_hide_none(every: int) -> None:
+    report = _with_late(lambda number, inputs: number % every == 0 and inputs["k"].size < 40, programs.unscaled)
+    assert [fault.step for fault in report.faults] == ["scale"]
+
+
 def test_inputs_that_are_asked_for_are_paid_for() -> None:
-    few, many = for_finding(0, 1.0), for_finding(10_000, 1.0)
+    few, many = Effort(for_finding(0)), Effort(for_finding(10_000))
     many.spend(calls=20_000)
     assert many.units > few.units
 
@@ -80,6 +173,10 @@ def test_nothing_else_looks_at_a_clock() -> None:
 def _softmax(s: Any) -> Any:
     e = np.exp(s - s.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
+
+
+def _right(q: Any, k: Any, v: Any) -> Any:
+    return _softmax(q @ k.T * q.dtype.type(q.shape[-1] ** -0.5)) @ v
 
 
 def _padded(clock: Clock, seconds: float) -> Any:
@@ -130,8 +227,8 @@ def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
         return tuple(n for n in verify(slow, layout="nd", examples=0, **limit).notes if "was spent" in n)
 
     first, second = told(budget=2.0)
-    assert first.startswith("The time of 2 s was spent before every case had been tried; not tried: shapes")
-    assert second.startswith("The time of 2 s was spent before every cause and every smaller input had been tried")
+    assert first.startswith("The budget of 2 s was spent before every case had been tried of: shapes")
+    assert second.startswith("The budget of 2 s was spent before every cause and every smaller input had been tried")
     assert told(budget=1e5) == ()
 
 

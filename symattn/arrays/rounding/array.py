@@ -49,7 +49,8 @@ class Computed(Planes):
     """An exact number x, and what is known of x̃ − x and x̂ − x̃: x̃ is computed, x̂ is what one who reads it reads.
 
     Planes: x, in balls; rows, x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the rounding that each
-    who reads x̃ may meet or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, how many these are.
+    who reads x̃ may meet or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, how many these are;
+    and ``near``, two planes: x in float64, which every operation reads several times.
     """
 
     holds = "exact numbers, each with how far correct code may be from it"
@@ -76,7 +77,7 @@ class Computed(Planes):
     def _read(cls, value: Ball, f: Format) -> Self:
         x = floats(value.entries)
         read = np.where(holds(f, x), 0.0, rounding(x.size, x.low, growth(f, 1), f))
-        return cls(value.entries, bounded(read), *np.zeros((3, *value.plain_shape)))
+        return cls(value.entries, bounded(read), *np.zeros((3, *value.plain_shape)), *x)
 
     @property
     def value(self) -> Ball:
@@ -108,7 +109,7 @@ class Computed(Planes):
     @property
     def near(self) -> Floats:
         """The exact values in float64."""
-        return floats(self.planes[0])
+        return Floats(*self.planes[5:])
 
     @property
     def reach(self) -> np.ndarray:
@@ -172,7 +173,7 @@ class Computed(Planes):
         rows = rows_of(
             np.where((lost | none)[..., None], 0, shared), ids, np.where(none, 0, np.where(lost, np.inf, rest))
         )
-        return cls(value.entries, rows, *[np.where(lost | none, 0.0, p) for p in (last, terms, count)])
+        return cls(value.entries, rows, *[np.where(lost | none, 0.0, p) for p in (last, terms, count)], *x)
 
     @classmethod
     def rounded_once(cls) -> np.ndarray:

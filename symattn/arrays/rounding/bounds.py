@@ -77,7 +77,7 @@ class Floats(NamedTuple):
 def floats(balls: np.ndarray) -> Floats:
     """The numbers in an array of balls and special elements."""
     near, off = _FLOATS(balls)
-    return Floats(np.asarray(near, dtype=np.float64), np.asarray(off, dtype=np.float64))
+    return Floats(np.array(near, dtype=np.float64), np.array(off, dtype=np.float64))
 
 
 def _float(x: Any) -> tuple[float, float]:

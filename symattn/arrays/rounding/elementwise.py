@@ -199,8 +199,9 @@ class Elementwise(Computed):
         first = np.where(none | other, other, gap >= unsure)
         second = np.where(none | other, none, -gap >= unsure)
         either: list[Any] = [bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
-        planes = zip(a.planes[1:], b.planes[1:], either, strict=True)
-        return cls(value.entries, *[np.where(first, p, np.where(second, q, r)) for p, q, r in planes])
+        planes = zip(a.planes[1:5], b.planes[1:5], either, strict=True)
+        found = [np.where(first, p, np.where(second, q, r)) for p, q, r in planes]
+        return cls(value.entries, *found, *floats(value.entries))
 
     @classmethod
     @sharply

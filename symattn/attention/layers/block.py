@@ -19,6 +19,7 @@ from symattn.attention.trace import Trace
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 from symattn.errors import InputError
+from symattn.keywords import Answering
 
 Norm: TypeAlias = Literal["layer", "rms"] | None
 NORMS: tuple[Norm, ...] = ("layer", "rms", None)
@@ -26,7 +27,7 @@ EPS = Fraction(1, 10**5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block(Shown):
+class Block(Answering, Shown):
     """One layer of a Transformer: X' = X + Attention(Norm(X)), X'' = X' + FeedForward(Norm(X')).
 
     attention   the attention of the tokens to themselves

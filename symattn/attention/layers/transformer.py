@@ -18,10 +18,11 @@ from symattn.attention.trace import Trace
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 from symattn.errors import InputError
+from symattn.keywords import Answering
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformer(Shown):
+class Transformer(Answering, Shown):
     """Logits of tokens: embeddings and positions, blocks, a norm, and one logit for each word of the vocabulary.
 
     decoder         blocks, one after another; with ``cross`` they read the encoder's output

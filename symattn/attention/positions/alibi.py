@@ -1,4 +1,4 @@
-"""Attention with linear biases: a slope for each head, for any number of heads."""
+"""Attention with linear biases: a slope for each head."""
 
 from __future__ import annotations
 

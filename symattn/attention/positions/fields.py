@@ -14,10 +14,11 @@ from symattn.attention.fields import brief, check_flags, check_whole, check_word
 from symattn.attention.positions.buckets import deberta_starts, t5_starts
 from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
 from symattn.errors import InputError
+from symattn.keywords import Answering
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rotary:
+class Rotary(Answering):
     """Queries and keys are rotated by angles that grow with their positions; see ``rotary``.
 
     base          θ of the frequencies θ^(−2l/r)
@@ -103,10 +104,12 @@ def _is_triple(t: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alibi:
+class Alibi(Answering):
     """s_ij − m_h (i − j): keys are less wanted the farther back they are; see ``alibi``.
 
-    slopes        ``computed``: 2^(−8/h), 2^(−16/h), …, for any number of heads; ``given``: an input ``slopes``
+    slopes        ``computed``: 2^(−8/h), 2^(−16/h), …, 2^−8 where the number of heads h is a power of two; else those
+                  of the largest power of two m below h, then every second one of those of 2m, from the first on;
+                  ``given``: an input ``slopes``
     two_sided     −m_h |i − j|, for attention that looks ahead
 
     Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.
@@ -114,6 +117,9 @@ class Alibi:
     >>> from symattn import Attention
     >>> Attention(heads=8, causal=True, position=Alibi())
     Attention(causal=True, heads=8, position=Alibi())
+    >>> from symattn.attention.positions.alibi import slope_exponents
+    >>> [str(e) for e in slope_exponents(3)]  # of 2 heads, and the first of 4
+    ['4', '8', '2']
     """
 
     slopes: Literal["computed", "given"] = "computed"
@@ -127,7 +133,7 @@ class Alibi:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Buckets:
+class Buckets(Answering):
     """s_ij + b_{β(j − i)}: an input ``b_rel`` holds a number for each bucket of distances and head; see ``buckets``.
 
     number        of buckets
@@ -156,7 +162,7 @@ class Buckets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shaw:
+class Shaw(Answering):
     """s_ij + q_i · a_δ and o_i + Σ_j a_ij c_δ with rows of tables ``a_k`` and ``a_v`` by δ = j − i, cut to −k … k.
 
     most          k; the tables have 2k + 1 rows, the middle one for δ = 0
@@ -180,7 +186,7 @@ class Shaw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerXL:
+class TransformerXL(Answering):
     """(q_i + u) · k_j + (q_i + w) · r_{i−j}: inputs ``r``, ``w_r`` and the biases ``b_u``, ``b_w``, one row a head.
 
     The rows of r are for the distances i − j = n_k − 1, n_k − 2, … from far to near: n_k rows if queries look back
@@ -197,7 +203,7 @@ class TransformerXL:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disentangled:
+class Disentangled(Answering):
     """s_ij + q_i · P_δ W_PK + k_j · P_δ' W_PQ, scaled by 1/√(3 d_k): inputs ``p``, ``w_pk``, ``w_pq`` and biases.
 
     span          k; p has 2k rows, for i − j = −k, …, k − 1, and farther keys have the nearest of those

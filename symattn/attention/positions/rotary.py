@@ -14,6 +14,7 @@ from symattn.attention.sizes import fits
 from symattn.errors import InputError
 
 Tables = tuple[Any, Any]
+_TOGETHER = 32  # neighbouring positions that share the angle of the first of them
 
 
 def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
@@ -48,6 +49,33 @@ def tables(positions: object, frequencies: Array) -> Tables:
     xp = namespace_of(frequencies)
     rotated = angles(positions, frequencies)
     return xp.cos(rotated), xp.sin(rotated)
+
+
+def short_tables(start: int, n: int, frequencies: Array) -> tuple[Tables, Tables]:
+    """Return the tables of start + 32 a for the positions start, …, start + n − 1, and those of b = 0, …, 31.
+
+    Of fewer than 32 positions there are as many b.
+    """
+    xp = namespace_of(frequencies)
+    far = xp.arange(-(-n // _TOGETHER)) * _TOGETHER + start
+    return tables(far, frequencies), tables(xp.arange(min(n, _TOGETHER)), frequencies)
+
+
+def joined(far: Tables, near: Tables, n: int) -> Tables:
+    """Return (cos, sin) at the first n positions (start + 32 a) + b, from ``short_tables``. Shapes: → twice (n, f).
+
+    An enclosure takes each cosine from Arb, which costs far more than all that is done with it. The addition formulas
+    need n/32 + 32 of them in place of n, and are identities: products and sums of enclosures enclose the result.
+
+    The radius. Let all entries of the short tables be known to r ≤ 2⁻²⁰. They are at most 1 + r in size, so a product
+    is off by at most 2 r + 3 r², and its middle is rounded by at most 2⁻⁵³ (1 + r)². The sum of two is at most
+    2 (1 + r)² in size, and rounded by at most 2⁻⁵² (1 + r)². Together these are less than 4.01 r + 2⁻⁵¹ + 2⁻⁶⁹, and
+    twice as much covers the rounding of the radii themselves.
+    """
+    xp = namespace_of(far[0])
+    found = add_angles(*(table[:, None, :] for table in far), *(table[None, :, :] for table in near))
+    cos, sin = (xp.reshape(table, (-1, table.shape[-1]))[:n] for table in found)
+    return cos, sin
 
 
 def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Array, start: int = 0) -> Tables:

@@ -14,6 +14,7 @@ from symattn.attention.positions import rotary_scaling as scaling
 from symattn.document.model import Text
 from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
 from symattn.errors import InputError
+from symattn.keywords import Answering
 
 
 class Scaling(Protocol):
@@ -33,7 +34,7 @@ class Scaling(Protocol):
         """What is in the place of the frequency ``wave``, as formulas and words."""
 
 
-class _Steady:
+class _Steady(Answering):
     """A scaling that does not ask how many positions there are."""
 
     @property
@@ -197,7 +198,7 @@ class YarnScaling(_Steady):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongRopeScaling:
+class LongRopeScaling(Answering):
     """A factor of each pair, other ones for n > L than up to it: see ``rotary_scaling.longrope``.
 
     short, long  the factors; L is the trained ``length``; cosines and sines are multiplied by √(1 + log s / log L)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
+
+import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
@@ -80,20 +82,32 @@ def _of_triples(asked: Rotary, function: str) -> Text:
     return tuple(part for index, pair in enumerate(pairs) for part in ((", ", pair) if index else (pair,)))
 
 
+def _frequencies(asked: Rotary, n: Any, width: Any, like: Any) -> Any:
+    frequencies = rotary.inverse_frequencies(width, asked.base, like)
+    if asked.scaling is None:
+        return frequencies
+    return asked.scaling.frequencies(frequencies, asked.base, n + asked.start)
+
+
+@lru_cache(maxsize=4)  # cosines and sines are steps of their own, and are made of the same
+def _short_tables(asked: Rotary, n: int, width: int, kind: Any) -> tuple[rotary.Tables, rotary.Tables]:
+    return rotary.short_tables(asked.start, n, _frequencies(asked, n, width, kind.lift(np.zeros(()))))
+
+
 def _table(asked: Rotary, index: int, x: Array, positions: Any = None) -> Any:
     """Cosines (``index`` 0) or sines (1) for the rows of x."""
 
     def make(like: Array) -> Any:
-        n = x.shape[-2]
+        n, width, kind = x.shape[-2], asked.width or x.shape[-1], type(like)
         if asked.triples:
             return rotary.pythagorean_tables(n, asked.triples, like, asked.start)[index]
-        xp = namespace_of(like)
-        frequencies = rotary.inverse_frequencies(asked.width or x.shape[-1], asked.base, like)
-        places = xp.arange(n) + asked.start if positions is None else positions
-        if asked.scaling is None:
-            return (xp.cos, xp.sin)[index](rotary.angles(places, frequencies))
-        frequencies = asked.scaling.frequencies(frequencies, asked.base, n + asked.start)
-        return (xp.cos, xp.sin)[index](rotary.angles(places, frequencies)) * asked.scaling.magnitude(like)
+        if positions is None and getattr(kind, "name", "") == "enclosure":
+            found = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n)[index]
+        else:
+            xp = namespace_of(like)
+            places = xp.arange(n) + asked.start if positions is None else positions
+            found = (xp.cos, xp.sin)[index](rotary.angles(places, _frequencies(asked, n, width, like)))
+        return found if asked.scaling is None else found * asked.scaling.magnitude(like)
 
     return made_wide(make, x)
 

@@ -19,6 +19,11 @@ class Judge(Heads):
 
     def findings(self) -> Iterator[PartFinding]:
         """Every part that the layer has, in the order of its computation."""
+        for part in self._every():
+            reason = self.promised.open.get(part.part)
+            yield PartFinding(part.part, reason=reason) if reason else part
+
+    def _every(self) -> Iterator[PartFinding]:
         pre = self.promised.block.order in ("pre", "sandwich")
         if pre:
             yield from self._norm("attention_norm", "x")

@@ -57,9 +57,12 @@ class Heads(Parts):
             yield PartFinding("attention.q", reason=str(reason))
             return
         rotated = isinstance(self.spec.position, Rotary)
+        unknown = "attention.position" in self.promised.open
         if rotated:
             yield from self._angles(heads["q"].values.shape[-1])
-        for role in "qk":
+        elif unknown:
+            yield PartFinding("attention.position", reason=self.promised.open["attention.position"])
+        for role in "" if unknown else "qk":
             made, norm = heads[role], f"attention.{role}_norm"
             if norm in self.seen.heads:
                 yield from self._head_norm(norm, role, made)

@@ -14,6 +14,7 @@ from symattn.verification.case_result import OF_VALUES, Case, CaseResult
 from symattn.verification.definitions.judging import expected, explains, judge
 from symattn.verification.definitions.subject import Definition, Mistake
 from symattn.verification.target import Inputs, Outcome
+from symattn.verification.threads import one_blas_thread
 
 NONE = "no known mistake explains it"
 _TOLD = 3  # mistakes that are told where several fit
@@ -29,6 +30,7 @@ def stored(dtype: str) -> Precision:
     return Precision.of(dtype, "eager")
 
 
+@one_blas_thread
 def judged(
     part: str,
     subject: Definition,

@@ -37,7 +37,7 @@ class Layers:
                 continue
             self._known.add(layer)
             try:
-                found = promised(config, int(name.rpartition(".")[2]))
+                found = promised(config, int(name.rpartition(".")[2]), parts=True)
                 modules = {part: layer.get_submodule(path) for part, path in found.layout.paths.items()}
             except (SymattnError, AttributeError) as error:
                 reason = str(error) if isinstance(error, SymattnError) else f"it has other modules: {error}"

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.plain import real
 from symattn.derivations.claims.equality import Equality, compare
 from symattn.derivations.claims.expressions import is_vector, vector_entries
 from symattn.derivations.claims.measures import (
@@ -25,7 +26,7 @@ from symattn.derivations.walks.model import counted, enumerated
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
 from symattn.document.text import text
-from symattn.errors import InputError, near
+from symattn.errors import InputError, article, near
 from symattn.evidence import Evidence, Grade
 
 _CHECKED, _REFUTED = Evidence(Grade.CHECKED, "exact numbers"), Evidence(Grade.REFUTED, "exact numbers")
@@ -77,9 +78,12 @@ def claim(
 
 def _typed(value: Any) -> str:
     """A number or nested lists of Python as the command line has them."""
-    value = value.tolist() if hasattr(value, "tolist") else value
+    value = real(value, "a claim").tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_typed, value))}]"
+    if not isinstance(value, str | Quotient) and not hasattr(value, "__float__"):
+        kind = type(value).__name__
+        raise InputError(f"a claim is about real numbers, vectors and matrices, or text, and not about {article(kind)}")
     return str(value)
 
 
@@ -88,6 +92,8 @@ def weights(values: list[str]) -> Document:
 
     Decimals of two digits and more may have been rounded: then some row that rounds to them is enough.
     """
+    if not values:
+        raise InputError("claim weights has no numbers; give one or more, such as 0.3 and 0.7")
     texts = written(values)
     row = list(map(number, texts))
     total = sum(row, Quotient.of(0))

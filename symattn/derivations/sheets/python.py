@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.plain import real
 from symattn.derivations.sheets import npz
 from symattn.derivations.sheets.sheet import FLOATS, Sheet, check_size, from_data
 from symattn.derivations.sheets.text import Typed, short
@@ -35,8 +36,8 @@ def _read(value: Any, place: str, binary: list[bool]) -> Any:
         return [_read(x, place, binary) for x in value]
     if isinstance(value, str | Quotient) or value is None:
         return value
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.generic | complex):
+        value = real(value, place).item()
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
@@ -50,9 +51,9 @@ def _array(value: Any, place: str, binary: list[bool]) -> Any:
     if hasattr(value, "detach"):  # of PyTorch, whose narrow types NumPy has not
         value = value.detach().cpu()
         value = value.double() if value.is_floating_point() else value
-    array = np.asarray(value)
+    array = real(value, place)
     check_size({place.rpartition(": ")[2]: array.shape}, NAME)
-    if array.dtype.kind == "O":
+    if array.dtype.kind in "OU":
         return _read(array.tolist(), place, binary)
     if array.dtype.kind not in "biuf":
         try:

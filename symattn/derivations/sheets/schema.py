@@ -11,7 +11,8 @@ from symattn.derivations.elements import flat
 from symattn.derivations.sheets.fields import field_of, field_types, made_of
 from symattn.derivations.sheets.numbers import Entries, array_of
 from symattn.derivations.sheets.text import known, short
-from symattn.errors import InputError, near
+from symattn.errors import InputError
+from symattn.keywords import unknown
 
 _MOST_PLACES = 12
 _DIGITS_PRINTED = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -73,7 +74,7 @@ def overridden(attention: Attention, wishes: dict[str, Any]) -> Attention:
     fields = field_types(Attention)
     for name in wishes:
         if name not in fields:
-            raise InputError(f"unknown field {short(name)!r}.{near(name, fields)} Known: {', '.join(fields)}")
+            raise unknown("Attention", short(name), fields)
     return replace(attention, **{name: field_of(Attention, name, value, name) for name, value in wishes.items()})
 
 

@@ -34,6 +34,7 @@ from symattn.derivations.walks.why import why as reasons
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
 from symattn.document.notation import Decimal, Name, equals
 from symattn.errors import InputError, near
+from symattn.keywords import format_name, unknown
 
 _SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
 _LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they are weights times values."
@@ -71,7 +72,8 @@ def walk(
     >>> walk("eight-step", query=2, dtype="float16")
     <walk 'eight-step': checked; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>
     """
-    _check_arrays(fields)
+    _check_fields(fields)
+    dtype = format_name(dtype)
     _check_words(dtype, rounding, query, all)
     made = _made(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
     named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
@@ -151,12 +153,15 @@ def with_fields(sheet: Sheet, fields: dict[str, Any]) -> Sheet:
     return replace(sheet, attention=attention, printed=sheet.printed if same else None)
 
 
-def _check_arrays(fields: Iterable[str]) -> None:
-    """Raise InputError for arrays that are given beside the source, as in ``walk(x=…)``."""
+def _check_fields(fields: Iterable[str]) -> None:
+    """Raise InputError for arrays that are given beside the source, as in ``walk(x=…)``, and for unknown fields."""
     arrays = [name for name in fields if name in ARRAYS and name not in descriptions()]
     if arrays:
         inner = ", ".join(f"{name!r}: …" for name in arrays)
         raise InputError(f"arrays are given together, as the source of the walk; mend: walk({{{inner}}})")
+    for name in fields:
+        if name not in descriptions():
+            raise unknown("walk", name, (*(walk.__kwdefaults__ or ()), *descriptions()))
 
 
 def _check_words(dtype: str, rounding: str | None, query: int | None, every: bool) -> None:

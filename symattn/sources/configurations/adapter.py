@@ -32,6 +32,11 @@ def attention(source: Any, layer: int | None = None, kind: str = "self", called:
     >>> attention(told)
     Attention(causal=True, window=8, heads=4, kv_heads=2, position=Rotary())
     """
+    return partly(source, layer, kind, called)[0]
+
+
+def partly(source: Any, layer: int | None, kind: str = "self", called: bool = True) -> tuple[Attention, str]:
+    """The attention without positions that cannot be told, and why: of the ``called`` one, they are done before it."""
     c = configuration(source)
     family = family_of(c)
     c = c if c.model_type in FAMILIES else c.part("text_config")
@@ -42,9 +47,15 @@ def attention(source: Any, layer: int | None = None, kind: str = "self", called:
     if not 0 <= at.layer < depth:
         raise InputError(f"{c}: layer {at.layer} is asked for; there are {depth}, counted from 0")
     told: dict[str, Any] = {}
+    open_ = ""
     for rule in family.kinds[at.kind]:
-        told |= rule(at)
-    return Attention(**told)
+        try:
+            told |= rule(at)
+        except InputError as error:
+            if not (called and rule.before):
+                raise
+            open_ = str(error)
+    return Attention(**told), open_
 
 
 def layers(source: object, kind: str = "self") -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.attention.layers.block import Block
 from symattn.errors import InputError
-from symattn.sources.configurations.adapter import attention, family_of
+from symattn.sources.configurations.adapter import attention, family_of, partly
 from symattn.sources.configurations.configuration import CannotTell, Configuration
 from symattn.sources.configurations.families import FAMILIES, Packing
 from symattn.sources.configurations.layouts import LAYOUTS, UNSAID, Layout
@@ -24,6 +24,7 @@ ACTIVATIONS: dict[str, tuple[str, bool]] = {
     "gelu_python": ("gelu", True), "sigmoid": ("sigmoid", False), "tanh": ("tanh", False),
     "linear": ("identity", False),
 }  # fmt: skip
+_SUMS = ("attention_stream", "mlp_stream", "output")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Promised:
     """A layer that a configuration promises: the specification, where its modules are, and how its activation is made.
 
     ``spelled``: the activation is made of several operators, each of which stores what it gives. ``packing`` and
-    ``scaled_before`` are those of the family.
+    ``scaled_before`` are those of the family. ``open`` has the parts that cannot be told, with the reason; what
+    ``block`` says of them means nothing.
     """
 
     block: Block
@@ -39,6 +41,7 @@ class Promised:
     spelled: bool
     packing: Packing
     scaled_before: bool
+    open: Mapping[str, str]
 
     @property
     def shared(self) -> bool:
@@ -59,17 +62,23 @@ def block(source: Any, layer: int | None = None) -> Block:
     return promised(source, layer).block
 
 
-def promised(source: Any, layer: int | None = None) -> Promised:
+def promised(source: Any, layer: int | None = None, parts: bool = False) -> Promised:
     """The layer with what is known of its code, by its parts; its attention is that of the call. Raises as ``block``.
 
-    Norms of queries and keys that the call has no word for are among the layout's paths.
+    Norms of queries and keys that the call has no word for are among the layout's paths. Where only ``parts`` are asked
+    for, those that cannot be told are no error.
     """
-    spec = attention(source, layer, called=True)
+    spec, unplaced = partly(source, layer)
     c = configuration(source)
     family = family_of(c)
     c = c if c.model_type in FAMILIES else c.part("text_config")
     layout = _layout(c)
-    activation, spelled = _activation(c, layout)
+    activation, spelled, unknown = _activation(c, layout)
+    sums = _sums(c, layout)
+    open_ = {"attention.position": unplaced, "mlp.hidden": unknown, **dict.fromkeys(_SUMS, sums)}
+    open_ = {part: reason for part, reason in open_.items() if reason}
+    if open_ and not parts:
+        raise CannotTell(next(iter(open_.values())))
     parallel = c.flag(layout.parallel) if isinstance(layout.parallel, str) else layout.parallel
     layout = _by_fields(c, layout, parallel)
     if spec.qk_norm is not None and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys():
@@ -78,27 +87,33 @@ def promised(source: Any, layer: int | None = None) -> Promised:
         attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
         gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
     )  # fmt: skip
-    return Promised(made, layout, spelled, family.packing, family.scaled_before)
+    return Promised(made, layout, spelled, family.packing, family.scaled_before, open_)
 
 
 def _layout(c: Configuration) -> Layout:
     if c.model_type not in LAYOUTS:
         c.cannot_tell(UNSAID.get(c.model_type, "nobody has written down what its layers are around the attention"))
-    layout = LAYOUTS[c.model_type]
+    return LAYOUTS[c.model_type]
+
+
+def _sums(c: Configuration, layout: Layout) -> str:
+    """Why the sums with the tokens cannot be told, if they cannot."""
     for name, why in layout.unless.items():
         value = c.optional(name)
         if value is True or value not in (None, 0, 1):
-            c.cannot_tell(f"{name} is set: {why}, for which there is no field")
-    return layout
+            return f"{c}: cannot tell: {name} is set: {why}, for which there is no field"
+    return ""
 
 
-def _activation(c: Configuration, layout: Layout) -> tuple[str, bool]:
+def _activation(c: Configuration, layout: Layout) -> tuple[str, bool, str]:
+    """The activation, whether it is spelled in operators, and why it cannot be told, if it cannot."""
     told = layout.fixed or c.find(layout.acts)
     if told is None and layout.acts == "hidden_activation":
         told = "gelu_pytorch_tanh"  # what the classes of Gemma put in its place
     if not isinstance(told, str) or told not in ACTIVATIONS:
-        c.cannot_tell(f"{layout.acts} is {str(told)[:40]!r}; known: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[told]
+        known = ", ".join(ACTIVATIONS)
+        return "identity", False, f"{c}: cannot tell: {layout.acts} is {str(told)[:40]!r}; known: {known}"
+    return *ACTIVATIONS[told], ""
 
 
 def _by_fields(c: Configuration, layout: Layout, parallel: bool) -> Layout:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from symattn.sources.configurations import masking
 from symattn.sources.configurations.masking import by_decoder, by_types, causal, everywhere, if_asked, local, two_sided
 from symattn.sources.configurations.rotary import by_list, rotary, unless_full, where_sliding
 from symattn.sources.configurations.rules import (
@@ -140,6 +141,10 @@ FAMILIES: dict[str, Family] = {
     "gpt_neox": _plain(causal, heads, rotary(share="rotary_pct"), packing="groups"),
     "deepseek_v3": _plain(causal, latent),
     "falcon": _plain(causal, falcon, packing="groups"),
+    "llama4_text": replace(
+        _plain(causal, grouped, by_list(rotary("interleaved")), by_types()),
+        before="queries and keys are normalised after their rotation, or queries are scaled by their place",
+    ),
     # -- other positions -----------------------------------------------------------------------------------------------
     "gpt2": _plain(causal, heads, gpt2_scale),
     "bloom": _plain(causal, heads, alibi, packing="groups"),
@@ -155,6 +160,7 @@ FAMILIES: dict[str, Family] = {
     "electra": _BERT,
     "albert": _plain(two_sided, heads, absolute),
     "distilbert": _plain(two_sided, heads),
+    "modernbert": _plain(two_sided, heads, rotary(), masking.around),
     "deberta-v2": _plain(two_sided, heads, disentangled),
     # -- two halves ----------------------------------------------------------------------------------------------------
     "t5": _OF_T5,

@@ -30,7 +30,7 @@ class Layout:
     acts      the field of the activation; ``fixed``: its name where it stands in the code and no field tells it
     gated     whether the feed-forward layer has a gate
     one_plus  whether gains of norms are stored as their distance from 1
-    unless    fields that must be null, false, or the number 0 or 1, with what they would change
+    unless    fields without which the sums with the tokens can be told, or null, false, 0 or 1: what they would change
     """
 
     paths: Paths
@@ -102,6 +102,7 @@ LAYOUTS: dict[str, Layout] = {
     "qwen3": replace(_LLAMA, paths={**_LLAMA.paths, **_NORMED}),
     "smollm3": _LLAMA,
     "ernie4_5": _LLAMA,
+    "arcee": Layout(paths={**_BOTH, **_OWN, "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj"}, gated=False),
     "granite": replace(_LLAMA, unless={"residual_multiplier": "what is added to the tokens is scaled"}),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
@@ -213,8 +214,6 @@ UNSAID: dict[str, str] = {
         ),
         _EXPERTS,
     ),
-    **dict.fromkeys(
-        ("nemotron", "persimmon", "arcee"), "its activation is the square of ReLU, which is none of Block's"
-    ),
+    **dict.fromkeys(("nemotron", "persimmon"), "its activation is the square of ReLU, which is none of Block's"),
     **dict.fromkeys(("t5", "mt5"), "its norms and its parts with two sequences are not written down here"),
 }

@@ -48,6 +48,12 @@ def _local(at: Place) -> dict[str, Any]:
     return {"window": at.c.count("window_size")} if kind == "local" else {}
 
 
+def _around(at: Place) -> dict[str, Any]:
+    half = at.c.count("local_attention") // 2
+    return {"window": (half, half)} if layer_type(at) == "sliding_attention" else {}
+
+
+around = Rule("a window of ⌊`local_attention`/2⌋ keys on either side where `layer_types` says sliding", _around)
 if_asked = Rule("`sliding_window` keys in every layer if `use_sliding_window`", _if_asked)
 local = Rule("`window_size` keys, that of the query among them, where `attention_layers` says local", _local)
 

@@ -34,7 +34,7 @@ def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", loc
     pairs = "ℓ and ℓ + r/2" if layout == "half" else "2ℓ and 2ℓ + 1"
     part = f", `{share}` of the columns" if share else ""
     part += f", in layers that slide with the base `{local}`" if local else ""
-    return Rule(f"rotations of the columns {pairs}{part}", run)
+    return Rule(f"rotations of the columns {pairs}{part}", run, before=True)
 
 
 def where_sliding(rule: Rule, otherwise: str) -> Rule:
@@ -43,7 +43,7 @@ def where_sliding(rule: Rule, otherwise: str) -> Rule:
     def run(at: Place) -> Mapping[str, Any]:
         return rule(at) if layer_type(at, otherwise) == "sliding_attention" else {}
 
-    return Rule(f"{rule.says}, in layers that slide; no positions in the others", run)
+    return Rule(f"{rule.says}, in layers that slide; no positions in the others", run, before=True)
 
 
 def unless_full(rule: Rule) -> Rule:
@@ -53,7 +53,7 @@ def unless_full(rule: Rule) -> Rule:
         slides = at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention"
         return rule(at) if slides else {}
 
-    return Rule(f"{rule.says}; if there is a `sliding_window`, in the layers that slide alone", run)
+    return Rule(f"{rule.says}; if there is a `sliding_window`, in the layers that slide alone", run, before=True)
 
 
 def by_list(rule: Rule) -> Rule:
@@ -65,7 +65,7 @@ def by_list(rule: Rule) -> Rule:
             raise at.c.refusal("no_rope_layers", told, "a list of 0 and 1, one for each layer")
         return rule(at) if told[at.layer] else {}
 
-    return Rule(f"{rule.says}, where `no_rope_layers` has a 1; no positions where it has a 0", run)
+    return Rule(f"{rule.says}, where `no_rope_layers` has a 1; no positions where it has a 0", run, before=True)
 
 
 def parameters(at: Place, local: str = "") -> Told:

@@ -13,7 +13,7 @@ HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 #: Columns of a head where ``head_dim`` is left out, of families that do not share those of the model among the heads.
 HEAD_DIM = {
     "gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "glm": 128, "glm4": 128, "ernie4_5": 128,
-    "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128,
+    "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128, "llama4_text": 128,
 }  # fmt: skip
 WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
 KEYS = ("num_key_value_heads",)
@@ -51,10 +51,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Rule:
-    """What one part of an attention is, as fields of ``Attention``, and what it takes for granted."""
+    """What one part of an attention is, as fields of ``Attention``, and what it takes for granted.
+
+    ``before`` says that the part is done before attention is called, so that the call can be told without it.
+    """
 
     says: str
     run: Callable[[Place], Mapping[str, Any]]
+    before: bool = False
 
     def __call__(self, at: Place) -> Mapping[str, Any]:
         return self.run(at)

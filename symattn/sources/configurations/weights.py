@@ -19,7 +19,7 @@ NAMES: dict[str, str] = {
     **dict.fromkeys(("q_proj", "q", "query", "self.query", "attention.query", "self.query_proj", "q_lin"), "q"),
     **dict.fromkeys(("k_proj", "k", "key", "self.key", "attention.key", "self.key_proj", "k_lin"), "k"),
     **dict.fromkeys(("v_proj", "v", "value", "self.value", "attention.value", "self.value_proj", "v_lin"), "v"),
-    **dict.fromkeys(("o_proj", "o", "out_proj", "dense", "output.dense", "out_lin", "c_proj"), "o"),
+    **dict.fromkeys(("o_proj", "o", "out_proj", "dense", "output.dense", "out_lin", "c_proj", "Wo"), "o"),
     **dict.fromkeys(("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack", "qkv", "in_proj"), "in"),
     "self.pos_key_proj": "pk", "self.pos_query_proj": "pq",
     "q_a_proj": "dq", "q_b_proj": "uq", "kv_a_proj_with_mqa": "down", "kv_b_proj": "up",

@@ -16,11 +16,12 @@ from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.projections import merge_heads
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.keywords import plain
 from symattn.sources.graphs.form import Given, Graph, Ref
 from symattn.sources.graphs.operators import concat, expand
 from symattn.sources.graphs.values import Context, Joined
 from symattn.sources.modules import ROLES
-from symattn.sources.names import meaning, plain
+from symattn.sources.names import meaning
 from symattn.verification.definitions.gradients import UPSTREAM
 
 _TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}

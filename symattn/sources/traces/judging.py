@@ -19,6 +19,7 @@ from symattn.sources.traces.reading import read
 from symattn.sources.traces.steps import BESIDE
 from symattn.verification.report import STEPS, Check, Fault, Report
 from symattn.verification.sharp.sample import chosen
+from symattn.verification.threads import one_blas_thread
 
 ROWS, ALPHA = 32, 1e-9
 _CHOSEN = 2.0**-10  # the part of the probability alpha that is for queries of ``also``
@@ -27,6 +28,7 @@ _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "sco
 _RAN = "Nothing was run: the numbers of the file are judged, and what made them is not known."
 
 
+@one_blas_thread
 def verify_trace(
     path: str,
     spec: Attention | None = None,

@@ -10,7 +10,8 @@ import numpy as np
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.names import TRACES, is_trace, meaning, plain
+from symattn.keywords import plain
+from symattn.sources.names import TRACES, is_trace, meaning
 from symattn.sources.traces import npz, safetensors
 
 _READERS = dict(zip(TRACES, (safetensors.read, npz.read), strict=True))

@@ -65,9 +65,9 @@ def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[
     at = np.unravel_index(int(shares.argmax()), shares.shape)
     place = [rows[int(at[0])], int(at[1])]
     words = (
-        f"{int((shares > 1).sum())} of {shares.size} scores are beyond what any implementation in {precision.name} can"
-        f" give\nThe worst is scores{place}: got {got[at]:.10g}, exact {exact.mid[at]:.10g}, at most"
-        f" {allowed[at]:.2g} is legal"
+        f"{int((shares > 1).sum())} of {shares.size} scores are beyond what any implementation in"
+        f" {precision.name}{precision.contracted} can give\nThe worst is scores{place}: got {got[at]:.10g},"
+        f" exact {exact.mid[at]:.10g}, at most {allowed[at]:.2g} is legal"
     )
     return words, float(shares.max())
 

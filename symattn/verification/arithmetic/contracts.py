@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import log, sqrt
+from math import exp, log, log2, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from symattn.verification.rules.storing import rounded
 from symattn.verification.target import Inputs
 
 Powers = Literal["", "normalised", "alone", "summed"]
+Reference = Literal["largest", "stale", "fixed"]
 Scale = Literal["", "factor", "divisor", "base 2", "reciprocal"]
 _POWERS: dict[Powers, str] = {
     "": "",
@@ -43,6 +44,7 @@ _SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scor
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
 _AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
 _TILES = (16, 32, 64, 128)
+_STALE = 8  # by how much in base 2 a score is larger that takes the place of a stale one
 _ONE = 1e-6  # how far scores may be apart that are scaled by one number
 
 
@@ -54,6 +56,8 @@ class Contract:
     powers   what is stored of the weights: nothing; the weights (``normalised``); e^{s − m} where it meets the values
              (``alone``), or where it is summed, too (``summed``)
     tiles    m is the running maximum over tiles of so many keys (None: the largest score of the row)
+    reference  m is that ``largest`` score, one that is ``stale`` until another is larger by a factor of 2⁸, as in
+             FlashAttention-4, or a ``fixed`` number, up to powers of 2 that keep P in the range
     queries  queries are stored after they are multiplied by the scale
     scale    the scale c is rounded to the format: c itself, 1/c, c log₂ e, or 1/c and then what 1 over it is
     nearest  outputs are stored to nearest; else they are cut off toward zero
@@ -73,6 +77,7 @@ class Contract:
     nearest: bool = True
     times: float = 1.0
     output: Format | None = None
+    reference: Reference = "largest"
 
     @property
     def words(self) -> str:
@@ -232,7 +237,8 @@ def _weights(contract: Contract, at: At, w: Any, made: Made, key: tuple[object, 
     if contract.powers in ("", "normalised"):
         return rounded(contract.format, w) if contract.powers else w
     xp, total = at.xp, at.total
-    e = _once(made, (*key, contract.tiles, contract.times), lambda: _exponentials(contract, at, w * total))
+    kind = contract.tiles, contract.times, contract.reference
+    e = _once(made, (*key, *kind), lambda: _exponentials(contract, at, w * total))
     below = total if contract.powers == "alone" else at.sum(e) + at.sink
     return e / xp.where(below == 0, 1.0, below)
 
@@ -240,12 +246,17 @@ def _weights(contract: Contract, at: At, w: Any, made: Made, key: tuple[object, 
 def _exponentials(contract: Contract, at: At, e: Any) -> Any:
     """As they are stored, relative to the largest score of the row again."""
     xp = at.xp
-    more = at.power(xp.where(xp.isfinite(at.first), at.m - _running(at, contract.tiles), 0.0)) * contract.times
+    two = 1 / log2(at.spec.base or exp(1))
+    m = _running(at, contract.tiles, _STALE * two if contract.reference == "stale" else 0.0)
+    if contract.reference == "fixed":
+        m = two * xp.round(m / two)
+    more = at.power(xp.where(xp.isfinite(at.first), at.m - m, 0.0)) * contract.times
     return rounded(contract.format, xp.where(e == 0, 0.0, e * more)) / more
 
 
-def _running(at: At, tile: int | None) -> Any:
-    """For every key the largest score of its row up to the end of the key's tile; with a sink, its logit if larger."""
+def _running(at: At, tile: int | None, more: float) -> Any:
+    """For every key the largest score of its row up to the end of the key's tile, or an earlier one that no score is
+    larger than by ``more``; with a sink, its logit if larger."""
     xp, s, n = at.xp, at.first, at.n
     if tile is None or tile >= n:
         return xp.broadcast_to(at.m, s.shape)
@@ -253,7 +264,8 @@ def _running(at: At, tile: int | None) -> Any:
     for start in range(0, n, tile):
         part = s[..., start : start + tile]
         top = xp.max(part, axis=-1, keepdims=True)
-        tops.append(xp.broadcast_to(xp.maximum(tops[-1][..., :1], top) if tops else top, part.shape))
+        last = tops[-1][..., :1] if tops else -xp.inf
+        tops.append(xp.broadcast_to(xp.where(top > last + more, top, last), part.shape))
     running = xp.concat(tops, axis=-1)
     if at.spec.sink is not None:
         running = xp.maximum(running, at.z)

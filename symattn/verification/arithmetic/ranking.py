@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from symattn.verification.arithmetic.contracts import Contract, Made, family, near, replay
 from symattn.verification.arithmetic.suspects import Sample, Suspect, suspects
@@ -84,9 +83,8 @@ def arithmetic(sample: Sample, more: Iterable[Suspect] = ()) -> Found:
 
     Mistakes that take away the distance from the definition are tried, and ``more``.
     """
-    with threadpool_limits(1, "blas"):  # products of these sizes are faster so
-        found = Found(tuple(_ranked(sample)))
-        wrong = None if found.best.fits else _mistaken(sample, more)
+    found = Found(tuple(_ranked(sample)))
+    wrong = None if found.best.fits else _mistaken(sample, more)
     if wrong is None or not wrong.fits:
         return found
     right = sorted((*found.right, *_beside(sample, wrong.contract)), key=_by_score)
@@ -104,14 +102,12 @@ def confirmed(found: Found, sample: Sample) -> bool:
 
 def nearest(sample: Sample, contract: Contract) -> Pair:
     """What gives most bits without a mistake, among all contracts and what is beside one of them."""
-    with threadpool_limits(1, "blas"):
-        return min((*_ranked(sample), *_beside(sample, contract)), key=_by_score)
+    return min((*_ranked(sample), *_beside(sample, contract)), key=_by_score)
 
 
 def likeliest(sample: Sample) -> Contract:
     """The contract that gives most of the bits."""
-    with threadpool_limits(1, "blas"):
-        return _ranked(sample)[0].contract
+    return _ranked(sample)[0].contract
 
 
 def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:

@@ -134,11 +134,8 @@ def called(
 
 
 def _judged(session: Session, case: Case) -> Outcome | None:
-    before = len(session.records)
-    session.take(case)
-    if len(session.records) == before or session.records[-1].finding is not None:
-        return None
-    return session.records[-1].outcome
+    judged = session.take(case)
+    return judged.outcome if judged and judged.finding is None else None
 
 
 def _part(variant: Variant, share: float) -> Variant:

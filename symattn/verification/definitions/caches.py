@@ -17,6 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.errors import InputError
+from symattn.keywords import Answering
 from symattn.verification.definitions.attending import FEW, axes, check, in_order, settings, swapped, tiles
 from symattn.verification.definitions.rotary import tables_of
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
@@ -36,7 +37,7 @@ _SIZES = (
 
 
 @dataclass(frozen=True)
-class Cached:
+class Cached(Answering):
     """Causal attention of n new tokens to a cache of p tokens and to one another.
 
     attention  causal attention; with ``position=Rotary(…)`` the cache holds keys as they were rotated

@@ -13,6 +13,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.errors import InputError
+from symattn.keywords import Answering
 from symattn.verification.definitions.attending import (
     FEW,
     admits,
@@ -36,7 +37,7 @@ WRT = ("q", "k", "v")
 
 
 @dataclass(frozen=True)
-class Gradient:
+class Gradient(Answering):
     """dQ, dK, dV of ⟨dO, Attention(Q, K, V)⟩.
 
     attention  the attention that is differentiated

@@ -98,7 +98,7 @@ def explains(
     except (SymattnError, ValueError, IndexError, TypeError, ZeroDivisionError):
         return judged.finding == "raises" or None if judged.outcome.error else False
     if judged.outcome.output is None:
-        return None if judged.finding == "raises" else False
+        return None if judged.outcome.error else False
     answers = [_given(judged, mistake, wrong, k) for k in range(len(wrong)) if among is None or k in among]
     return False if False in answers else True if True in answers else None
 

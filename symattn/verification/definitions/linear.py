@@ -14,6 +14,7 @@ from symattn.attention.linear.features import elu_plus_one, exponential, identit
 from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sums, gated_chunk, gated_step, scan
 from symattn.attention.spelling import called
 from symattn.errors import InputError
+from symattn.keywords import Answering
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
 from symattn.verification.definitions.linear_features import OTHERS, Feature
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
@@ -38,7 +39,7 @@ _SIZES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearAttention:
+class LinearAttention(Answering):
     """o_i = Σ_j φ(q_i)·φ(k_j) v_j, causal: over j ≤ i, and divided by Σ_j φ(q_i)·φ(k_j) if ``normalised``.
 
     feature     φ: ``identity``, ``elu`` (elu(x) + 1), ``relu``, ``exp``

@@ -9,6 +9,7 @@ from typing import Any
 
 from symattn.attention.fields import brief, check_flags, finite, refusal
 from symattn.attention.norms import layer_norm, rms_norm
+from symattn.keywords import Answering
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
 from symattn.verification.definitions.subject import Definition, Family, Input, Mistake, Numbers
 from symattn.verification.probing.search import integers, normal
@@ -19,7 +20,7 @@ EPS = Fraction(1, 10**5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated:
+class Stated(Answering):
     """The fields of a norm. Raises InputError for those that mean nothing."""
 
     eps: int | float | Fraction = EPS

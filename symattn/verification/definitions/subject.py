@@ -256,7 +256,7 @@ class Definition(Subject):
     def between(self, session: Session, rng: Random) -> None:
         """Calls again, and in other kinds of memory."""
         session.progress("again")
-        for case in session.ahead(drawing.again(session, rng)):
+        for case in session.share("again", drawing.again(session, rng)):
             session.take(case)
 
     def required(self, session: Session) -> dict[str, int]:

@@ -10,11 +10,13 @@ after them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
 from symattn.errors import Undecided
 from symattn.verification.case_result import UNFIT, Case, CaseResult
 from symattn.verification.judge import expected
@@ -28,7 +30,35 @@ _FORMATS = ("float32", "float16")
 _CASES = 12  # wrong cases that are asked, of all sizes
 _TELLING, _PART = 3, 1 / 4  # so many of them, or this part, whichever is more, must be such that the bound tells
 _USUALLY = 1 / 8  # of the bound for the worst case, that roundings of a format are mostly below
+_SMALL = 2.0**-20  # of the largest value
 _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # 1/n_k is no number of a format
+
+
+def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> str:
+    """Name the form, equal in exact arithmetic, whose own bound holds all errors; "" if none does.
+
+    Parts may be merged as o − σ(o − o_b), σ = 1/(1 + e^{L − L_b}). With A what is allowed of other forms, V = max |v|
+    and u of the arithmetic between, errors are at most A + 8 u V. Proof. An error of L, L_b or of the exponential moves
+    σ by a part of (1 − σ), as in the merge that A speaks of. What is left is (1 + a), |a| ≤ 4u, of the sum and the
+    quotient in σ, and u of the difference and the product each, so the result is (1 − σ) o + σ o_b − σ η (o − o_b),
+    |η| ≤ 7u. A holds this but for σ η o, at most 8 u σ V. Later merges multiply that by 1 − σ_m, and
+    Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎
+
+    Where that is above a part ``_SMALL`` of V, as in short formats, it would take in mistakes, and nothing is said.
+    """
+    times = 8 * float(precision.between.u)
+    if spec.normaliser != "softmax" or times > _SMALL or not all(_within(r, times) for r in wrong):
+        return ""
+    return "parts that are merged as o − σ(L_b − L)(o − o_b)"
+
+
+def _within(judged: CaseResult, times: float) -> bool:
+    """Whether errors are within what is allowed and ``times`` the largest value."""
+    part, v = judged.parts[0], judged.case.inputs.get("v")
+    if part.got is None or part.ratios is None or v is None:
+        return False
+    allowed = part.expected.allowed + times * float(np.abs(v).max(initial=0.0))
+    return bool((part.expected.widened(allowed).ratios(part.got) <= 1).all())
 
 
 def coarser(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
@@ -86,5 +116,5 @@ def _side(session: Session, name: str) -> tuple[str, str]:
         judged = session.run_case(Case("queries of 0", f"{inputs.keys()}", inputs))
         if judged.finding == "values":
             return "values", f"{words}, where queries are 0 too: so weights, or their sums over the values, lose digits"
-        told += judged.finding is None
+        told += judged.finding is None and not judged.outcome.late
     return ("score", f"{words}, and all is right where queries are 0: so scores lose digits") if told else ("", "")

@@ -76,7 +76,7 @@ def _first(session: Session, name: str, usual: dict[str, int], low: int, high: i
         wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: middle}
         inputs = session.subject.sized(session, wanted, rng)
         judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
-        if judged is None or session.subject.measured(judged)[name] != middle:
+        if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != middle:
             return high
         low, high = (middle, high) if judged.finding is None else (low, middle)
     return high

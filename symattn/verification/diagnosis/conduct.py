@@ -75,7 +75,7 @@ def unsteady(session: Session) -> Fault | None:
 
     Nothing that one call has shown says what the next one does; so nothing else is diagnosed then.
     """
-    failed = [r for r in session.records if r.finding in ("values", "not finite", "raises") and not late(r)]
+    failed = [r for r in session.records if r.finding in ("values", "not finite", "raises")]
     failed.sort(key=lambda r: r.case.size)
     for judged in (*failed[:_AGAIN], *failed[_AGAIN :: max(1, len(failed) // _AGAIN)]):
         for _ in range(2):
@@ -89,6 +89,8 @@ def unsteady(session: Session) -> Fault | None:
 def _difference(once: CaseResult, second: Outcome) -> str:
     """In words; empty where both are the same, or as near as the results of legal orders of summation."""
     first = once.outcome
+    if second.late:
+        return ""
     if (first.error is None) != (second.error is None):
         return f"one call gives an array, another {first.error or second.error}"
     if second.error is not None or (same_bits(first, second) and not second.others):
@@ -105,8 +107,3 @@ def _difference(once: CaseResult, second: Outcome) -> str:
             index = ", ".join(str(i + 1) for i in at)
             return f"output {index} is {a[at]:.9g} at one call and {b[at]:.9g} at another"
     return ""
-
-
-def late(judged: CaseResult) -> bool:
-    """Whether the call did not return in time."""
-    return judged.outcome.error is not None and judged.outcome.error.reason == "time limit"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.verification.case_result import UNFIT, Case, CaseResult
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
-from symattn.verification.diagnosis.conduct import conduct, late, misread, only_aliased, unsteady
+from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased, unsteady
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import STEPS, Fault
 from symattn.verification.target import same_bits
@@ -82,8 +82,13 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
 
 def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
     """What the smallest input shows: the reader sees that one, and no other."""
+    form = session.subject.form(session, [smallest, *cause.records])
+    if form:
+        words = f"the output loses relative accuracy: it is within the bound of {form}, and of no other form"
+        return "merge", None, words
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
-    words = what.get(smallest.finding or "", "the output is beyond what any implementation in this arithmetic can give")
+    beyond = f"the output is beyond what any implementation in this arithmetic{session.precision.contracted} can give"
+    words = what.get(smallest.finding or "", beyond)
     if smallest.finding == "shape":
         step, seen = session.subject.misshapen, shapes(session.subject, smallest)
     else:
@@ -119,12 +124,10 @@ def _failing(session: Session) -> Iterator[Fault]:
         return
     smallest = _smallest(session, min(failed, key=lambda r: r.case.size), _anything)
     error = smallest.outcome.error
-    hangs = late(smallest)
-    condition = "" if hangs else _condition(session, failed)
+    condition = _condition(session, failed)
     where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} inputs"
-    verb = "did not return" if hangs else "gives no array"
-    cause = f"{'the call does not return' if hangs else 'the call fails'}{where if condition else ' for some inputs'}"
-    yield Fault("call", cause, f"{verb}{where}: {error}", counterexample(session.subject, smallest))
+    cause = f"the call fails{where if condition else ' for some inputs'}"
+    yield Fault("call", cause, f"gives no array{where}: {error}", counterexample(session.subject, smallest))
 
 
 def _condition(session: Session, failed: list[CaseResult]) -> str:
@@ -162,6 +165,5 @@ def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult]
             best[0] = found
         return alike
 
-    if not late(judged):
-        reduce(dict(judged.case.inputs), fails, subject.axes(judged.case.inputs), session.domain)
+    reduce(dict(judged.case.inputs), fails, subject.axes(judged.case.inputs), session.domain)
     return best[0]

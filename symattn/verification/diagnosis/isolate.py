@@ -91,7 +91,7 @@ def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs],
         if inputs is None or not session.maker.admits(inputs):
             return False
         found = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
-        if found.finding is not None:
+        if found.finding is not None or found.outcome.late:
             return False
         told = told or found.decisive
     return told

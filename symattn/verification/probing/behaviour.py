@@ -70,7 +70,7 @@ def take(session: Session, case: Case) -> None:
     if judged.finding == "raises":
         session.backwards = f"It fails on arrays that run backwards in memory: {judged.outcome.error}."
     else:
-        session.records.append(judged)
+        session.keep(judged)
 
 
 def notes(session: Session) -> Iterator[str]:
@@ -86,7 +86,7 @@ def notes(session: Session) -> Iterator[str]:
         yield f"The output may share memory with the input {', '.join(viewed)}."
     if once and not once.finding and not session.over:
         frozen = session.runner.run(once.case.inputs, "frozen")
-        if frozen.error is not None:
+        if frozen.error is not None and not frozen.late:
             yield f"It fails on arrays that are read-only: {frozen.error}."
     if leaking(session, "some") or (leaking(session, "all") and not session.domain.nonfinite_forbidden):
         yield "Outside the domain: NaN in a value that a query may not attend to reaches its output."

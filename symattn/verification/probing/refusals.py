@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 _MOST = (128, 96, 64, 32, 16)  # the widest heads that kernels were written for
-_LEAST = (2, 4, 8, 16, 32)
+_LEAST = range(2, 33)
 
 
 Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and how its arrays lie
@@ -24,11 +24,12 @@ Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain nam
 
 @dataclass(frozen=True)
 class _Promise:
-    """A field of a domain, a value of it, and which of the cases keep it."""
+    """A field of a domain, a value of it, which of the cases keep it, and how many lengths it forbids."""
 
     field: str
     value: Any
     kept: Callable[[Sized], bool]
+    forbids: int
 
 
 _Tried = tuple[_Promise, frozenset[int], frozenset[int]]  # which cases break it: of those refused, of those taken
@@ -48,20 +49,22 @@ def _explaining(session: Session) -> tuple[_Promise, ...]:
 
 
 def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized]) -> tuple[_Promise, ...]:
-    """The fewest promises that every refused case breaks, and as few others as can be; () where none do.
+    """The fewest promises that every refused case breaks, and that forbid least; () where none do.
 
-    Best are such that no case breaks which was taken; where there are none, some cases must be left that were.
+    Best are such that no case breaks which was taken; where there are none, some cases must be left that were. How many
+    says little, as what is tried after a first refusal follows the promise that was read from it.
     """
     refused, taken = list(refusing), list(taking)
     tried: list[_Tried] = []
     for promise in _promises(domain):
         breaking, lost = (frozenset(k for k, c in enumerate(of) if not promise.kept(c)) for of in (refused, taken))
-        tried += [(promise, breaking, lost)] if breaking else []
+        same = any(p.field == promise.field and of == breaking for p, of, _ in tried)  # and that one forbids less
+        tried += [(promise, breaking, lost)] if breaking and not same else []
     exact = [t for t in tried if not t[2]]
     for many, of in ((1, exact), (2, exact), (3, exact), (1, tried), (4, exact), (2, tried)):
         sets: Iterable[tuple[_Tried, ...]] = combinations(of, many)
         found = [c for c in sets if _all(c, 1) == len(refused) and _all(c, 2) < max(len(taken), 1)]
-        for chosen in sorted(found, key=lambda c: _all(c, 2)):
+        for chosen in sorted(found, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _all(c, 2))):
             promises = tuple(p for p, *_ in chosen)
             if len({p.field for p in promises}) == many and _possible(domain, promises):
                 return promises
@@ -101,10 +104,13 @@ def _room(domain: Domain, field: str, block: int) -> bool:
 
 def _promise(domain: Domain, field: str, value: Any) -> _Promise:
     if field == "contiguous":
-        return _Promise(field, value, lambda case: case[1] not in APART)
+        return _Promise(field, value, lambda case: case[1] not in APART, 0)
     usual: dict[str, Any] = {"max_tokens": 10**9, "max_width": 10**9, "decoding": domain.decoding and field != "square"}
     alone = Domain(**(usual | {field: value}))
-    return _Promise(field, value, lambda case: alone.admits(case[0]))
+    forbids = sum(n not in alone.tokens for n in range(domain.max_tokens + 1))
+    forbids += sum(n not in alone.widths for n in range(domain.max_width + 1))
+    pairs = domain.max_tokens * (field in ("square", "same_width"))
+    return _Promise(field, value, lambda case: alone.admits(case[0]), forbids + pairs)
 
 
 def by_library(errors: Sequence[Failure | None]) -> bool:

@@ -12,6 +12,7 @@ _FEW = 8
 _MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles
 _MANY_SQUARE = _MANY[:4]  # where there are as many queries
 _WIDE = (16, 33, 64, 80)
+_WIDE_TOKENS = 64
 _OFTEN = 0.25  # how often a size is one of the larger ones
 _BATCHES = ((), (1, 2), (2, 3))
 
@@ -80,8 +81,13 @@ def _sizes(maker: Maker, rng: np.random.Generator) -> Sizes:
 
 
 def normal(rng: np.random.Generator) -> Entries:
-    """N(0, 1)."""
-    return lambda name, shape: rng.standard_normal(shape)
+    """N(0, 1); weights of wide tokens N(0, 1/d_model), with which scores do not grow with the width."""
+
+    def entries(name: str, shape: tuple[int, ...]) -> Array:
+        wide = name.startswith("w") and len(shape) > 1 and shape[-2] >= _WIDE_TOKENS
+        return rng.standard_normal(shape) / (shape[-2] ** 0.5 if wide else 1)
+
+    return entries
 
 
 def integers(rng: np.random.Generator) -> Entries:

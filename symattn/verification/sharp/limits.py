@@ -8,11 +8,13 @@ implementation returns; D is a direction: numbers for some elements, which do no
       times (0: they stay wide; 2: as products and scaled; 5: and, of a cap, the quotient, its tanh and the product),
       once more with each array that is added to them (a bias, an additive mask: numbers of the format), sums of these
       arrays even where scores stay wide, and, beside a sink, differences of scores to the largest one or the sink's,
-      m; weights once, divided by their sum or relative to any reference, before the sum is taken of them or after; and
-      the output. The scale is exact, or a number of the format: rounded once, as itself, as what scores are divided
-      by, or with log₂ e in it, or twice, as a divisor and then as 1 over it. All else is float32, of roundoff w, with
-      exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor common to the row, and tanh of a cap by
-      2⁻¹¹ of itself.
+      m; weights once, divided by their sum or relative to a reference, before the sum is taken of them or after; and
+      the output. A reference is a score of the row, the largest so far or a stale one, or does not depend on scores;
+      a power of 2 times such an exponential may be stored. (A constant above the largest score is no reference: the
+      largest weights of all rows would be rounded alike.) The scale is exact, or a number of the format: rounded once,
+      as itself, as what scores are divided by, or with log₂ e in it, or twice, as a divisor and then as 1 over it. All
+      else is float32, of roundoff w, with exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor
+      common to the row, and tanh of a cap by 2⁻¹¹ of itself.
   N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is
       rounded; those of equal numbers are the same one.
 
@@ -80,9 +82,10 @@ way, with its constant and its queries known; an output is accused only if it is
 
 N2 is false for right kernels on some inputs: where all weights of a row lie within an ulp (scores near 0, as at
 initialisation), or values near each other share their sign, roundings go together. So nothing is claimed by this alone:
-before an output is accused, several right ways to compute the same rows are replayed (``guard``), and if one of them
-needs more than a part of the limit, the filter is silent on these inputs. Sums in the short format, and rounding toward
-zero, are outside N1 and N2; they are legal in their own contracts, which the worst case has.
+before an output is accused, right ways to compute the same rows are replayed (``guard``), with references of each kind
+(``ways.replays``), and if one of them needs more than a part of the limit, the filter is silent on these inputs. Sums
+in the short format, and rounding toward zero, are outside N1 and N2; they are legal in their own contracts, which the
+worst case has.
 
 Sources: W. Hoeffding, Probability inequalities for sums of bounded random variables, J. Amer. Statist. Assoc. 58
 (1963), lemma 1; N. J. Higham and T. Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput.

@@ -18,11 +18,13 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.verification.arithmetic.contracts import family, replay
+from symattn.verification.arithmetic.contracts import Contract, Made, family, replay
+from symattn.verification.rules.storing import rounded
 from symattn.verification.sharp.blocks import Block, wide
 from symattn.verification.sharp.limits import Floats, Stores
 
-TILE = 64  # of running maxima that are replayed; other tiles do alike
+_EXACT = Format("float64")
+_THIRDS = 6  # of u, between two numbers of the format that are 2u of themselves apart
 
 
 def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, Head]]:
@@ -84,9 +86,33 @@ def scale_of(spec: Attention, width: int) -> float | None:
 
 
 def replays(block: Block, how: Stores) -> Iterator[Floats]:
-    """What right implementations return for the queries of a block: every contract that stores no more."""
+    """What right implementations return for the queries of a block: every contract that stores no more.
+
+    Before outputs are stored as well as after: a store hides what is less than half an ulp, until more of it comes.
+    """
+    made: Made = {}
     for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
-        more = contract.queries or (contract.scores and not how.scores) or contract.tiles not in (None, TILE)
-        more = more or (how.output is not None and contract.powers == "normalised")
-        if not more:
-            yield replay(replace(contract, output=how.output, times=how.times), block.spec, block.given)
+        if contract.queries or (contract.scores and not how.scores):
+            continue
+        if how.output is not None and contract.powers == "normalised":
+            continue
+        made = {} if contract.powers == "" else made  # of scores, which the contracts that follow have, too
+        for relative in _references(replace(contract, output=_EXACT, times=how.times), how):
+            out = replay(relative, block.spec, block.given, made=made if contract.powers == "" else dict(made))
+            yield from (out, rounded(how.last, out))
+
+
+def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
+    """With exponentials relative to each kind of reference that the law knows.
+
+    Exponentials that lie closer together than numbers of the format are rounded together, by an amount that depends on
+    the reference: a fixed one may make it up to half an ulp. Ulps are u to 2u of such a number, so of references that
+    are a third of u apart one makes it two thirds of that.
+    """
+    yield contract
+    if contract.powers not in ("alone", "summed") or how.output is not None:
+        return
+    if contract.tiles:
+        yield replace(contract, reference="stale")
+    else:
+        yield from (replace(contract, reference="fixed", times=1 + step * how.u / 3) for step in range(_THIRDS))

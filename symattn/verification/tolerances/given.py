@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.plain import real
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.notation import ARRAYS
@@ -31,7 +32,9 @@ def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarr
 def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
     """The same for arrays by name. Raises ``InputError``."""
     try:
-        made = {name: np.asarray(array) for name, array in called(arrays, "inputs").items()}
+        made = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(f"inputs: no array can be made: {error}") from None
     return _checked(made, "inputs", spec, precision)

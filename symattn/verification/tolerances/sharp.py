@@ -72,8 +72,6 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
 
     None where the filter does not speak: of float32 and wider, fp8, what is no plain attention.
     """
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1")
     how = Stores.of(asked.precision, wide_sums=True, capped=asked.spec.softcap is not None)
     if how is None:
         return None

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Contract, Precision
+from symattn.attention.fields import finite
 from symattn.attention.spec import Attention
 from symattn.document.model import Document, Printable
 from symattn.errors import InputError
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.sharp.limits import ALPHA
+from symattn.verification.threads import one_blas_thread
 from symattn.verification.tolerances import bound_document, given
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, for_inputs
 from symattn.verification.tolerances.picked import picked
@@ -61,6 +63,7 @@ class Tolerance(Printable):
         """
         return sharp(self.asked, self.alpha)
 
+    @one_blas_thread
     def document(self, compare: bool = False, seed: int = 0) -> Document:
         """The tolerance with its reasons; ``compare`` adds what tolerances that people pick would say, in seconds."""
         if isinstance(self.asked, ForInputs):
@@ -91,6 +94,7 @@ def _check_kinds(spec: object, inputs: object) -> None:
         )
 
 
+@one_blas_thread
 def bound(
     spec: Attention | None = None,
     inputs: Mapping[str, Any] | str | PathLike[str] | None = None,
@@ -125,6 +129,8 @@ def bound(
     True
     """
     _check_kinds(spec, inputs)
+    _check_numbers(largest, alpha)
+    tile = None if tile is None else _size("tile", tile)
     spec = Attention() if spec is None else spec
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
     precision = Precision.of(dtype, usual, accumulate)
@@ -138,6 +144,13 @@ def bound(
     arrays = given.checked(inputs, spec, form) if isinstance(inputs, Mapping) else given.read(file, spec, form)
     precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
     return Tolerance(for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
+
+
+def _check_numbers(largest: object, alpha: Any) -> None:
+    if largest is not None and not finite(largest):
+        raise InputError(f"largest is {largest!r}; it must be a finite number")
+    if not finite(alpha) or not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
 
 
 def _size(name: str, value: object) -> int:

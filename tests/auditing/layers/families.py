@@ -40,6 +40,7 @@ _MORE: dict[str, tuple[str, str, dict[str, Any]]] = {
         {**_GROUPED, "head_dim": 8, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2, "sliding_window": 6,
          "layer_types": ["sliding_attention", "full_attention"]},
     ),
+    "arcee": ("ArceeForCausalLM", "ArceeConfig", {**_GROUPED, "hidden_act": "gelu"}),
     "seed_oss": ("SeedOssForCausalLM", "SeedOssConfig", {**_GROUPED, "head_dim": 8}),
     "exaone4": (
         "Exaone4ForCausalLM", "Exaone4Config",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from itertools import cycle
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,35 @@ def test_a_right_model_passes_in_every_part(family: str, dtype: str) -> None:
     assert torch.equal(plain, audited)
     assert [layer.state for layer in report.layers] == ["pass", "pass"], report.layers[0].verdict
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+_YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "attention_factor": 1.3}
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "open_"),
+    [
+        ("granite", {"residual_multiplier": 0.3}, {"attention_stream", "output"}),
+        ("arcee", {"hidden_act": "relu2"}, {"mlp.hidden"}),
+        ("llama", {"rope_parameters": _YARN}, {"attention.position"}),
+    ],
+)
+def test_a_field_that_is_not_known_leaves_open_what_depends_on_it_alone(
+    family: str, fields: dict[str, Any], open_: set[str]
+) -> None:
+    model = made(family, torch.float32, **fields)
+    layer = model.model.layers[1]
+    layer.post_attention_layernorm.variance_epsilon *= 1e4
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs(family, model.dtype))
+    first, second = ({part.part: part.state for part in layer.parts} for layer in report.layers)
+    assert {name for name, state in first.items() if state != "pass"} == open_
+    assert {name: state for name, state in second.items() if state != "pass"} == {
+        "mlp_norm": "wrong", **dict.fromkeys(open_, "cannot tell"),
+    }  # fmt: skip
+    assert len(first) > 10
+    assert all(f.intent is not None for f in report.findings)
+    assert report.undecided == "undecided: 0 of 2 calls, 1 of 2 whole layers"
 
 
 @pytest.mark.parametrize("static", [False, True])
