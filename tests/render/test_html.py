@@ -24,6 +24,7 @@ from symattn.evidence import Evidence, Grade
 from symattn.render import render
 from symattn.render.common import MARK, comment
 from symattn.render.files import written_by_symattn
+from symattn.render.html_style import STYLE, WHOLE
 from symattn.render.mathml import ROLES, mathml
 from tests.render import samples
 
@@ -187,6 +188,29 @@ def test_every_role_has_a_colour() -> None:
     assert set(ROLES) == set(COLOURS)
 
 
+def light(colour: str) -> float:
+    """The relative luminance of a colour, by WCAG 2."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_colours_of_text_stand_out_from_both_papers() -> None:
+    pairs = dict(re.findall(r"--sa-(\w+):light-dark\((#\w+,#\w+)\)", STYLE))
+    text = [*ROLES, "ink", "mute"]
+    for paper, wanted in (("paper", 4.5), ("tint", 4.4)):
+        for one in text:
+            for colour, under in zip(pairs[one].split(","), pairs[paper].split(","), strict=True):
+                low, high = sorted((light(colour), light(under)))
+                assert (high + 0.05) / (low + 0.05) >= wanted, (one, colour, under)
+
+
+def test_fonts_are_small() -> None:
+    fonts = re.findall(r"base64,([^)]*)\)", WHOLE)
+    assert len(fonts) == 3
+    assert sum(map(len, fonts)) <= 60_000
+
+
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "shift.html"
     assert main(["derive", "shift", "-o", str(page)]) == 0
@@ -217,7 +241,9 @@ def test_a_page_to_explore(tmp_path: Path) -> None:
     assert len(shown) < 300_000
     ids = re.findall(r' id="([^"$]+)"', shown)
     assert len(ids) == len(set(ids))
+    assert main(["explore", "eight-step", "--check", str(path)]) == 0
     assert main(["explore", "scaling", "-o", str(path)]) == 0
+    assert main(["explore", "eight-step", "--check", str(path)]) == 1
     assert main(["explore", "eight-step", "-o", str(tmp_path / "page.txt")]) == 2
     assert main(["explore", "nothing", "-o", str(path)]) == 2
 

@@ -35,8 +35,9 @@ def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> B
     """The blocks of the page, from what stands before the first step to what stands after the last."""
     found = list(before)
     for number, title in titles(walk).items():
-        lede, formula = _lede(walk, number)
+        lede, formula, rest = _lede(walk, number)
         found.append(Heading((title[:1].upper() + title[1:],), lede=lede))
+        found += [Note((rest,))] if rest else []
         found += [Paragraph((formula,))] if formula else []
         found += [*reasons(walk, number)][1:] if why else []
         found += [Note(text) for text in about(walk, number)]
@@ -44,14 +45,17 @@ def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> B
     return (*found, *after, *(Note(text) for text in too_long(walk)))
 
 
-def _lede(walk: Walk, number: int) -> tuple[Text, Node | None]:
-    """The first reason of a step, without the formula that stands below it."""
+def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
+    """The first reason of a step: its first sentence, its formula, and what is a remark in the margin."""
     first = next(iter(reasons(walk, number)), None)
     parts = list(first.text) if first else []
     for i, part in enumerate(parts):
         if isinstance(part, Relation) and i and parts[i - 1] in (": ", ", "):
-            return (*parts[: i - 1], *parts[i + 1 :]), part
-    return tuple(parts), None
+            return (*parts[: i - 1], *parts[i + 1 :]), part, ""
+    if len(parts) == 1 and isinstance(parts[0], str):
+        first_sentence, stop, rest = parts[0].partition(". ")
+        return (first_sentence + stop.strip(),), None, rest
+    return tuple(parts), None, ""
 
 
 def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
