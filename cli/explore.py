@@ -1,4 +1,4 @@
-"""``symattn explore``: a page on which scale, mask and format of a walk are chosen."""
+"""``symattn explore``: a page on which the inputs of a walk are edited."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from .output import compared
 from .progress import progress
 
 
-@click.command("explore", cls=Grouped, short_help="Write a page to explore an example: scale, mask, format.")
+@click.command("explore", cls=Grouped, short_help="Write a page on which an example's inputs are edited.")
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
 @click.option("-o", "--output", "path", metavar="FILE", help="Write FILE, a page: .html.")
 @click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
 @click.option("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
 def command(source: str, path: str | None, force: bool, check: str | None) -> int:
-    """Write a page with all walks through an EXAMPLE or a FILE, on which the scale, the mask and the floating format
-    are chosen.
+    """Write a page on which the tokens and weights of an EXAMPLE or a FILE are edited in place, and every step is
+    computed again in exact numbers, beside a floating format. Scale, mask, temperature and heads are chosen there; a
+    link holds what was chosen. EXAMPLE may be `scaling`: scores and weights as d_k grows.
 
-    Every number is made when the page is written; it loads nothing, and works without a network.
+    The page loads nothing, and works without a network.
 
     \b
     symattn explore -o page.html
     symattn explore E1 -o page.html
+    symattn explore scaling -o page.html
     """
     from symattn.drawing.explore import explore, named
     from symattn.render import files

@@ -16,7 +16,7 @@ from .choices import understood
 TABLE = {
     "derive": ("derive", "Why is it so? Derive a fact about attention, step by step."),
     "walk": ("walk", "Walk through an example of attention in exact numbers."),
-    "explore": ("explore", "Write a page to explore an example: scale, mask and format are chosen."),
+    "explore": ("explore", "Write a page on which an example's inputs are edited, and every step is computed again."),
     "draw": ("draw", "Draw a picture from the same numbers: SVG, PDF or PNG."),
     "exercises": ("exercises", "Write ten exercises on one sheet, with solutions that are checked."),
     "claim": ("claim", "Check a claim about weights, similarities or expressions."),

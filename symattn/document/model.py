@@ -6,8 +6,8 @@ A document is a title and a sequence of blocks. Blocks hold words and formulas (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from symattn.document.notation import Node
@@ -36,10 +36,12 @@ Kind = Literal["derivation", "walk", "proof", "verification", "bound", "claim", 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Opens a numbered section; of level 2, a section within the last one of level 1."""
+    """Opens a numbered section; of level 2, a section within the last one of level 1. ``lede`` is the sentence that a
+    page puts under the title."""
 
     title: Text
     level: Literal[1, 2] = 1
+    lede: Text = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,29 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells. The rows numbered in ``shaded`` are tinted."""
+    """Rows of cells. The rows numbered in ``shaded`` are tinted; a ``framed`` table stands apart on pages."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Text, ...], ...]
     shaded: tuple[int, ...] = ()
     caption: Text = ()
+    framed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the entries of an array, or of a part of it, come from, so that a page can show it.
+
+    ``places`` and ``letters`` are nested as the entries are: the index of each entry, counted from 1, and the letter
+    that stands for it. ``rule`` is one of ``dot``, ``rows`` (a product with the other array transposed), ``softmax``,
+    ``products`` and ``each`` with the arrays that it is applied to, or empty for inputs.
+    """
+
+    array: str
+    symbol: Node
+    places: Any
+    letters: Any
+    rule: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +143,8 @@ class Values:
     """A named array with its entries: exact, decimal, and what another arithmetic gave (``others``: label → entries).
 
     Entries are nested tuples, of nodes for ``exact`` and of digits for the rest; a vector has one level, a number none.
-    ``title`` is the name in words, for pages that show no names of code.
+    ``title`` is the name in words, for pages that show no names of code; ``factors`` are arrays whose product it is,
+    shown before it there.
     """
 
     name: str
@@ -135,6 +155,17 @@ class Values:
     reason: Text = ()
     evidence: Evidence | None = None
     title: str = ""
+    origin: Origin | None = None
+    factors: tuple[Values, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heat(Values):
+    """Weights that a page shows as a heat map, with the sum of each row and arrows from it to the columns."""
+
+    rows: tuple[Node, ...] = ()
+    columns: tuple[Node, ...] = ()
+    sums: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +205,8 @@ Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | 
 class Document(Printable):
     """A whole answer. ``command`` re-creates it; ``hints`` say what to try next and go to stderr.
 
+    ``page`` makes the blocks that a page shows in place of ``blocks``, where it has room for more.
+
     >>> from symattn import derive
     >>> found = derive("shift")
     >>> print(found.text().splitlines()[0])
@@ -192,6 +225,7 @@ class Document(Printable):
     record: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
     hints: tuple[str, ...] = ()
+    page: Callable[[], tuple[Block, ...]] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         graded = self.verdict is not None or "verdict" in self.record or any(self.evidence())
@@ -201,6 +235,12 @@ class Document(Printable):
     def document(self) -> Document:
         """The document itself."""
         return self
+
+    def opened_by(self, *blocks: Block) -> Document:
+        """The same document, with these blocks before its own."""
+        page = self.page
+        after = None if page is None else lambda: (*blocks, *page())
+        return replace(self, blocks=(*blocks, *self.blocks), page=after)
 
     def evidence(self) -> Iterator[Evidence]:
         """Every piece of evidence in the document, in order."""

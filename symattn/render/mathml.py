@@ -13,6 +13,7 @@ from itertools import pairwise
 from symattn.document import notation as nt
 from symattn.document.characters import GREEK
 from symattn.document.precedence import Level, level, minus
+from symattn.document.text import text
 
 ROLES: dict[nt.Role, tuple[str, str]] = {
     "input": ("#2E7D32", "#8FD19E"),
@@ -26,6 +27,7 @@ ROLES: dict[nt.Role, tuple[str, str]] = {
 }
 """Role → its colour on white and on black paper, each with a contrast of at least 4.5."""
 
+_E = nt.Name("e")  # the number
 _BIG = {"sum": "∑", "prod": "∏", "max": "max", "min": "min"}
 _TIGHT = ' lspace="0" rspace="0"'
 _TALL = ("mfrac", "munder", "mtable", "msqrt", "msup")  # brackets grow around these
@@ -34,10 +36,10 @@ _FENCES = {
 }  # fmt: skip
 
 
-def mathml(x: nt.Node, *, inline: bool = False) -> str:
-    """``x`` as an element ``math``; ``inline`` writes fractions with a slash."""
-    display = "" if inline else ' display="block"'
-    return f"<math{display}>{show(x, inline)}</math>"
+def mathml(x: nt.Node, *, inline: bool = False, tall: bool = False) -> str:
+    """``x`` as an element ``math``; ``inline`` writes fractions with a slash, ``tall`` with a bar within a line."""
+    display = ' displaystyle="true"' if tall else "" if inline else ' display="block"'
+    return f'<math{display} alttext="{escape(text(x), quote=True)}">{show(x, inline)}</math>'
 
 
 def show(x: nt.Node, flat: bool) -> str:
@@ -75,11 +77,11 @@ def _wide(x: nt.Node, flat: bool) -> str:
     match x:
         case nt.Call():
             inner = _commas([_side(a, flat) for a in x.arguments])
-            return _row(_function(x.function, flat), _fence("square" if x.square else "round", inner))
+            return _row(_function(x.function, flat), fence("square" if x.square else "round", inner))
         case nt.Big():
             return _big(x, flat)
         case nt.Fence():
-            inner = _fence(x.style, show(x.body, flat))
+            inner = fence(x.style, show(x.body, flat))
             return inner if x.sub is None else f"<msub>{inner}{show(x.sub, True)}</msub>"
         case nt.Partial():
             return _partial(x, flat)
@@ -115,15 +117,16 @@ def _space(em: float) -> str:
 
 def _wrap(x: nt.Node, least: Level, flat: bool) -> str:
     inner = show(x, flat)
-    return inner if level(x, flat) >= least else _fence("round", inner)
+    return inner if level(x, flat) >= least else fence("round", inner)
 
 
 def _side(x: nt.Node, flat: bool) -> str:
     inner = show(x, flat)
-    return _fence("round", inner) if isinstance(x, (nt.Relation, nt.Row)) else inner
+    return fence("round", inner) if isinstance(x, (nt.Relation, nt.Row)) else inner
 
 
-def _fence(style: str, inner: str) -> str:
+def fence(style: str, inner: str) -> str:
+    """What is within brackets that grow with it."""
     left, right = _FENCES[style][0], _FENCES[style][1]
     tall = any(f"<{tag}" in inner for tag in _TALL)
     more = f' fence="true" stretchy="{str(tall).lower()}"{_TIGHT}'
@@ -137,6 +140,8 @@ def _commas(parts: list[str]) -> str:
 
 
 def _name(x: nt.Name) -> str:
+    if x == _E:
+        return '<mi mathvariant="normal">e</mi>'
     found = _letter(x.base, x.bold)
     if x.sub:
         short = all((isinstance(p, nt.Name) and len(p.base) == 1) or _digit(p) for p in x.sub)
@@ -155,6 +160,8 @@ def _letter(base: str, bold: bool) -> str:
         shown = chr(0x1D400 + ord(shown) - 65) if shown.isupper() else chr(0x1D41A + ord(shown) - 97)
     if len(shown) == 1 and not shown.isalpha() and not shown.isdigit():
         return _mo(shown)
+    if bold and len(shown) == 1 and shown.isascii() and shown.isdigit():
+        shown = chr(0x1D7CE + int(shown))
     return f"<mi>{escape(shown)}</mi>"
 
 
@@ -201,7 +208,7 @@ def _product(x: nt.Product, flat: bool) -> str:
         last = i == len(factors) - 1
         shown = _wrap(factor, Level.BIG if last and i else Level.PRODUCT, flat)
         if flat and not last and level(factor, flat) is Level.PRODUCT:
-            shown = _fence("round", shown)
+            shown = fence("round", shown)
         parts += [_between(x, factors[i - 1], factor), shown] if i else [shown]
     return _row(*parts)
 
@@ -242,7 +249,7 @@ def _big(x: nt.Big, flat: bool) -> str:
 
 def _matrix(x: nt.Matrix) -> str:
     rows = "".join(f"<mtr>{''.join(f'<mtd>{show(e, False)}</mtd>' for e in row)}</mtr>" for row in x.rows)
-    return _fence("round", f'<mtable displaystyle="true">{rows}</mtable>')
+    return fence("round", f'<mtable displaystyle="true">{rows}</mtable>')
 
 
 def _statements(x: nt.Row, flat: bool) -> str:

@@ -45,7 +45,7 @@ def written(pages: dict[str, str], folder: Path) -> list[Path]:
 def test_every_page_is_valid(documents: list[tuple[str, Document]], tmp_path: Path) -> None:
     pages = {name: document.html() for name, document in documents}
     assert {document.kind for _, document in documents} >= KINDS
-    pages["explore"] = symattn.explore().html()
+    pages |= {name: symattn.explore(name).html() for name in ("eight-step", "scaling")}
     pages["fragments"] = AROUND.format("".join(d.html(fragment=True) for n, d in documents if n.startswith("derive r")))
     drawn = "".join(symattn.draw(name).svg(fragment=True) for name in pictures())
     pages["pictures"] = AROUND.format(drawn)

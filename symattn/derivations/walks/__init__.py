@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -24,6 +25,7 @@ from symattn.derivations.walks import blank as blanks
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
 from symattn.derivations.walks.order import first_query, titles
+from symattn.derivations.walks.page import page
 from symattn.derivations.walks.printed import check_shapes
 from symattn.derivations.walks.record import record, too_many
 from symattn.derivations.walks.rounding import ROUNDINGS
@@ -96,6 +98,7 @@ def walk(
         {"source": named or made.sheet.name, **wishes},
         record(made, step) if answers or not empty else blanks.kept(record(made, None), empty),
         hints=_hints(named, made, step, why, all) if named else (),
+        page=None if step or empty else partial(page, made, why, all, tuple(_intro(made)), tuple(_accuracy(made))),
     )
 
 
@@ -196,11 +199,16 @@ def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]
         yield from blocks(made, number, every)
 
 
-def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
+def _intro(made: Walk) -> Iterator[Block]:
+    """Where the example is from, and what is particular about it."""
     if made.sheet.source:
         yield Paragraph((f"From {made.sheet.source}.",))
     yield from (Paragraph((text,)) for text in made.sheet.notes)
     yield from _particulars(made)
+
+
+def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
+    yield from _intro(made)
     for number, title in titles(made).items():
         yield Heading((title,))
         yield from reasons(made, number) if why else ()

@@ -8,14 +8,14 @@ import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
-from symattn.attention.notation import SYMBOLS
+from symattn.attention.notation import SIZES, SYMBOLS
 from symattn.derivations.elements import decimal, is_number
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.printed import digits_sentence, rounding_sentence
 from symattn.derivations.walks.run import Format
 from symattn.document.model import Text
-from symattn.document.notation import Transposed
+from symattn.document.notation import Node, Transposed, equals
 
 
 def about(walk: Walk, step: int | None) -> Iterator[Text]:
@@ -32,13 +32,15 @@ def _as_taken(walk: Walk) -> Iterator[Text]:
 
 def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
     """Sizes that are equal hide a missing transpose."""
-    groups: dict[int, list[str]] = {}
+    groups: dict[int, list[Node]] = {}
     for size, value in walk.main_sizes.items():
         if size not in ("h", "h_kv"):
-            groups.setdefault(value, []).append(size)
-    equal = [(" = ".join(sizes) + f" = {value}") for value, sizes in groups.items() if len(sizes) > 1]
+            groups.setdefault(value, []).append(SIZES[size])
+    equal = [equals(*sizes, value) for value, sizes in groups.items() if len(sizes) > 1]
     if equal:
-        yield (f"{enumerated(equal)} here: a transpose too few or too many may go unnoticed.",)
+        signs = ["", *[", "] * (len(equal) - 2), " and "] if len(equal) > 1 else [""]
+        listed = [part for sign, one in zip(signs, equal, strict=True) for part in (sign, one)]
+        yield (*listed, " here: a transpose too few or too many may go unnoticed.")
 
 
 def _symmetric_scores(walk: Walk) -> Iterator[Text]:

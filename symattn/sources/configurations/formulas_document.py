@@ -54,7 +54,7 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: Any) 
     page = derivation(_command(source, layer, kind, wishes), **told, **sizes)
     notes = [f"{c.model_type}, layer {layer}{'' if kind == 'self' else ', ' + kind}: {spec!r}."]
     notes += [f"Of the model's sizes few are written out: {'; '.join(words)}."] if words else []
-    return replace(page, blocks=(*(Note((words,)) for words in notes), *page.blocks))
+    return page.opened_by(*(Note((words,)) for words in notes))
 
 
 def cut(spec: Attention) -> tuple[Attention, list[str]]:

@@ -56,7 +56,7 @@ def walk_head(
     plain, given = of_head(spec, {"x": file.rows(ids), **arrays}, head)
     page = walk({"inputs": given, "attention": changed(plain)}, **wishes)
     words = NOTE.format(head=f"head {head} of layer {layer}", ids=", ".join(map(str, ids)))
-    return replace(page, blocks=(Note((words,)), *page.blocks), command=_command(config, weights, layer, head, ids))
+    return replace(page.opened_by(Note((words,))), command=_command(config, weights, layer, head, ids))
 
 
 def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[Attention, dict[str, Any]]:

@@ -1,4 +1,4 @@
-// node browser.mjs chrome|firefox PATH read|explore PAGE…: what a browser makes of each page, a line of JSON for each.
+// node browser.mjs chrome|firefox PATH WISH PAGE…: what a browser makes of each page, a line of JSON for each.
 import { pathToFileURL } from 'node:url';
 import puppeteer from 'puppeteer-core';
 
@@ -12,7 +12,8 @@ async function open(browser, path, width) {
   page.on('console', line => { if (line.type() === 'error') wrong.push(line.text()); });
   page.on('request', request => asked.add(request.url()));
   await page.setViewport({ width, height: 900 });
-  await page.goto(pathToFileURL(path).href);
+  const [file, hash = ''] = path.split('#');
+  await page.goto(`${pathToFileURL(file).href}#${hash}`);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   return { page, told: { wrong, asked: [...asked], wide } };
 }
@@ -25,52 +26,84 @@ const boxes = page => page.evaluate(() => {
   return { formulas: seen.map(box), fractions: parts('mfrac'), matrices: parts('mtable'), roots: parts('msqrt') };
 });
 
-// What a reader can do on the page: choose the form of an array, close and open a part, copy a formula.
-async function handled(page) {
-  const forms = () => page.evaluate(() => {
-    const at = [...document.querySelectorAll('.forms')].find(x => x.querySelectorAll('.form').length > 1);
-    return at ? [...at.querySelectorAll('.form')].map(x => x.checkVisibility()) : [];
-  });
-  const part = () => page.$eval('details:has(> summary > h2)', at => at.lastElementChild.checkVisibility());
-  const found = { forms: [await forms()], part: [await part()] };
-  if (found.forms[0].length) {
-    await page.click('.forms label:nth-of-type(2)');
-    found.forms.push(await forms());
-  }
-  for (let i = 0; i < 2; i++) {
-    await page.click('details > summary > h2');
-    found.part.push(await part());
-  }
-  found.copied = await page.evaluate(() => document.querySelectorAll('[data-tex]').length);
-  found.buttons = await page.evaluate(() => document.querySelectorAll('button.copy').length);
-  return found;
-}
-
-// What is chosen, which walk is seen, and its words.
-const state = page => page.evaluate(() => {
-  const seen = [...document.querySelectorAll('[data-choice]')].filter(at => at.checkVisibility());
+// What is seen of the page: sections, forms of arrays, cells that are framed, the line that says where a number is from.
+const seen = page => page.evaluate(() => {
+  const all = selector => [...document.querySelectorAll(selector)].filter(at => at.checkVisibility());
   return {
-    chosen: [...new FormData(document.querySelector('.choose')).values()].join(' '),
-    focus: document.activeElement.name ?? '',
-    seen: seen.map(at => at.dataset.choice),
-    text: seen.map(at => at.textContent).join(''),
-    live: seen.every(at => at.ariaLive === 'polite'),
+    sections: all('.step[id^=step]').map(at => at.id), hash: location.hash, current: all('[aria-current]').length,
+    forms: [...new Set(all('.forms input:checked').map(at => at.dataset.form))],
+    framed: all('.at').map(at => at.dataset.c), from: [...new Set(all('.from').map(at => at.dataset.c))],
+    where: document.querySelector('.where')?.textContent ?? '', theme: document.documentElement.dataset.theme ?? '',
   };
 });
 
-// By keys alone through every choice of every row of buttons.
-async function explored(page) {
-  const states = [await state(page)];
-  const rows = await page.$$eval('.choose fieldset', all => all.map(at => at.querySelectorAll('input').length));
-  await page.keyboard.press('Tab');
-  for (const values of rows) {
-    for (let i = 1; i < values; i++) {
-      await page.keyboard.press('ArrowRight');
-      states.push(await state(page));
+// What a reader does on a walk, with keys alone.
+async function handled(page) {
+  const found = {}, press = async (name, ...keys) => {
+    for (const key of keys) await page.keyboard.press(key);
+    found[name] = await seen(page);
+  };
+  found.opened = await seen(page);
+  await press('next', 'ArrowRight');
+  await press('fifth', 'ArrowRight', 'ArrowRight', 'ArrowRight');
+  await press('decimal', 'd');
+  await press('printed', 'p');
+  await press('exact', 'e');
+  await page.$eval('#step-5 .heat [data-c]', at => at.previousElementSibling.setAttribute('tabindex', -1));
+  await page.$eval('#step-5 .heat th[scope=row]', at => at.focus());
+  await press('cell', 'Tab');
+  await press('beside', 'ArrowRight');
+  await press('left', 'Escape', 'ArrowLeft');
+  await press('dark', 't');
+  await page.evaluate(() => { location.hash = '#step-8'; });
+  await new Promise(done => setTimeout(done, 50));
+  found.linked = await seen(page);
+  return found;
+}
+
+// Labels and grades of every section that touch each other, and what is too small for a finger.
+const misplaced = page => page.evaluate(() => {
+  const wrong = [], body = document.querySelector('.symattn');
+  body.classList.remove('one');
+  for (const at of document.querySelectorAll('summary,figcaption,.forms label,caption')) at.box = at.getBoundingClientRect();
+  const cross = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  for (const grade of document.querySelectorAll('summary')) {
+    for (const label of document.querySelectorAll('figcaption,.forms label,caption')) {
+      if (cross(grade.box, label.box)) wrong.push(`${grade.textContent} touches ${label.textContent}`);
     }
-    await page.keyboard.press('Tab');
   }
-  return { states };
+  for (const at of document.querySelectorAll('button,summary,nav a,.forms label')) {
+    if (at.checkVisibility() && !at.disabled && !at.matches('.copy,.why summary') && at.getBoundingClientRect().height < 24) {
+      wrong.push(`${at.textContent} is ${at.getBoundingClientRect().height} high`);
+    }
+  }
+  for (const at of document.querySelectorAll('math:not([alttext])')) wrong.push(`no alttext: ${at.textContent}`);
+  body.classList.add('one');
+  return wrong;
+});
+
+// The exact numbers that the page to explore shows, by their places.
+const numbers = page => page.evaluate(() => Object.fromEntries(
+  [...document.querySelectorAll('.step [data-t]')].map(at => [at.dataset.c, [at.dataset.t, at.dataset.d ?? '']])));
+
+// What it opens with, after a number has been typed, and in a page that opens the link.
+async function explored(page) {
+  const found = { opened: await numbers(page) };
+  for (let i = 0; i < 60; i++) {
+    await page.keyboard.press('Tab');
+    if (await page.evaluate(() => document.activeElement.dataset.at === 'x 0 0')) break;
+  }
+  await page.evaluate(() => document.activeElement.select());
+  await page.keyboard.type('3/2');
+  found.typed = await numbers(page);
+  await page.keyboard.type('/');
+  found.message = await page.$eval('.wrong', at => at.textContent);
+  found.kept = await numbers(page);
+  const other = await page.browser().newPage();
+  await other.goto(page.url());
+  found.linked = await numbers(other);
+  await other.close();
+  return found;
 }
 
 const args = kind === 'chrome' ? ['--no-sandbox', '--disable-dev-shm-usage'] : [];
@@ -78,8 +111,10 @@ const browser = await puppeteer.launch({ browser: kind, executablePath, args });
 for (const path of paths) {
   for (const [device, width] of Object.entries(WIDTHS)) {
     const { page, told } = await open(browser, path, width);
-    const more = wish === 'explore' ? await explored(page) : { ...await boxes(page), ...await handled(page) };
-    console.log(JSON.stringify({ path, device, ...told, ...more }));
+    const more = { read: boxes, explore: explored, handle: handled, place: async p => ({ misplaced: await misplaced(p) }),
+      print: async p => { await p.pdf({ path: `${path}.${device}.pdf`, format: 'A4' }); return {}; } }[wish];
+    const result = await more(page);
+    console.log(JSON.stringify({ path, device, ...told, ...result }));
     await page.close();
   }
 }

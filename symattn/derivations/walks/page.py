@@ -1,0 +1,219 @@
+"""A walk as a page shows it: all queries, each array with where its entries come from, weights as a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.shown import formula
+from symattn.attention.notation import SYMBOLS
+from symattn.derivations.attention.letters import entry_letter, product_letter, row_symbol
+from symattn.derivations.elements import digits, nested
+from symattn.derivations.walks import printed
+from symattn.derivations.walks.model import Walk, places_of
+from symattn.derivations.walks.notes import about, too_long
+from symattn.derivations.walks.order import arrays_of, first_query, titles
+from symattn.derivations.walks.steps import blocks, rounded_of, weights_known
+from symattn.derivations.walks.why import why as reasons
+from symattn.document.model import Block, Column, Heading, Heat, Note, Origin, Paragraph, Table, Text, Values
+from symattn.document.notation import Decimal, Node, Relation, Words
+from symattn.evidence import Grade
+
+_MOST = 64  # weights that stand in one heat map
+_FEW = 4  # queries of several heads that are shown one by one
+_WIDE = 16  # columns of a product with both factors
+Blocks = tuple[Block, ...]
+_EACH = ("scaled", "capped", "biased", "masked", "dropped")
+
+
+def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> Blocks:
+    """The blocks of the page, from what stands before the first step to what stands after the last."""
+    found = list(before)
+    for number, title in titles(walk).items():
+        lede, formula, rest = _lede(walk, number)
+        found.append(Heading((title[:1].upper() + title[1:],), lede=lede))
+        found += [Note((rest,))] if rest else []
+        found += [Paragraph((formula,))] if formula else []
+        found += [*reasons(walk, number)][1:] if why else []
+        found += [Note(text) for text in about(walk, number)]
+        found += _with_origins(walk, _step(walk, number, every))
+    return (*found, *after, *(Note(text) for text in too_long(walk)))
+
+
+def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
+    """The first reason of a step: its first sentence, its formula, and what is a remark in the margin."""
+    first = next(iter(reasons(walk, number)), None)
+    parts = list(first.text) if first else []
+    for i, part in enumerate(parts):
+        if isinstance(part, Relation) and i and parts[i - 1] in (": ", ", "):
+            return (*parts[: i - 1], *parts[i + 1 :]), part, ""
+    if len(parts) == 1 and isinstance(parts[0], str):
+        first_sentence, stop, rest = parts[0].partition(". ")
+        return (first_sentence + stop.strip(),), None, rest
+    return tuple(parts), None, ""
+
+
+def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
+    """What the step shows, after the arrays that it is made of."""
+    i, whole = first_query(walk), _one_matrix(walk)
+    if number == 8 and whole and walk.queries > 1:
+        yield from _every_query(walk)
+        return
+    shown = blocks(walk, number, every or (not whole and walk.queries <= _FEW))
+    yield from _before(walk, number, shown) if whole else ()
+    for block in shown:
+        if isinstance(block, Values) and block.name.startswith("exact − "):
+            yield _differences(walk, [i])
+        else:
+            yield block
+        if isinstance(block, Values) and block.name == "weights" and whole:
+            yield _heat(walk, [i])
+
+
+def _one_matrix(walk: Walk) -> bool:
+    """Whether weights are one matrix of which a page has room for every entry."""
+    weights = walk.arrays["weights"]
+    return bool(weights.ndim == 2 and weights.size <= _MOST)
+
+
+def _before(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
+    """The arrays that a step starts from, unless it shows them itself."""
+    i, there = first_query(walk), {block.name for block in shown if isinstance(block, Values)}
+    queries, keys = walk.pipeline["scores"].of[:2]
+    weights, values = walk.mixing.of[:2]
+    wanted = {4: ((queries, True), (keys, False), ("scores", True)), 5: ((_of_weights(walk), True),),
+              6: ((weights, True), (values, False)), 7: (("weighted", True),)}  # fmt: skip
+    for array, row in wanted.get(number, ()):
+        if array not in there:
+            index = (..., i - 1, slice(None)) if array != "weighted" else (i - 1, slice(None), slice(None))
+            symbol = row_symbol(array, i) if array != "weighted" else _products(walk, i)
+            yield walk.values(array, index, symbol) if row else walk.values(array)
+
+
+def _of_weights(walk: Walk) -> str:
+    """The array whose softmax the weights are; scores that are not scaled have one name."""
+    name = walk.pipeline["weights"].of[0]
+    return "scores" if name == "scaled" and walk.sheet.attention.scale == 1 else name
+
+
+def _products(walk: Walk, i: int) -> Node:
+    weights, values = walk.mixing.of[:2]
+    return row_symbol(weights, i, "j") * row_symbol(values, "j")
+
+
+def _every_query(walk: Walk) -> Iterator[Block]:
+    """All rows at once: scores, weights, outputs, and what they differ from in the text."""
+    names = ["scores", *(n for n in arrays_of(walk, 4) if n != "scores"), walk.mixing.name]
+    for array in names:
+        if array == "scaled" and walk.sheet.attention.scale == 1:
+            continue
+        yield from (_heat(walk, range(1, walk.queries + 1)),) if array == walk.mixing.name else ()
+        yield walk.values(array, evidence=walk.evidence(array))
+    if rounded_of(walk) is not None:
+        yield _differences(walk, range(1, walk.queries + 1))
+
+
+def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
+    """Weights of these queries on all keys."""
+    index = [i - 1 for i in queries]
+    queries_of, keys = walk.pipeline["scores"].of[:2]
+    part = walk.values("weights", (index, slice(None)), evidence=weights_known(walk))
+    decimal = nested(lambda x: digits(x, 3), walk.arrays["weights"][index].tolist())
+    places = places_of(walk.arrays["weights"].shape)[index].tolist()
+    rows = tuple(row_symbol(queries_of, i) for i in queries)
+    columns = tuple(row_symbol(keys, j + 1) for j in range(len(part.exact[0])))
+    sums = tuple(_sum(row) for row in walk.arrays["weights"][index])
+    return Heat(part.name, part.symbol, part.exact, decimal, evidence=part.evidence, title=part.title,
+                origin=_origin(walk, "weights", places), rows=rows, columns=columns, sums=sums)  # fmt: skip
+
+
+def _sum(row: Any) -> Node:
+    """The exact sum of a row; a dash where it has none."""
+    return formula(sum(row, Quotient.of(0))) if all(isinstance(x, Quotient) for x in row) else Words("–")
+
+
+def _differences(walk: Walk, queries: Iterable[int]) -> Table:
+    """Exact minus what the text, or another rounding, has, entry by entry."""
+    found = rounded_of(walk)
+    assert found is not None
+    label, name = "printed" if found[0] == "printed" else "rounded", walk.mixing.name
+    gaps, given = printed.difference(walk, "output", found[1]["output"]), printed.objects(found[1]["output"])
+    rows: list[tuple[Text, ...]] = []
+    for i in queries:
+        for c, gap in enumerate(gaps[i - 1]):
+            exact = walk.shortened([walk.arrays[name][i - 1][c], gap], "the difference")
+            shown = [Decimal(digits(x, 6)) for x in (given[i - 1][c], gap)]
+            rows.append(((entry_letter(name, (i, c + 1)),), (exact[0],), (shown[0],), (exact[1],), (shown[1],)))
+    columns = (Column(("",), "left"), *(Column((word,)) for word in ("exact", label, "difference", "decimal")))
+    return Table(columns, tuple(rows), caption=(f"Exact − {label}",), framed=True)
+
+
+# -- origins -----------------------------------------------------------------------------------------------------------
+def _with_origins(walk: Walk, shown: Iterable[Block]) -> Iterator[Block]:
+    for block in shown:
+        yield _placed(walk, block) if isinstance(block, Values) and block.origin is None else block
+
+
+def _placed(walk: Walk, block: Values) -> Values:
+    """The array with the places of its entries, and the factors of a product."""
+    if block.name not in walk.arrays:
+        return block
+    places, i = places_of(walk.arrays[block.name].shape), first_query(walk)
+    missing = places.ndim - _depth(block.exact)
+    if missing and block.name == "weighted" and places.ndim == 3:
+        places = places[i - 1]
+    elif missing:
+        places = places[..., i - 1, :]
+    if np.shape(nested(lambda _: 0, block.exact)) != places.shape:
+        return block
+    origin = _origin(walk, block.name, places.tolist())
+    factors: tuple[Values, ...] = ()
+    if origin.rule[:1] == ("dot",) and isinstance(block.symbol, Relation) and _narrow(walk, *origin.rule[1:]):
+        factors = tuple(_placed(walk, walk.values(array)) for array in origin.rule[1:])
+    return replace(block, origin=origin, factors=factors)
+
+
+def _depth(entries: Any) -> int:
+    return 1 + _depth(entries[0]) if isinstance(entries, (tuple, list)) and entries else 0
+
+
+def _narrow(walk: Walk, *arrays: str) -> bool:
+    widths = [int(walk.arrays[name].shape[-1]) for name in (*arrays, arrays[-1])]
+    return sum(widths) <= _WIDE
+
+
+def _origin(walk: Walk, array: str, places: Any) -> Origin:
+    weights, values = walk.mixing.of[:2]
+    name = (lambda p: product_letter(weights, values, p)) if array == "weighted" else partial(entry_letter, array)
+    symbol = _products(walk, first_query(walk)) if array == "weighted" else SYMBOLS[array]
+    return Origin(array, symbol, places, _letters(name, places), rule(walk, array))
+
+
+def _letters(name: Callable[[Any], Node], places: Any) -> Any:
+    return [_letters(name, p) for p in places] if isinstance(places, list) else name(places)
+
+
+def rule(walk: Walk, array: str) -> tuple[str, ...]:
+    """By which rule, and of which arrays, entries are made, where that is one of ``Origin``'s and is checked."""
+    step, spec = walk.mixing if array == "weighted" else walk.pipeline.get(array), walk.sheet.attention
+    known = walk.evidence(array)
+    if step is None or known is None or known.grade is not Grade.CHECKED:
+        return ()
+    matrices = all(walk.arrays[name].ndim == 2 for name in step.of)
+    if array == "weighted":
+        return ("products", *step.of[:2]) if matrices else ()
+    if array in _EACH:
+        return "each", step.of[0]
+    if array == "weights":
+        plain = spec.normaliser == "softmax" and not spec.sink and not spec.base
+        return ("softmax", _of_weights(walk)) if plain else ()
+    if not matrices or len(step.of) != 2 or walk.arrays[array].ndim != 2:
+        return ()
+    if array == "scores":
+        return ("rows", *step.of) if spec.score == "dot" else ()
+    return ("dot", *step.of) if array in ("q", "k", "v", walk.mixing.name) else ()

@@ -1,0 +1,72 @@
+"""What a page shows of a walk: every query, and for each array the rule that its entries are made by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symattn import walk
+from symattn.arrays.special import Forbidden
+from symattn.derivations import examples
+from symattn.derivations.walks import sheet_of
+from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.page import rule
+from symattn.derivations.walks.run import weighted
+from symattn.document import model as md
+from symattn.document.text import text
+from tests.lanes import one_in
+
+
+def made(found: Walk, of: tuple[str, ...]) -> np.ndarray:
+    """An array by its rule, from those that the rule names."""
+    kind, first, *second = of
+    a, (b, *_) = found.arrays[first], [*(found.arrays[name] for name in second), None]
+    if kind == "softmax":
+        powers = np.vectorize(lambda x: 0 if isinstance(x, Forbidden) else x.exp(), otypes=[object])(a)
+        return powers / powers.sum(-1, keepdims=True)
+    table = {"dot": lambda: a @ b, "rows": lambda: a @ b.T, "products": lambda: weighted(a, b)}
+    return table[kind]()
+
+
+@pytest.mark.parametrize("name", one_in(4, examples.names()))
+def test_entries_are_made_by_the_rule_that_is_shown(name: str) -> None:
+    found = Walk(sheet_of(name), "float32")
+    rules = {array: rule(found, array) for array in (*found.pipeline, "weighted")}
+    for array, of in rules.items():
+        if of and of[0] != "each":
+            assert bool(np.all(made(found, of) == found.arrays[array])), array
+    if name == "eight-step":
+        assert rules["weights"] == ("softmax", "scores")
+        assert rules["scores"] == ("rows", "q", "k")
+        assert not np.all(made(found, ("dot", "q", "k")) == found.arrays["scores"])
+
+
+def test_a_page_shows_every_query() -> None:
+    document = walk("eight-step")
+    assert document.page is not None
+    blocks = document.page()
+    heats = [b for b in blocks if isinstance(b, md.Heat)]
+    assert [len(b.rows) for b in heats] == [1, 3]
+    assert all(text(x) == "1" for b in heats for x in b.sums)
+    tables = [b for b in blocks if isinstance(b, md.Table) and b.framed]
+    assert [len(b.rows) for b in tables] == [3, 9]
+    assert "--all shows it" not in document.html()
+    assert "--all shows it" in document.text()
+
+
+def test_a_page_without_room_for_a_heat_map_says_how_to_see_the_rest() -> None:
+    many = walk({"x": [[i, 1] for i in range(9)]}, scale="1/d_k")
+    assert many.page is not None
+    assert not any(isinstance(b, md.Heat) for b in many.page())
+    assert "--all shows it" in many.html()
+    assert "--all shows it" not in walk({"x": [[i, 1] for i in range(9)]}, scale="1/d_k", all=True).html()
+
+
+def test_steps_that_are_left_empty_stay_empty_on_the_page() -> None:
+    assert walk("eight-step", blank="5,6").page is None
+    assert walk("eight-step", step=5).page is None
+
+
+def test_what_is_put_before_a_document_is_on_its_page() -> None:
+    note = md.Note(("This is head 1.",))
+    assert "This is head 1." in walk("eight-step").opened_by(note).html()
