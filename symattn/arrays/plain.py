@@ -36,6 +36,8 @@ def numbers(name: str, data: object) -> np.ndarray:
     """Data as float64, for the format ``name``; what NumPy does not read, such as "1/3", by way of exact numbers."""
     try:
         wide = np.asarray(real(data, name), dtype=np.float64)
+    except InputError:
+        raise
     except (TypeError, ValueError, OverflowError):
         from symattn.arrays.exact import Exact
 

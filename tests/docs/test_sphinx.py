@@ -29,7 +29,7 @@ def built(folder: Path, page: str, builder: str = "html") -> str:
 
 def test_an_answer_in_every_form(tmp_path: Path) -> None:
     page = ".. symattn:: derive shift\n"
-    assert '<article class="symattn">' in built(tmp_path, page)
+    assert '<article class="symattn' in built(tmp_path, page)
     assert r"\begin{align*}" in built(tmp_path, page, "latex")
     for builder in ("text", "man", "texinfo"):
         assert "Softmax sees only differences" in built(tmp_path, page, builder)
