@@ -271,7 +271,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"y": None, "mlp.w_down": None}, "the block needs the inputs y, mlp.w_down"),
     ({"w_q": ZEROS((D, D))}, "unknown input 'w_q'; known: x, y, attention_norm.gain, attention_norm.bias"),
     ({"mlp.w_gate": ZEROS((D, D_FF))}, "unknown input 'mlp.w_gate'"),
-    ({"attention.w_z": ZEROS((D, D))}, "attention: unknown input 'w_z'"),
+    ({"attention.w_z": ZEROS((D, D))}, "attention: this attention has no input w_z"),
     ({"attention.w_q": ZEROS((5, D))}, "attention: x has shape (3, 6) and w_q (5, 6): d_model differs"),
     ({"cross.keep": ZEROS(M, bool)}, "cross: the specification has no input 'keep'"),
     ({"cross.w_k": ZEROS((4, D))}, "cross: y has shape (4, 5) and w_k (4, 6): d_model differs"),
