@@ -1,4 +1,4 @@
-"""Whether what runs under a function multiplies right in half precision; else nothing is judged in that format."""
+"""Whether what runs under a function multiplies right in half precision; else wrong outputs are not its fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from symattn.arrays.tensors import is_tensor
 from symattn.sources.frameworks import arrays, numpy_dtype, read
-from symattn.sources.loading import CannotRun
 
 _INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is to be interpreted
 _LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, the format has even numbers alone
@@ -56,7 +55,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
         with np.errstate(all="ignore"):
             both = read(PRODUCTS[runtime](make(a, dtype), make(b, dtype)))[0], a @ b
             got, right = (x.astype(numpy_dtype(dtype)).astype(float).ravel() for x in both)
-    except Exception:  # it raises under the function, too, which then is not judged
+    except Exception:  # it raises under the function, too, which then gives nothing to judge
         return ""
     words = next((f"{x:g} in place of {y:g}" for x, y in zip(got, right, strict=True) if x != y), "")
     name = f"{runtime} {getattr(sys.modules.get(runtime), '__version__', '')}"
@@ -72,16 +71,14 @@ def suspect(q: Any) -> str:
 
 
 @contextmanager
-def judgeable(name: str, framework: str, dtype: str) -> Iterator[None]:
-    """Raise ``CannotRun`` where the framework computes wrong, or Triton's interpreter where it runs meanwhile."""
-    words, executor = wrong_product(framework, dtype), getattr(sys.modules.get(_INTERPRETER), "GridExecutor", None)
-    if executor and not words and (interpreted := wrong_product("triton", dtype)):
-        from unittest.mock import patch
+def suspects(framework: str, dtype: str) -> Iterator[list[str]]:
+    """Collect what computes wrong under a call: the framework, and Triton's interpreter where it runs meanwhile."""
+    found, executor = [wrong_product(framework, dtype)], getattr(sys.modules.get(_INTERPRETER), "GridExecutor", None)
+    if not executor or not (interpreted := wrong_product("triton", dtype)):
+        yield found
+        return
+    from unittest.mock import patch
 
-        with patch.object(executor, "__call__", autospec=True, side_effect=executor.__call__) as launched:
-            yield
-        words = interpreted if launched.called else ""
-    else:
-        yield
-    if words:
-        raise CannotRun(f"{name} is not judged, and not at fault: {words}")
+    with patch.object(executor, "__call__", autospec=True, side_effect=executor.__call__) as launched:
+        yield found
+    found += [interpreted] if launched.called else []

@@ -20,7 +20,7 @@ from symattn.sources.layouts import from_layout, in_words
 from symattn.sources.loading import one_line
 from symattn.sources.refusing import by_memory
 from symattn.sources.request import Request
-from symattn.sources.runtimes import judgeable
+from symattn.sources.runtimes import suspects
 from symattn.sources.trial import is_open, settle
 from symattn.sources.watching import watch
 from symattn.verification.domain import Domain
@@ -72,7 +72,7 @@ class Target:
         given = self._given(inputs)
         passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
-        with judgeable(self._name, self.convention.framework, self.convention.dtype):
+        with suspects(self.convention.framework, self.convention.dtype) as runtimes:
             seen = watch(self._function, *_sorted(self.convention.arguments, passed))
         outcome = Outcome(
             error=by_memory(seen.error, memory),
@@ -81,6 +81,7 @@ class Target:
             overwrote=self._overwrote(),
             views=self._views(first_of(seen.output), {a: passed[a] for a in bits}),
             warnings=seen.warnings,
+            runtime=next(filter(None, runtimes), ""),
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 
@@ -310,7 +311,7 @@ class _Trial:
     """The convention of a function in the framework that the request tells, found by small calls."""
 
     def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
-        self._function, self._request, self._name = function, request, name
+        self._function, self._request = function, request
         self.convention = agree(function, request, name)
         self.right: bool | None = None
         self.error: Failure | None = None
@@ -341,7 +342,7 @@ class _Trial:
 
     def _call(self, how: Convention, inputs: Inputs) -> Outcome:
         try:
-            outcome = Target(self._function, how, self._name).run(inputs)
+            outcome = Target(self._function, how).run(inputs)
         except InputError as error:  # such inputs are not those of the call
             outcome = Outcome(error=Failure("output", str(error)))
         self.error = self.error or outcome.error

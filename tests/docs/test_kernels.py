@@ -71,7 +71,6 @@ def test_with_others(heading: str, code: str) -> None:
 def test_tritons_interpreter_is_told_apart_from_a_kernel() -> None:
     import numpy as np
 
-    from symattn.errors import SymattnError
     from symattn.sources.request import Request
     from symattn.sources.target import Target, target
 
@@ -86,9 +85,8 @@ def test_tritons_interpreter_is_told_apart_from_a_kernel() -> None:
         return target(attention, Request(dtype=dtype, framework="torch", layout="nd"))
 
     inputs = dict(zip("qkv", np.random.default_rng(0).integers(-2, 3, (3, 32, 32)).astype(float), strict=True))
-    assert called("float16").run(inputs).error is None
-    with pytest.raises(SymattnError, match=r"triton .* itself multiplies matrices wrong in bfloat16"):
-        called("bfloat16").run(inputs)
+    assert called("float16").run(inputs).runtime == ""
+    assert "itself multiplies matrices wrong in bfloat16" in called("bfloat16").run(inputs).runtime
     q = names["torch"].zeros(1, 32, dtype=names["torch"].bfloat16)
     with pytest.raises(AttentionFault, match=r"\Atriton .* itself multiplies .*\n.*not the fault of the function"):
         assert_close_to_exact(q + 1, q, q, q)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from symattn import verify
 from symattn.sources import runtimes
 from symattn.sources.loading import CannotRun
 from symattn.sources.request import Request
@@ -31,10 +33,15 @@ def rounded_down(a: Any, b: Any) -> Any:
     return np.where(np.abs(near.astype(float)) > np.abs(exact), towards, near).astype(a.dtype)
 
 
-def attention(q: Any, k: Any, v: Any) -> Any:
-    s = (q @ k.T).astype(np.float32) / np.sqrt(np.float32(q.shape[-1]))
+def attention(q: Any, k: Any, v: Any, product: Any = np.matmul) -> Any:
+    s = product(q, k.T).astype(np.float32) / np.sqrt(np.float32(q.shape[-1]))
     e = np.exp(s - s.max(-1, keepdims=True))
     return (e / e.sum(-1, keepdims=True) @ v.astype(np.float32)).astype(q.dtype)
+
+
+def by_bits(q: Any, k: Any, v: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return attention(q, k, v, of_bits)
 
 
 @pytest.fixture
@@ -49,19 +56,28 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]
     runtimes.wrong_product.cache_clear()
 
 
-def run(dtype: str, function: Callable[..., Any] = attention) -> Any:
+def run(dtype: str, function: Callable[..., Any] = attention) -> str:
     inputs = {"q": np.ones((2, 4)), "k": np.ones((3, 4)), "v": np.ones((3, 5))}
-    return target(function, Request(dtype=dtype, framework="numpy", layout="nd"), "attn.py:f").run(inputs)
+    outcome = target(function, Request(dtype=dtype, framework="numpy", layout="nd")).run(inputs)
+    assert outcome.error is None
+    return outcome.runtime
 
 
 @pytest.mark.parametrize("product", [of_bits, rounded_down])
-def test_nothing_is_judged_where_the_runtime_is_wrong(replaced: Any, product: Any) -> None:
-    assert run("bfloat16").error is run("float16").error is None
+def test_a_wrong_product_is_seen(replaced: Any, product: Any) -> None:
+    assert run("bfloat16") == run("float16") == ""
     replaced(product)
     for dtype in ("bfloat16", "float16"):
-        with pytest.raises(CannotRun, match=rf"attn.py:f is not judged, .*numpy .* in {dtype}, .* --dtype float32"):
-            run(dtype)
-    assert run("float32").error is None
+        assert re.match(rf"numpy .* itself multiplies .* in {dtype}, .*; mend: --dtype float32", run(dtype))
+    assert run("float32") == ""
+
+
+def test_it_is_no_fault_of_a_function(replaced: Any) -> None:
+    how: Any = {"dtype": "bfloat16", "framework": "numpy", "layout": "nd", "examples": 0, "budget": 0.1}
+    replaced(of_bits)
+    with pytest.raises(CannotRun, match=r"by_bits\(q, k, v\) is not judged: numpy"):
+        verify(by_bits, **how)
+    assert not verify(attention, **how).faults
 
 
 def test_an_interpreter_counts_for_what_it_runs(monkeypatch: Any) -> None:
@@ -74,10 +90,7 @@ def test_an_interpreter_counts_for_what_it_runs(monkeypatch: Any) -> None:
 
     monkeypatch.setitem(sys.modules, "triton.runtime.interpreter", SimpleNamespace(GridExecutor=GridExecutor))
     monkeypatch.setattr(runtimes, "wrong_product", lambda *of: "wrong" if of == ("triton", "float16") else "")
-    assert run("bfloat16", kernel).error is None
-    assert run("float16").error is None
-    with pytest.raises(CannotRun, match="not at fault: wrong"):
-        run("float16", kernel)
+    assert (run("bfloat16", kernel), run("float16"), run("float16", kernel)) == ("", "", "wrong")
 
 
 def test_an_assertion_names_the_runtime_first(replaced: Any) -> None:
