@@ -12,6 +12,7 @@ from symattn.errors import InputError
 from symattn.sources.closeness import check_alpha, close_to_exact, on_cpu, only_if_stored, ready
 from symattn.sources.descale import arithmetic, scaled
 from symattn.sources.pieces import Layout, close_by_pieces
+from symattn.sources.runtimes import suspect
 from symattn.verification.report import Sought
 from symattn.verification.threads import one_blas_thread
 
@@ -50,10 +51,13 @@ class Question:
 def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     """What is wrong, in words, empty where nothing is; and of the mistakes of ``power`` how they would be seen.
 
-    A power that the comparison has not is wrong. Raises ``InputError`` for what does not fit together.
+    A power that the comparison has not is wrong. A runtime that multiplies wrong in the format is named first. Raises
+    ``InputError`` for what does not fit together.
     """
     _check(asked)
     words = _of_output(asked) or _of_gradients(asked)
+    if words and (runtime := suspect(asked.given["q"])):
+        return f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}", ()
     return (words, ()) if words or not asked.power else _of_power(asked)
 
 

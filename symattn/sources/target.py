@@ -20,6 +20,7 @@ from symattn.sources.layouts import from_layout, in_words
 from symattn.sources.loading import one_line
 from symattn.sources.refusing import by_memory
 from symattn.sources.request import Request
+from symattn.sources.runtimes import suspects
 from symattn.sources.trial import is_open, settle
 from symattn.sources.watching import watch
 from symattn.verification.domain import Domain
@@ -71,7 +72,8 @@ class Target:
         given = self._given(inputs)
         passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
-        seen = watch(self._function, *_sorted(self.convention.arguments, passed))
+        with suspects(self.convention.framework, self.convention.dtype) as runtimes:
+            seen = watch(self._function, *_sorted(self.convention.arguments, passed))
         outcome = Outcome(
             error=by_memory(seen.error, memory),
             stdout=seen.stdout,
@@ -79,6 +81,7 @@ class Target:
             overwrote=self._overwrote(),
             views=self._views(first_of(seen.output), {a: passed[a] for a in bits}),
             warnings=seen.warnings,
+            runtime=next(filter(None, runtimes), ""),
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 

@@ -45,7 +45,7 @@ Progress = Callable[[str], None]
 
 
 class Unusable(SymattnError):
-    """The function gave nothing to judge: it raised on every input, or never returned."""
+    """The function gave nothing to judge: it raised on every input, never returned, or runs on what computes wrong."""
 
 
 @dataclass
@@ -212,6 +212,7 @@ def verify(
     session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {})
     _collect(session)
     _check_usable(session)
+    _check_runtime(session)
     session.explaining = session.effort_of(inf)
     found = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
     by_bits = session.trial.fault if session.trial and not found else None
@@ -308,6 +309,14 @@ def _check_usable(session: Session) -> None:
     never = len(session.late) == len(tried)
     words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"
     raise Unusable(f"{session.runner.describe()} {words}")
+
+
+def _check_runtime(session: Session) -> None:
+    """Raise ``Unusable`` for a wrong output where what runs under the function computes wrong itself."""
+    wrong = session.known or session.beyond or (session.trial and session.trial.fault)
+    runtime = next((r.outcome.runtime for r in session.records if r.outcome.runtime), "")
+    if wrong and runtime:
+        raise Unusable(f"{session.runner.describe()} is not judged: {runtime}")
 
 
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:

@@ -136,7 +136,8 @@ class Outcome:
     what was returned, and ``returned`` counts the items where that was a tuple, whose first item is taken (else 1).
     ``others`` holds its further items where they are arrays of numbers, in the layout in which they came, else None.
     ``mutated`` names inputs that the call changed; ``overwrote`` says that it changed the array which the call before
-    it had returned; ``views`` names inputs whose memory the output shares.
+    it had returned; ``views`` names inputs whose memory the output shares. ``runtime`` says what itself computes wrong
+    under the function.
     """
 
     output: NDArray[np.float64] | None = None
@@ -150,6 +151,7 @@ class Outcome:
     overwrote: bool = False
     views: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    runtime: str = ""
 
     @property
     def late(self) -> bool:

@@ -67,6 +67,31 @@ def test_with_others(heading: str, code: str) -> None:
     play(code, {"ONNX Runtime": _onnxruntime, "Triton": _triton}[heading]())
 
 
+@pytest.mark.guests
+def test_tritons_interpreter_is_told_apart_from_a_kernel() -> None:
+    import numpy as np
+
+    from symattn.sources.request import Request
+    from symattn.sources.target import Target, target
+
+    names = _triton()
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        out = names["torch"].empty_like(q, dtype=names["torch"].float16)
+        names["flash"][(1,)](q, k, v, out, 32, 32**-0.5, D=32, T=32)
+        return out
+
+    def called(dtype: str) -> Target:
+        return target(attention, Request(dtype=dtype, framework="torch", layout="nd"))
+
+    inputs = dict(zip("qkv", np.random.default_rng(0).integers(-2, 3, (3, 32, 32)).astype(float), strict=True))
+    assert called("float16").run(inputs).runtime == ""
+    assert "itself multiplies matrices wrong in bfloat16" in called("bfloat16").run(inputs).runtime
+    q = names["torch"].zeros(1, 32, dtype=names["torch"].bfloat16)
+    with pytest.raises(AttentionFault, match=r"\Atriton .* itself multiplies .*\n.*not the fault of the function"):
+        assert_close_to_exact(q + 1, q, q, q)
+
+
 def _jax() -> dict[str, Any]:
     import jax
     import numpy as np
