@@ -25,7 +25,7 @@ from tests.proof.mutation_operators import Mutant, mutants
 from tests.proof.mutation_survivors import equivalent
 from tests.proof.mutation_truths import nearest_weights, true_all_the_same
 
-DEFINED, STATED, BY_HAND = 6, 2, 8  # how many tests share the campaign
+DEFINED, STATED, BY_HAND = 18, 2, 8  # how many tests share the campaign
 SAMPLED = ("streaming", "masks")
 MISTAKES = {
     "attention.softmax.normalise": "factor squared",
@@ -160,7 +160,7 @@ def misstated(everywhere: list[Unit]) -> list[tuple[Unit, Mutant]]:
 def check_noticed(mistakes: list[tuple[Unit, Mutant]]) -> None:
     found = [tried(*each) for each in mistakes]
     print(summary(found))
-    assert len(found) > 150
+    assert len(found) > 50
     assert not [t.key for t in found if t.survived]
 
 
@@ -169,13 +169,13 @@ def check_definitions(everywhere: list[Unit], part: int) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("part", range(0, DEFINED, 2))
+@pytest.mark.parametrize("part", range(0, DEFINED, 9))
 def test_mistakes_in_definitions_are_noticed(everywhere: list[Unit], part: int):
     check_definitions(everywhere, part)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("part", range(1, DEFINED, 2))
+@pytest.mark.parametrize("part", [part for part in range(DEFINED) if part % 9])
 def test_more_mistakes_in_definitions_are_noticed(everywhere: list[Unit], part: int):
     check_definitions(everywhere, part)
 
