@@ -73,7 +73,7 @@ class Effort:
     @property
     def over(self) -> bool:
         """Whether nothing more is to be tried."""
-        if not self.struck and self.seconds < inf:
+        if not self.struck and monotonic() - self._began[0] > self.seconds:  # else the slow clocks need not be read
             wall, worked = (now - before for now, before in zip(self._now, self._began, strict=True))
             self.struck = exhausted(self.seconds, wall, worked)
         return self.struck or self.units <= self.kept

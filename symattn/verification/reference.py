@@ -187,8 +187,17 @@ def of_products(spec: Attention) -> bool:
     return plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
 
 
-def trace(spec: Attention, given: Values, variant: Variant = RIGHT, wanted: set[str] | None = None) -> Values:
-    """Every array of a run; with ``wanted``, no more than what these are made of."""
+def trace(
+    spec: Attention,
+    given: Values,
+    variant: Variant = RIGHT,
+    wanted: set[str] | None = None,
+    known: Mapping[str, Any] | None = None,
+) -> Values:
+    """Every array of a run; with ``wanted``, no more than what these are made of.
+
+    ``known`` are the arrays of another run of this specification: a step that receives the same ones is not repeated.
+    """
     steps = spec.pipeline(frozenset(given))
     held = values_name(steps)
     needed = _ancestors(steps, wanted) if wanted is not None else None
@@ -201,7 +210,10 @@ def trace(spec: Attention, given: Values, variant: Variant = RIGHT, wanted: set[
             of = tuple(variant.values if n == held else n for n in of)
             if made and variant.values not in values:
                 values[variant.values] = made(spec, values)
-        values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
+        if known and not change and of == step.of and all(values[n] is known.get(n) for n in of):
+            values[step.name] = known[step.name]
+        else:
+            values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
     if made and held in values and variant.values not in values:
         values[variant.values] = made(spec, values)
     return values

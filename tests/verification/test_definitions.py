@@ -7,7 +7,9 @@ import pytest
 
 from symattn import Attention, Gradient, InputError, LayerNorm, LinearAttention, RMSNorm, verify
 from symattn.evidence import Verdict
+from symattn.verification.definitions import causes as definition_causes
 from symattn.verification.definitions import gradients
+from symattn.verification.definitions.judging import explains
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
@@ -279,3 +281,22 @@ def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pyt
     assert not made
     assert list(subject.mistakes) == []
     assert made == [1]
+
+
+@pytest.mark.deep
+def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float64 puts aside what leaves most of an error; to bound a gradient takes a hundred times longer."""
+    asked: list[str] = []
+
+    def counted(subject, precision, judged, mistake, among=None):
+        asked.append(mistake.cause)
+        return explains(subject, precision, judged, mistake, among)
+
+    def backward(q, k, v, do):
+        dq, dk, dv = Gradient(Attention())(do, q=q, k=k, v=v)
+        return dq * np.linspace(1, 1.5, dq.shape[-2])[:, None], dk, np.roll(dv, 1, axis=0)
+
+    monkeypatch.setattr(definition_causes, "explains", counted)
+    (fault,) = verify(backward, Gradient(Attention()), precision="float64", examples=0).faults
+    assert (fault.step, fault.cause) == ("backward", None)
+    assert len(asked) < 150

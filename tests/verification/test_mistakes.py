@@ -166,6 +166,22 @@ def _place(mistake: Mistake, spec: Attention, names: frozenset[str]) -> bool:
     return bool(variant.values != "v" or variant.inputs or not variant.steps or steps & variant.steps.keys())
 
 
+def test_what_is_shared_with_the_right_run_changes_no_bit() -> None:
+    """Steps that a mistake does not reach, and what tiles have in common, are computed once in a search."""
+    spec, rng = Attention(causal=True, softcap=5.0), np.random.default_rng(2)
+    given = {name: rng.normal(size=(9, 4)) for name in "qkv"}
+    right = trace(spec, given)
+    others = 0
+    for mistake in known(spec, frozenset(given)):
+        if mistake.variant.spec is None and mistake.variant.inputs is None:
+            with np.errstate(all="ignore"), contextlib.suppress(*UNFIT):
+                alone = trace(spec, {name: a.copy() for name, a in given.items()}, mistake.variant)["output"]
+                shared = trace(spec, given, mistake.variant, known=right)["output"]
+                np.testing.assert_array_equal(shared, alone, mistake.cause)
+                others += not np.array_equal(alone, right["output"], equal_nan=True)
+    assert others > 100
+
+
 def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:
     """Such a mistake would be no other function, and nobody who made it would be told."""
     rules = ((m, spec, frozenset(names)) for spec, names in _SPECS for m in known(spec, frozenset(names)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_outputs
 from symattn.verification.definitions.subject import Definition, Mistake, Numbered
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
+from symattn.verification.diagnosis.matching import LITTLE
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
+_KEPT = 512  # entries of the inputs of cases whose outputs are kept
+Outputs = list[np.ndarray] | None
 
 
 @dataclass
@@ -25,6 +29,7 @@ class InDefinition(Search[Mistake]):
     judged = (10**6, 30, 0)
     guesses = 6000
     _known_of: dict[Any, Sequence[Mistake]] = field(default_factory=dict)
+    _kept: dict[tuple[int, int], tuple[CaseResult, Mistake | None, Outputs]] = field(default_factory=dict)
 
     @property
     def subject(self) -> Definition:
@@ -63,7 +68,7 @@ class InDefinition(Search[Mistake]):
     def _likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         self._begin()
         near = [m for m in mistakes if all(self._nearer(r, m) for r in self.wrong[:_FIRST])]
-        return [m for m in near if any(self._applies(r, m) for r in self.wrong)]
+        return [m for m in near if any(self._applies(r, m) for r in self.wrong) and not self._leaves_most(m)]
 
     def _applies(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Whether the mistake does not lack the arrays, or the tiles, that it changes; see ``judging.explains``."""
@@ -107,7 +112,7 @@ class InDefinition(Search[Mistake]):
         for k in outputs:
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
-            search = InDefinition(self.session, wrong, by_size(right), frozenset([k]))
+            search = InDefinition(self.session, wrong, by_size(right), frozenset([k]), _kept=self._kept)
             mistakes, sure = search.found()
             if not sure:
                 return ()
@@ -128,6 +133,14 @@ class InDefinition(Search[Mistake]):
         told = [_compared(part, a) for part, a in self._meant(judged, wrong)]
         return False if False in told else True if True in told else None
 
+    def _leaves_most(self, mistake: Mistake) -> bool:
+        """Whether, in the smallest cases in which it is made, it contradicts an output and leaves most of its error: no
+        bound of what code of the mistake may err explains that."""
+        exact = (r for r in self.wrong if mistake.exact and r.ratios is not None)
+        made = ((r, a) for r in exact if (a := self._outputs(r, mistake)) is not None)
+        pairs = (pair for r, wrong in islice(made, _FIRST) for pair in self._meant(r, wrong))
+        return any(_compared(part, a) is False and _left(part, a) > LITTLE for part, a in pairs)
+
     def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
         """The largest error of all outputs that are meant, each as a part of its largest entry."""
         wrong = self._outputs(judged, mistake)
@@ -140,12 +153,18 @@ class InDefinition(Search[Mistake]):
         pairs = list(zip(judged.parts, wrong, strict=True))
         return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
 
-    def _outputs(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray] | None:
-        """Those of a mistake, or of the definition; None where there are none."""
+    def _outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
+        """Those of a mistake, or of the definition; None where there are none. What is small is kept."""
+        key = id(judged), id(mistake)
+        if key in self._kept:
+            return self._kept[key][-1]
         try:
-            return self._run(judged, mistake)
+            found = self._run(judged, mistake)
         except UNFIT:
-            return None
+            found = None
+        if judged.case.size <= _KEPT:
+            self._kept[key] = judged, mistake, found
+        return found
 
     def _run(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray]:
         arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
@@ -196,6 +215,18 @@ def _compared(part: Part, wrong: np.ndarray) -> bool | None:
             return True if told.any() else None
         apart = ~(np.abs(part.expected.near - wrong) <= slack)
     return True if ((part.ratios > 1) & told & apart).any() else None
+
+
+def _left(part: Part, wrong: np.ndarray) -> float:
+    """‖y − o_m‖² / ‖y − o‖² of the finite entries, in units of what is legal; 0 where nothing is told."""
+    got, right = part.got, part.expected
+    if got is None or not got.shape == wrong.shape == right.near.shape:
+        return 0.0
+    with np.errstate(all="ignore"):
+        unit = np.where(right.allowed > 0, right.allowed, np.inf)
+        before, after = ((got - right.near) / unit) ** 2, ((got - wrong) / unit) ** 2
+    told = np.isfinite(before) & np.isfinite(after)
+    return float(after[told].sum() / before[told].sum()) if before[told].sum() > 0 else 0.0
 
 
 def _miss(part: Part, wrong: np.ndarray) -> float:

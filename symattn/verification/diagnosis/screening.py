@@ -22,17 +22,27 @@ Array = np.ndarray
 _LEGAL = 8  # times what is legal for the right definition
 _BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
 _ROUGH = 8  # times a first-order bound
+_KEPT = 1 << 17  # numbers that a run of the right definition has at most to be kept
 
 
 @dataclass
 class Screen:
-    """Runs in float64, those of the right definition remembered with their cases, whose ``id`` is then no other's."""
+    """Runs in float64; those of the right definition, and answers, are kept with what was run, whose ``id`` stays."""
 
     spec: Attention
     precision: Precision
-    right: dict[int, tuple[CaseResult, tuple[Array, float]]] = field(default_factory=dict)
+    right: dict[int, tuple[CaseResult, Array, float, Values]] = field(default_factory=dict)
+    answers: dict[tuple[int, ...], tuple[CaseResult, tuple[Variant, ...], bool | None]] = field(default_factory=dict)
 
     def answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
+        """Return what ``_answer`` says, asked once for each case and variant."""
+        variants = variant, *around
+        key = id(judged), *map(id, variants)
+        if key not in self.answers:
+            self.answers[key] = judged, variants, self._answer(judged, variant, around)
+        return self.answers[key][-1]
+
+    def _answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...]) -> bool | None:
         """False where the variant cannot have given what the function gave, True where it can and the right definition
         cannot, None where nothing can be told.
 
@@ -61,13 +71,14 @@ class Screen:
     def run(self, judged: CaseResult, variant: Variant) -> tuple[Array, float]:
         """The output of a variant, and a rough bound on how far code of it may be from that."""
         if variant is RIGHT and id(judged) in self.right:
-            return self.right[id(judged)][1]
+            return self.right[id(judged)][1:3]
         values = self._traced(judged, variant, np.float64)
         with np.errstate(all="ignore"):
-            found = np.asarray(values["output"], dtype=np.float64), self._rough(values)
+            out, rough = np.asarray(values["output"], dtype=np.float64), self._rough(values)
         if variant is RIGHT:
-            self.right[id(judged)] = judged, found
-        return found
+            few = sum(np.size(a) for a in values.values()) <= _KEPT
+            self.right[id(judged)] = judged, out, rough, values if few else {}
+        return out, rough
 
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
         """Whether the variant, in the format of the scores, gives no number wherever the function gave none."""
@@ -81,9 +92,24 @@ class Screen:
     def _traced(self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]) -> Values:
         """All arrays of a variant in this type."""
         spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
-        given = {n: a if a.dtype.kind in "biu" else a.astype(dtype) for n, a in inputs.items()}
+        own = judged.case.inputs
+        known: Values = {}
+        if dtype is np.float64 and variant is not RIGHT and variant.spec is None and inputs.keys() == own.keys():
+            known = self._right_arrays(judged)
+        given = {
+            n: known[n] if known and a is own[n] else a if a.dtype.kind in "biu" else a.astype(dtype)
+            for n, a in inputs.items()
+        }
         with np.errstate(all="ignore"):
-            return trace(spec, given, variant)
+            return trace(spec, given, variant, known=known)
+
+    def _right_arrays(self, judged: CaseResult) -> Values:
+        """The arrays of the right definition; none where they are many, or where it has no result."""
+        try:
+            self.run(judged, RIGHT)
+        except UNFIT:
+            return {}
+        return self.right[id(judged)][-1]
 
     def _compared(self, judged: CaseResult, got: Array, out: Array, slack: Array) -> bool | None:
         told = np.isfinite(out)

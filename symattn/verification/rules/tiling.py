@@ -8,9 +8,12 @@ are normalised by themselves are merged by masses, which must be e^L with L the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
+
+import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
@@ -22,6 +25,7 @@ from symattn.verification.rules.places import places
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 Edges = Callable[[int], list[int]]
+Masses = Callable[[At, "Tiles"], list[Any]]
 #: Where r and r' are left, above and below the line.
 _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     ("so far", "all"): ("values", "the output so far is not rescaled when the maximum grows"),
@@ -106,23 +110,58 @@ def _equal(n: int, parts: int) -> list[int]:
     return [n // parts + (part < n % parts) for part in range(parts)]
 
 
-def _parts(edges: Edges, at: At, x: Any) -> list[Any]:
-    cut = [*pairwise(edges(at.n))]
-    if len(cut) < 2:
-        raise KeyError("there is one tile only")
-    return [x[..., a:b] for a, b in cut]
+@dataclass(frozen=True)
+class Tiles:
+    """The scores of a run, cut; what was computed of arrays of floats is kept, as many mistakes ask for the same."""
+
+    at: At
+    cut: tuple[int, ...]
+
+    @classmethod
+    def of(cls, edges: Edges, spec: Attention, values: Values) -> Tiles:
+        """The scores that the weights are made of. Raises ``KeyError`` where they are one tile."""
+        at = At(spec, values, "weights")
+        cut = tuple(edges(at.n))
+        if len(cut) < 3:
+            raise KeyError("there is one tile only")
+        return cls(at, cut)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.at.first[..., a:b] for a, b in pairwise(self.cut))
+
+    def once(self, what: str, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` gives."""
+        x, key = self.at.first, (what, self.at.spec.base, self.cut)
+        if not isinstance(x, np.ndarray):
+            return make()
+        if id(x) not in _KEPT:
+            if len(_KEPT) >= _ARRAYS or sum(a.size * len(found) for a, found in _KEPT.values()) > _NUMBERS:
+                _KEPT.clear()
+            _KEPT[id(x)] = x, {}
+        found = _KEPT[id(x)][1]
+        if key not in found:
+            found[key] = make()
+        return found[key]
+
+
+_KEPT: dict[int, tuple[np.ndarray, dict[tuple[Any, ...], Any]]] = {}
+_ARRAYS, _NUMBERS = 64, 1 << 22  # that are kept: 32 MiB
 
 
 def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values: Values) -> Any:
     """Exponentials from one maximum over the sum of those from another one."""
-    at = At(spec, values, "weights")
-    tiles = _parts(edges, at, at.first)
-    return _from(at, tiles, above) / at.sum(_from(at, tiles, below))
+    tiles = Tiles.of(edges, spec, values)
+
+    def made() -> Any:
+        e, total = (tiles.once(m, partial(_from, tiles.at, tiles, m)) for m in (above, below))
+        return e / tiles.at.sum(total)
+
+    return tiles.once(f"{above}/{below}", made)
 
 
-def _from(at: At, tiles: list[Any], maximum: str) -> Any:
+def _from(at: At, tiles: Tiles, maximum: str) -> Any:
     """e^{s − m} with m of all keys, of those so far, of the tile, of it and the tile before, or 2m − (that of all)."""
-    own = [softmax.row_max(t) for t in tiles]
+    own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
@@ -143,31 +182,31 @@ def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
     return [sum(later[t:], x) for t, x in enumerate(r)]
 
 
-def _so_far(at: At, tiles: list[Any]) -> list[Any]:
+def _so_far(at: At, tiles: Tiles) -> list[Any]:
     """The largest score up to each tile; −10⁴ while all are forbidden, as kernels begin."""
     tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
     return [*accumulate((at.xp.where(at.xp.isfinite(m), m, -(10**4)) for m in tops), at.xp.maximum)]
 
 
-def _merged(
-    edges: Edges, masses: Callable[[At, list[Any]], list[Any]], told: str, spec: Attention, values: Values
-) -> Any:
+def _merged(edges: Edges, masses: Masses, told: str, spec: Attention, values: Values) -> Any:
     """Parts, each normalised by itself, by masses over their sum."""
-    at = At(spec, values, "weights")
-    tiles = _parts(edges, at, at.first)
-    found = masses(at, tiles)
-    total = 1 if told in _ADDED else sum(found[1:], found[0])
-    each = [softmax.softmax(t, fully_masked="zeros", base=spec.base) for t in tiles]
-    return at.xp.concat([a * (m / total) for a, m in zip(each, found, strict=True)], axis=-1)
+    tiles = Tiles.of(edges, spec, values)
+
+    def made() -> Any:
+        found = masses(tiles.at, tiles)
+        total = 1 if told in _ADDED else sum(found[1:], found[0])
+        each = tiles.once("each", lambda: [softmax.softmax(t, fully_masked="zeros", base=spec.base) for t in tiles])
+        return tiles.at.xp.concat([a * (m / total) for a, m in zip(each, found, strict=True)], axis=-1)
+
+    return tiles.once(told, made)
 
 
-def _logarithms(at: At, tiles: list[Any]) -> list[Any]:
-    return [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles]
+def _logarithms(at: At, tiles: Tiles) -> list[Any]:
+    found: list[Any] = tiles.once("sums", lambda: [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles])
+    return found
 
 
-def _powers(
-    of: Callable[[At, list[Any]], list[Any]], factor: Callable[[At], Any], at: At, tiles: list[Any]
-) -> list[Any]:
+def _powers(of: Masses, factor: Callable[[At], Any], at: At, tiles: Tiles) -> list[Any]:
     """e^{c (x − max x)}."""
     found = of(at, tiles)
     m = softmax.row_max(at.xp.concat(found, axis=-1))
@@ -178,17 +217,17 @@ def _two(at: At) -> Any:
     return at.xp.log(at.number(2))
 
 
-def _last(at: At, tiles: list[Any]) -> list[Any]:
-    return [at.number(float(t is tiles[-1])) for t in tiles]
+def _last(at: At, tiles: Tiles) -> list[Any]:
+    return [at.number(float(n == tiles.cut[-1])) for n in tiles.cut[1:]]
 
 
-def _last_of_all(at: At, tiles: list[Any]) -> list[Any]:
+def _last_of_all(at: At, tiles: Tiles) -> list[Any]:
     shares = _powers(_logarithms, lambda at: 1, at, tiles)
     total = sum(shares[1:], shares[0])
     return [m / total * on for m, on in zip(shares, _last(at, tiles), strict=True)]
 
 
-_MASSES: dict[str, Callable[[At, list[Any]], list[Any]]] = {
+_MASSES: dict[str, Masses] = {
     "the last part overwrites the others": _last,
     "the last part overwrites the output of the others, not their sum": _last_of_all,
     "parts are merged by their mean, whatever their sums are": lambda at, tiles: [at.number(1) for _ in tiles],
