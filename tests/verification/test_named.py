@@ -221,10 +221,25 @@ class _Pair:
     examples: int = 10
 
 
+def _factors(read: Callable[[Array], Array]) -> Program:
+    """Scores with a factor for each head, which is ``read`` from those that are given."""
+
+    def program(q: Array, k: Array, v: Array, scale: Array) -> Array:
+        return _softmax(q @ k.swapaxes(-1, -2) * read(scale).astype(q.dtype)[:, None, None]) @ v
+
+    return program
+
+
+def _one_head_doubled(q: Array, k: Array, v: Array) -> Array:
+    times = np.where(np.arange(q.shape[-3]) == 2, 2, 1).astype(q.dtype)[:, None, None]
+    return _softmax(times * (q @ k.swapaxes(-1, -2)) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
+
+
 def _elu_plus_one(x: Array) -> Array:
     return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
 
+_FACTORS = Attention(heads=4, scale="given")
 _CAUSAL, _FUSED = Attention(causal=True), Precision.of("float16", "fused")
 _PAIRS = (
     _Pair(_as_length, _padded, "mask", "the padding mask is taken as a length", Attention(padding=True)),
@@ -261,6 +276,10 @@ _PAIRS = (
           "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
     _Pair(_lse(np.log(2)), _lse(1), "lse", "the logarithm is natural", Attention(lse=True, base=2)),
+    _Pair(_factors(lambda c: c[[1, 0, 2, 3]]), _factors(lambda c: c), "scale", "heads 1 and 2 are exchanged", _FACTORS),
+    _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is taken for all", _FACTORS),
+    _Pair(_factors(lambda c: c[[0, 0, 1, 1]]), _factors(lambda c: c), "scale", "each for 2 in a row", _FACTORS),
+    _Pair(_one_head_doubled, _factors(lambda c: c), "scale", "scores of head 3 are 2 times", Attention(heads=4)),
     _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
 )  # fmt: skip
 _QUICK = (1, 9)
