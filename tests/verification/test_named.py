@@ -251,6 +251,23 @@ def _with_sink(taken: Callable[[int], bool]) -> Program:
     return program
 
 
+def _tiled_with_sink(output: bool, total: bool) -> Program:
+    """Tiles of 8, the sink the first of the maxima; whether output and sum so far are rescaled."""
+
+    def program(q: Array, k: Array, v: Array, sink: Array) -> Array:
+        s = _scores(q, k)
+        m = np.broadcast_to(sink, (len(q), 1)).astype(q.dtype)
+        z, out = np.ones_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
+        for i in range(0, len(k), 8):
+            new = np.maximum(m, s[:, i : i + 8].max(axis=1, keepdims=True))
+            a, p = np.exp(m - new), np.exp(s[:, i : i + 8] - new)
+            out, m = out * (a if output else 1) + p @ v[i : i + 8], new
+            z = z * (a if total else 1) + p.sum(axis=1, keepdims=True)
+        return out / z
+
+    return program
+
+
 def _elu_plus_one(x: Array) -> Array:
     return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
@@ -298,6 +315,10 @@ _PAIRS = (
     _Pair(_one_head_doubled, _factors(lambda c: c), "scale", "scores of head 3 are 2 times", Attention(heads=4)),
     _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",
           Attention(sink="given"), "float16", Domain(max_tokens=130), 0),
+    _Pair(_tiled_with_sink(False, True), _tiled_with_sink(True, True), "values", "the output so far is not rescaled",
+          Attention(sink="given")),
+    _Pair(_tiled_with_sink(False, False), _tiled_with_sink(True, True), "normalize", "neither output nor sum so far",
+          Attention(sink="given")),
     _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
 )  # fmt: skip
 _QUICK = (1, 9)
