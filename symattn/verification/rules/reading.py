@@ -71,7 +71,7 @@ def _taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{{the}} is one of the first {g} heads', in turn", of(lambda i, g=g: i % g)  # type: ignore[misc]
     for a, b in combinations(each, 2):
         words = f"{{the}} is that of another head: heads {a + 1} and {b + 1} are exchanged"
-        yield words, of(lambda i, a=a, b=b: {a: b, b: a}.get(i, i))  # type: ignore[misc]
+        yield words, of(lambda i, a=a, b=b: b if i == a else a if i == b else i)  # type: ignore[misc]
     for g, more in ((g, heads // g) for g in every[2:] if heads % g == 0):
         words = f"{{the}} is that of another head: {more} × {g} heads are transposed"
         yield words, of(lambda i, g=g, m=more: i % m * g + i // m)  # type: ignore[misc]
