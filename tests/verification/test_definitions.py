@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn import Attention, Gradient, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, verify
+from symattn import Attention, Block, Gradient, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
 from symattn.evidence import Verdict
 from symattn.verification.definitions import gradients
+from symattn.verification.definitions.rules import of_fields
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
@@ -339,3 +340,10 @@ def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pyt
     assert not made
     assert list(subject.mistakes) == []
     assert made == [1]
+
+
+def test_the_base_of_positions_within_an_attention_is_fitted() -> None:
+    for spec in (Rotary(), Gradient(Attention(position=Rotary())), Block(attention=Attention(position=Rotary()))):
+        families = of_fields(spec, lambda other: None)  # type: ignore[arg-type, return-value]
+        words = [f.words for f in families if f.spec(300.0) != spec]
+        assert "the angles have the base {}" in words
