@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
+    from symattn.verification.definitions.merging import Merge
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
     from symattn.verification.domain import Domain
     from symattn.verification.report import Report
@@ -79,6 +80,7 @@ _WHERE = {
     "LinearAttention": "symattn.verification.definitions.linear",
     "LinearScaling": "symattn.attention.positions.rotary_fields",
     "LongRopeScaling": "symattn.attention.positions.rotary_fields",
+    "Merge": "symattn.verification.definitions.merging",
     "MissingExtra": "symattn.errors",
     "NTKScaling": "symattn.attention.positions.rotary_fields",
     "Precision": "symattn.arrays.precision",
@@ -140,6 +142,7 @@ __all__ = [
     "LinearAttention",
     "LinearScaling",
     "LongRopeScaling",
+    "Merge",
     "MissingExtra",
     "NTKScaling",
     "Precision",

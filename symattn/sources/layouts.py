@@ -61,10 +61,12 @@ def to_layout(name: str, values: Any, layout: Layout) -> Any:
 
 def from_layout(output: Any, inputs: Inputs, layout: Layout) -> Any:
     """The output in the axes of the inputs; one that has not the axes of the layout is left as it is."""
+    if layout == "nd":
+        return output
     source = "q" if "q" in inputs else "x"
     axes = 3 if source == "x" else AXES[layout]
     given = inputs[source]
-    if layout == "nd" or output.ndim != max(axes, given.ndim) - (layout in _SIDE_BY_SIDE and source == "q"):
+    if output.ndim != max(axes, given.ndim) - (layout in _SIDE_BY_SIDE and source == "q"):
         return output
     if source == "q" and layout in _SIDE_BY_SIDE:
         h = given.shape[-3] if given.ndim > 2 else 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn import Attention, Gradient, InputError, LayerNorm, LinearAttention, RMSNorm, verify
+from symattn import Attention, Block, Gradient, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
 from symattn.evidence import Verdict
 from symattn.verification.definitions import causes as definition_causes
 from symattn.verification.definitions import gradients
 from symattn.verification.definitions.judging import explains
+from symattn.verification.definitions.rules import of_fields
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
@@ -273,6 +274,66 @@ def test_a_right_block_is_not_accused(case, precision: str) -> None:
     assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
+_NATURAL, _BINARY = (np.exp, np.log), (np.exp2, np.log2)
+_LOG2 = np.float32(np.log(2))
+
+
+def merging(exponential, logarithm):
+    def merge(out, lse, block_out, block_lse):
+        top = np.maximum(lse, block_lse)
+        a, b = exponential(lse - top), exponential(block_lse - top)
+        total = a + b
+        return (out * a[..., None] + block_out * b[..., None]) / total[..., None], top + logarithm(total)
+
+    return merge
+
+
+def by_sigmoid(out, lse, block_out, block_lse):
+    """As rings do, of outputs (b, n, h, d) and log-sum-exps (b, h, n)."""
+    gate = np.exp(block_lse - np.logaddexp(lse, block_lse)).swapaxes(-1, -2)[..., None]
+    return out - gate * (out - block_out), np.logaddexp(lse, block_lse)
+
+
+def columns(v_a, s_a, v_b, s_b):
+    total = np.logaddexp(s_a, s_b)
+    return v_a * np.exp(s_a - total) + v_b * np.exp(s_b - total), total
+
+
+def first_converted(o1, l1, o2, l2):
+    o, lse = merging(*_NATURAL)(o1, l1 * _LOG2, o2, l2)
+    return o, lse / _LOG2
+
+
+MERGES = {
+    "log-sums of base 2 are taken as natural": (merging(*_NATURAL), 2),
+    "natural log-sums are taken as logarithms of base 2": (merging(*_BINARY), None),
+    "the second of the log-sums of base 2 is taken as natural": (first_converted, 2),
+    "the weights are made of natural log-sums as if they were logarithms of base 2": (
+        lambda *given: (merging(*_BINARY)(*given)[0], merging(*_NATURAL)(*given)[1]), None),
+    "the outputs are weighted the wrong way round": (lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2), None),
+    "the log-sum is not updated: it is the first one": (lambda *given: (merging(*_NATURAL)(*given)[0], given[1]), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", [pytest.param(c, marks=[pytest.mark.deep] * (i > 0)) for i, c in enumerate(MERGES)])
+def test_a_wrong_merge_is_found_and_its_mistake_is_named(cause: str) -> None:
+    function, base = MERGES[cause]
+    (fault,) = verify(function, Merge(base=base), framework="numpy", examples=0).faults
+    assert fault.cause == cause
+
+
+@pytest.mark.parametrize(
+    "precision", ["float32", *[pytest.param(p, marks=pytest.mark.deep) for p in ("float16", "bfloat16")]]
+)
+@pytest.mark.parametrize("function", [merging(*_NATURAL), by_sigmoid, columns], ids=["maximum", "sigmoid", "columns"])
+def test_a_right_merge_is_not_accused(function, precision: str) -> None:
+    assert verify(function, Merge(), precision=precision, framework="numpy", examples=2).verdict is Verdict.NO_FAULT
+
+
+def test_merges_of_base_two_are_right_in_their_own_base() -> None:
+    assert verify(merging(*_BINARY), Merge(base=2), framework="numpy", examples=2).verdict is Verdict.NO_FAULT
+
+
 def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr(gradients, "mistakes", lambda spec: iter(made.append(1) or ()))  # type: ignore[func-returns-value]
@@ -300,3 +361,10 @@ def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: py
     (fault,) = verify(backward, Gradient(Attention()), precision="float64", examples=0).faults
     assert (fault.step, fault.cause) == ("backward", None)
     assert len(asked) < 150
+
+
+def test_the_base_of_positions_within_an_attention_is_fitted() -> None:
+    for spec in (Rotary(), Gradient(Attention(position=Rotary())), Block(attention=Attention(position=Rotary()))):
+        families = of_fields(spec, lambda other: None)  # type: ignore[arg-type, return-value]
+        words = [f.words for f in families if f.spec(300.0) != spec]
+        assert "the angles have the base {}" in words

@@ -25,7 +25,7 @@ from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small
 from symattn.verification.reference import RIGHT, Variant, changed, trace
 from symattn.verification.report import STEPS
-from symattn.verification.rules import known
+from symattn.verification.rules import known, reading
 from symattn.verification.rules.families import families
 from symattn.verification.rules.mistake import Mistake
 from symattn.verification.target import Argument, Convention
@@ -285,3 +285,14 @@ def test_a_causal_mask_left_out_beside_documents_is_named() -> None:
     assert verify(attention, Attention(documents=True), examples=0).verdict.value == "no fault"
     (fault,) = verify(attention, Attention(documents=True, causal=True), examples=0).faults
     assert str(fault.cause) == "the causal mask is left out"
+
+
+@pytest.mark.parametrize("heads", [3, 4, 64])
+def test_each_head_may_read_the_factor_of_another_one(heads: int) -> None:
+    spec, factors = Attention(heads=heads, scale="given"), np.arange(1.0, heads + 1)
+    made = [m for m in reading.mistakes(spec, frozenset(["q", "k", "v", "scale"])) if "divided" not in m.cause]
+    read = [tuple(changed(spec, {"scale": factors}, m.variant)[1]["scale"]) for m in made]
+    assert len(set(read)) == len(read) < 70
+    assert tuple(factors) not in read
+    assert tuple(factors[[1, 0, *range(2, heads)]]) in read
+    assert {(factors[j],) * heads for j in (0, 1, heads - 1)} <= set(read)

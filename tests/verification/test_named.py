@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from symattn import Attention, Domain
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.sources.verify import verify
+from symattn.verification.case_result import Case
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import RMSNorm
+from symattn.verification.diagnosis import isolate
 
 Array = Any
 Program = Callable[..., Any]
@@ -221,10 +224,55 @@ class _Pair:
     examples: int = 10
 
 
+def _factors(read: Callable[[Array], Array]) -> Program:
+    """Scores with a factor for each head, which is ``read`` from those that are given."""
+
+    def program(q: Array, k: Array, v: Array, scale: Array) -> Array:
+        return _softmax(q @ k.swapaxes(-1, -2) * read(scale).astype(q.dtype)[:, None, None]) @ v
+
+    return program
+
+
+def _one_head_doubled(q: Array, k: Array, v: Array) -> Array:
+    times = np.where(np.arange(q.shape[-3]) == 2, 2, 1).astype(q.dtype)[:, None, None]
+    return _softmax(times * (q @ k.swapaxes(-1, -2)) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
+
+
+def _with_sink(taken: Callable[[int], bool]) -> Program:
+    """A sink for which nothing is added to the sums of some lengths."""
+
+    def program(q: Array, k: Array, v: Array, sink: Array) -> Array:
+        s, z = _scores(q.astype(np.float32), k.astype(np.float32)), sink.astype(np.float32)
+        m = np.maximum(s.max(axis=-1, keepdims=True), z)
+        e = np.exp(s - m)
+        total = e.sum(axis=-1, keepdims=True) + taken(len(k)) * np.exp(z - m)
+        return (e / total @ v.astype(np.float32)).astype(q.dtype)
+
+    return program
+
+
+def _tiled_with_sink(output: bool, total: bool) -> Program:
+    """Tiles of 8, the sink the first of the maxima; whether output and sum so far are rescaled."""
+
+    def program(q: Array, k: Array, v: Array, sink: Array) -> Array:
+        s = _scores(q, k)
+        m = np.broadcast_to(sink, (len(q), 1)).astype(q.dtype)
+        z, out = np.ones_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
+        for i in range(0, len(k), 8):
+            new = np.maximum(m, s[:, i : i + 8].max(axis=1, keepdims=True))
+            a, p = np.exp(m - new), np.exp(s[:, i : i + 8] - new)
+            out, m = out * (a if output else 1) + p @ v[i : i + 8], new
+            z = z * (a if total else 1) + p.sum(axis=1, keepdims=True)
+        return out / z
+
+    return program
+
+
 def _elu_plus_one(x: Array) -> Array:
     return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
 
+_FACTORS = Attention(heads=4, scale="given")
 _CAUSAL, _FUSED = Attention(causal=True), Precision.of("float16", "fused")
 _PAIRS = (
     _Pair(_as_length, _padded, "mask", "the padding mask is taken as a length", Attention(padding=True)),
@@ -261,6 +309,16 @@ _PAIRS = (
           "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
     _Pair(_lse(np.log(2)), _lse(1), "lse", "the logarithm is natural", Attention(lse=True, base=2)),
+    _Pair(_factors(lambda c: c[[1, 0, 2, 3]]), _factors(lambda c: c), "scale", "heads 1 and 2 are exchanged", _FACTORS),
+    _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is taken for all", _FACTORS),
+    _Pair(_factors(lambda c: c[[0, 0, 1, 1]]), _factors(lambda c: c), "scale", "each for 2 in a row", _FACTORS),
+    _Pair(_one_head_doubled, _factors(lambda c: c), "scale", "scores of head 3 are 2 times", Attention(heads=4)),
+    _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",
+          Attention(sink="given"), "float16", Domain(max_tokens=130), 0),
+    _Pair(_tiled_with_sink(False, True), _tiled_with_sink(True, True), "values", "the output so far is not rescaled",
+          Attention(sink="given")),
+    _Pair(_tiled_with_sink(False, False), _tiled_with_sink(True, True), "normalize", "neither output nor sum so far",
+          Attention(sink="given")),
     _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
 )  # fmt: skip
 _QUICK = (1, 9)
@@ -310,3 +368,20 @@ def test_what_only_long_inputs_show_is_not_put_down_to_a_format() -> None:
     first = _verified(_Pair(_window_of_64, _plain, "mask", "", _CAUSAL, examples=60), _window_of_64).faults[0]
     assert first.step == "mask"
     assert "arithmetic could make it" not in first.message
+
+
+def test_steps_are_made_idle_by_numbers_that_the_format_holds() -> None:
+    """What is below all scores is no number of bfloat16: it is rounded before the function is called."""
+    called: list[Array] = []
+
+    def run_case(case: Case) -> Any:
+        called.append(case.inputs["sink"])
+        return SimpleNamespace(finding=None, outcome=SimpleNamespace(late=False), decisive=True)
+
+    precision, maker = Precision.of("bfloat16"), SimpleNamespace(admits=lambda inputs: True)
+    session: Any = SimpleNamespace(
+        precision=precision, maker=maker, run_case=run_case, effort=SimpleNamespace(over=False)
+    )
+    wrong: Any = SimpleNamespace(case=Case("sizes", "", {"sink": np.ones(2)}), ratios=np.ones(1))
+    assert isolate.idle_step(session, [wrong])[0] == "sink"
+    assert np.array_equal(called[-1], precision.input.rounded(called[-1]))

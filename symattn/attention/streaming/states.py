@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.softmax import logarithms, nonempty
+from symattn.attention.softmax import logarithms, nonempty, powers
 
 
 class State(NamedTuple):
@@ -44,15 +44,16 @@ def tile_state(s: Array, v: Array, maximum: Any = None) -> State:
     return State(m, xp.sum(e, axis=-1, keepdims=True), e @ v)
 
 
-def merge(a: State, b: State, maximum: Any = None) -> State:
+def merge(a: State, b: State, maximum: Any = None, base: int | None = None) -> State:
     """The state of both sets of keys: m = max(m_a, m_b), ℓ = ℓ_a e^{m_a − m} + ℓ_b e^{m_b − m}, likewise a.
 
-    ``maximum`` (…, n_q, 1) replaces m. Source: Dao et al., FlashAttention (2022), algorithm 1; Rabe, Staats (2021).
+    ``maximum`` (…, n_q, 1) replaces m; with the ``base`` 2, powers of 2 those of e.
+    Source: Dao et al., FlashAttention (2022), algorithm 1; Rabe, Staats (2021).
     """
     xp = namespace_of(a.maximum)
     m = xp.maximum(a.maximum, b.maximum) if maximum is None else maximum
     r = reference(m)
-    x, y = xp.exp(a.maximum - r), xp.exp(b.maximum - r)
+    x, y = powers(a.maximum - r, base), powers(b.maximum - r, base)
     return State(m, a.normaliser * x + b.normaliser * y, a.accumulated * x + b.accumulated * y)
 
 
@@ -61,9 +62,9 @@ def finish(state: State, fully_masked: str = "nan") -> Any:
     return state.accumulated / nonempty(state.normaliser, fully_masked)
 
 
-def lse(state: State) -> Any:
+def lse(state: State, base: int | None = None) -> Any:
     """L_i = log Σ_j e^{s_ij} = m_i + log ℓ_i, m the maximum; −∞ for a row in which every key is forbidden."""
-    return state.maximum + logarithms(nonempty(state.normaliser, "zeros"))
+    return state.maximum + logarithms(nonempty(state.normaliser, "zeros"), base)
 
 
 def online(s: Array, v: Array, bounds: Iterable[Any], fully_masked: str = "nan") -> Any:
@@ -82,9 +83,9 @@ class Partial(NamedTuple):
     lse: Any
 
 
-def partial(state: State) -> Partial:
+def partial(state: State, base: int | None = None) -> Partial:
     """(a/ℓ, m + log ℓ) of a state."""
-    return Partial(finish(state, "zeros"), lse(state))
+    return Partial(finish(state, "zeros"), lse(state, base))
 
 
 def partial_output(s: Array, v: Array) -> Partial:
@@ -92,9 +93,10 @@ def partial_output(s: Array, v: Array) -> Partial:
     return partial(tile_state(s, v))
 
 
-def merge_partial(a: Partial, b: Partial) -> Partial:
+def merge_partial(a: Partial, b: Partial, base: int | None = None) -> Partial:
     """o = o_a e^{L_a − L} + o_b e^{L_b − L} with L = log(e^{L_a} + e^{L_b}), as (L, 1, o) is a state of the same keys.
 
+    With the ``base`` 2, L is in powers and logarithms of 2.
     Source: Liu et al., Ring Attention (2023); Dao, Flash-Decoding (2023).
     """
-    return partial(merge(State(a.lse, 1, a.output), State(b.lse, 1, b.output)))
+    return partial(merge(State(a.lse, 1, a.output), State(b.lse, 1, b.output), base=base), base)

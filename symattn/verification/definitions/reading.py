@@ -21,12 +21,13 @@ _WHERE = {
     "Gradient": _ROOM + "gradients",
     "LayerNorm": _ROOM + "norms",
     "LinearAttention": _ROOM + "linear",
+    "Merge": _ROOM + "merging",
     "RMSNorm": _ROOM + "norms",
     "Rotary": "symattn.attention.positions.fields",
 }
 LSE = "lse"  # an Attention with lse=True
 #: The words for definitions.
-KNOWN = (LSE, *(name.lower() if name in ("Cached", "Gradient") else name for name in _WHERE))
+KNOWN = (LSE, *(name.lower() if name in ("Cached", "Gradient", "Merge") else name for name in _WHERE))
 _SMALL = {name.lower(): name for name in (LSE, *_WHERE)}
 
 

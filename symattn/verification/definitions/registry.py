@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
+    from symattn.verification.definitions.merging import Merge
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 
-Specification: TypeAlias = "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | RMSNorm | Rotary"
+Specification: TypeAlias = (
+    "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | Merge | RMSNorm | Rotary"
+)
 
 _ROOM = "symattn.verification.definitions."
 #: The class of a specification, and the module whose ``subject`` makes it ready.
@@ -34,6 +37,7 @@ _SUBJECTS = {
     "Gradient": "gradients",
     "LayerNorm": "norms",
     "LinearAttention": "linear",
+    "Merge": "merging",
     "RMSNorm": "norms",
     "Rotary": "rotary",
 }
@@ -96,4 +100,4 @@ def _with_axes(sizes: Mapping[str, int], letters: Sequence[str], number: int) ->
 
 def ordered(spec: object) -> bool:
     """Whether there are arrays with an axis of heads, which functions have in one order or another."""
-    return type(spec).__name__ in ("Attention", "Cached", "Gradient", "LinearAttention", "Rotary")
+    return type(spec).__name__ in ("Attention", "Cached", "Gradient", "LinearAttention", "Merge", "Rotary")

@@ -27,7 +27,7 @@ Remade = Callable[[Any], Definition]
 
 
 def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
-    """Another number in a field of the specification, or of the attention that it is made of."""
+    """Another number in a field of the specification, or of the attention or the positions that it is made of."""
     for name, (step, words, (low, high)) in _FIELDS.items():
         change = _changing(spec, name)
         if change is not None and _taken(change, low):
@@ -40,9 +40,10 @@ def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
     told = {f.name for f in fields(spec)} if is_dataclass(spec) else set()
     if name in told and _has_number(spec, name):
         return lambda x: replace(spec, **{name: x})
-    if "attention" in told:
-        inner = _changing(spec.attention, name)
-        return None if inner is None else lambda x: replace(spec, attention=inner(x))
+    for part in told & {"attention", "position"}:
+        inner = _changing(getattr(spec, part), name)
+        if inner is not None:
+            return lambda x: replace(spec, **{part: inner(x)})
     return None
 
 

@@ -101,6 +101,7 @@ class InAttention(Search[Mistake]):
         yield self.with_numbers, True
         yield self._in_floats, True
         yield self.sometimes, True
+        yield self._dim_sometimes, True
         yield self.pairs, True
 
     def known(self) -> Iterator[Mistake]:
@@ -132,6 +133,14 @@ class InAttention(Search[Mistake]):
         self._begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
         yield from (mistake for _, mistake in ranked(self.screen, few, self.dim))
+
+    def _dim_sometimes(self) -> Iterator[Mistake]:
+        """Those that float64 does not show clearly, at some sizes only, where they account for nearly all of what is
+        wrong: what is lost from a length on shows in few cases, and in half formats in none of them clearly."""
+        self._begin(self.guesses)
+        dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
+        for mistake in islice(self._distinct(best(self.screen, self.wrong, dim)), _FIRSTS):
+            yield from self.conditioned(mistake)
 
     def _in_floats(self) -> Iterator[Mistake]:
         """Mistakes that float64 shows in most cases and contradicts in none, where the bound for balls is too narrow:

@@ -229,12 +229,14 @@ class Search(ABC, Generic[M]):
             if self._over:
                 return
             if self._explains(mistake, self.wrong) and self.tells(mistake):
-                against = [r for r in self.right if self.screened(r, mistake) is False]
-                places = chain(
-                    separating(self.session, self.wrong, against), thresholds(self.session, self.wrong, against)
-                )
-                for words, test in islice(places, _PLACES):
-                    yield only_where(self.session, mistake, words, test)
+                yield from self.conditioned(mistake)
+
+    def conditioned(self, mistake: M) -> Iterator[M]:
+        """The mistake, made at sizes that tell what is wrong from what is right."""
+        against = [r for r in self.right if self.screened(r, mistake) is False]
+        places = chain(separating(self.session, self.wrong, against), thresholds(self.session, self.wrong, against))
+        for words, test in islice(places, _PLACES):
+            yield only_where(self.session, mistake, words, test)
 
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""

@@ -90,6 +90,8 @@ def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs],
         inputs = change(judged.case.inputs)
         if inputs is None or not session.maker.admits(inputs):
             return False
+        rounded = session.precision.input.rounded
+        inputs = {n: a if a.dtype.kind in "biu" else rounded(a) for n, a in inputs.items()}
         found = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         if found.finding is not None or found.outcome.late:
             return False

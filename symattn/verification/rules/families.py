@@ -55,6 +55,7 @@ def _signed(low: float, high: float, count: int = 16) -> tuple[float, ...]:
 
 
 _SHARES = (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1)
+_EACH = 8  # heads that are tried one by one
 _HUNDRED = _signed(1e-3, 100)
 
 
@@ -68,6 +69,8 @@ def families(spec: Attention) -> Iterator[Family]:
         else "scores are {} times what they should be"
     )
     yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
+    for head in range(min(spec.heads, _EACH) if spec.heads > 1 else 0):
+        yield scaled(f"scores of head {head + 1} are {{}} times what they should be", wrong=partial(_of_head, head))
     if unit is None:
         yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
     if spec.masks_anything:
@@ -133,6 +136,12 @@ def _of_weights(spec: Attention) -> Iterator[Family]:
         yield made("mask", f"{words}, forbidden ones too", _shared_out, _SHARES)
     else:
         yield made("normalize", words, _shared_out, _SHARES)
+
+
+def _of_head(head: int, x: float, at: At) -> Any:
+    """The scores, times a number in one head."""
+    factors = np.where(np.arange(at.spec.heads) == head, x, 1.0)[:, None, None]
+    return at.right() * at.xp.asarray(factors, dtype=at.first.dtype)
 
 
 def _capped(x: float, at: At) -> Array:

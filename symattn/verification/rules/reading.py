@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations
 
 import numpy as np
 
@@ -24,7 +26,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Those of the inputs that a specification has."""
     for name, (step, noun, axis) in _OF_HEADS.items() if spec.heads > 1 else ():
         if name in names:
-            for words, change in _heads(noun, axis):
+            for words, change in _heads(noun, axis, spec.heads):
                 yield read(step, words, **{name: lambda spec, a, change=change: change(a)})
     for name, (step, noun) in _OF_PAIRS.items():
         if name in names:
@@ -37,16 +39,46 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield read("mask", "the mask given is inverted", mask=lambda spec, a: ~a)
 
 
-def _heads(noun: str, axis: int) -> Iterator[tuple[str, Callable[[Array], Array]]]:
-    """Nothing, where an input has no axis of heads."""
+def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Callable[[Array], Array]]]:
+    """Each head reads the number of another one. Nothing, where an input has no axis of heads."""
+    known = {tuple(range(heads))}
+    for words, taken in _taken(heads):
+        if taken not in known or words == _NEXT:  # of two heads, the next one is the other one, too
+            known.add(taken)
+            yield words.format(the=noun, bare=noun.removeprefix("the ")), partial(_from, axis, taken)
 
-    def along(change: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        return lambda a: change(a) if a.ndim >= -axis else a
 
-    yield f"{noun} is that of another head: heads are in the opposite order", along(lambda a: np.flip(a, axis))
-    yield f"{noun} is that of the next head", along(lambda a: np.roll(a, -1, axis))
-    first = along(lambda a: np.broadcast_to(np.take(a, [0], axis), a.shape))
-    yield f"the first head's {noun.removeprefix('the ')} is taken for all", first
+_NEXT = "{the} is that of the next head"
+_EACH = 8  # heads up to which each is tried, and each pair
+
+
+def _taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """For each head the one whose number it reads, the plainest first."""
+    every, each = range(heads), range(min(heads, _EACH))
+
+    def of(read: Callable[[int], int]) -> tuple[int, ...]:
+        return tuple(map(read, every))
+
+    yield "{the} is that of another head: heads are in the opposite order", of(lambda i: heads - 1 - i)
+    yield _NEXT, of(lambda i: (i + 1) % heads)
+    yield "{the} is that of the head before", of(lambda i: (i - 1) % heads)
+    yield "the first head's {bare} is taken for all", of(lambda i: 0)
+    yield "the last head's {bare} is taken for all", of(lambda i: heads - 1)
+    yield from ((f"{{the}} of head {j + 1} is taken for all", of(lambda i, j=j: j)) for j in each)  # type: ignore[misc]
+    for g, more in ((g, heads // g) for g in every[2:] if heads % g == 0):
+        yield f"{{the}} is that of the first head of each {g}", of(lambda i, g=g: i // g * g)  # type: ignore[misc]
+        yield f"{{the}} is one of the first {g} heads', each for {more} in a row", of(lambda i, m=more: i // m)  # type: ignore[misc]
+        yield f"{{the}} is one of the first {g} heads', in turn", of(lambda i, g=g: i % g)  # type: ignore[misc]
+    for a, b in combinations(each, 2):
+        words = f"{{the}} is that of another head: heads {a + 1} and {b + 1} are exchanged"
+        yield words, of(lambda i, a=a, b=b: b if i == a else a if i == b else i)  # type: ignore[misc]
+    for g, more in ((g, heads // g) for g in every[2:] if heads % g == 0):
+        words = f"{{the}} is that of another head: {more} × {g} heads are transposed"
+        yield words, of(lambda i, g=g, m=more: i % m * g + i // m)  # type: ignore[misc]
+
+
+def _from(axis: int, taken: tuple[int, ...], a: Array) -> Array:
+    return np.take(a, taken, axis) if a.ndim >= -axis and a.shape[axis] == len(taken) else a
 
 
 def _pairs(noun: str) -> Iterator[tuple[str, Callable[[Array], Array]]]:

@@ -47,7 +47,10 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Those of every way to cut keys; of tiles of one key, those that rescale."""
-    if spec.normaliser != "softmax" or spec.sink is not None:
+    if spec.normaliser != "softmax":
+        return
+    if spec.sink is not None:
+        yield from _with_sinks()
         return
     for words, edges in cuts():
         for (above, below), (step, told) in _LEFT.items():
@@ -59,6 +62,15 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         for told, masses in _MASSES.items() if words != "tiles of one key" else ():
             rows = told not in _NOT_SHARED
             yield in_steps("merge", f"{told} ({words})", rows=rows, weights=partial(_merged, edges, masses, told))
+
+
+def _with_sinks() -> Iterator[Mistake]:
+    """Those of kernels whose sink is the first of the maxima, or is added to the sum at the end."""
+    for words, edges in cuts():
+        for (above, below), (step, told) in _LEFT.items():
+            for first in (True, False) if {above, below} <= {"all", "so far"} else ():
+                wrong = partial(_beside_sink, edges, above, below, first)
+                yield in_steps(step, f"{told} ({words})", weights=wrong)
 
 
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -118,12 +130,12 @@ class Tiles:
     cut: tuple[int, ...]
 
     @classmethod
-    def of(cls, edges: Edges, spec: Attention, values: Values) -> Tiles:
-        """The scores that the weights are made of. Raises ``KeyError`` where they are one tile."""
+    def of(cls, edges: Edges, spec: Attention, values: Values, least: int = 2) -> Tiles:
+        """The scores that the weights are made of. Raises ``KeyError`` where they are fewer than ``least`` tiles."""
         at = At(spec, values, "weights")
         cut = tuple(edges(at.n))
-        if len(cut) < 3:
-            raise KeyError("there is one tile only")
+        if len(cut) <= least:
+            raise KeyError("there are too few tiles")
         return cls(at, cut)
 
     def __iter__(self) -> Iterator[Any]:
@@ -157,6 +169,21 @@ def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values:
         return e / tiles.at.sum(total)
 
     return tiles.once(f"{above}/{below}", made)
+
+
+def _beside_sink(edges: Edges, above: str, below: str, first: bool, spec: Attention, values: Values) -> Any:
+    """The same with a sink. One that is the ``first`` is 1 in a sum that is not rescaled, in one tile, too."""
+    tiles = Tiles.of(edges, spec, values, 1 if first else 2)
+    at = tiles.at
+    top = at.m if first else at.top
+
+    def powers(maximum: str) -> Any:
+        so_far = [at.xp.maximum(m, at.z) for m in _so_far(at, tiles)] if first else _so_far(at, tiles)
+        tops = so_far if maximum == "so far" else [top for _ in tiles]
+        return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops, strict=True)], axis=-1)
+
+    sink = at.power(at.z - (at.z if first and below == "so far" else top))
+    return powers(above) / (at.sum(powers(below)) + sink)
 
 
 def _from(at: At, tiles: Tiles, maximum: str) -> Any:

@@ -1,0 +1,209 @@
+"""``Merge``: two outputs over different keys, with their log-sum-exps, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.fields import brief, refusal
+from symattn.attention.softmax import logarithms, powers
+from symattn.attention.spelling import called
+from symattn.attention.streaming.states import Partial, merge_partial
+from symattn.errors import InputError
+from symattn.keywords import Answering
+from symattn.verification.definitions.attending import FEW
+from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Mistake, Numbers
+from symattn.verification.subject import Array, Random
+from symattn.verification.target import Layout
+
+_SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
+_SHAPES = {"nd": "n d", "bnd": "b n d", "nhd": "n h d", "bhnd": "b h n d", "bnhd": "b n h d"}
+Lift = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(Answering):
+    """o = (o₁ e^{l₁} + o₂ e^{l₂}) / (e^{l₁} + e^{l₂}) and l = log(e^{l₁} + e^{l₂}).
+
+    base  None: log-sum-exps are natural; 2: they are logarithms of base 2, and powers those of 2
+
+    A function for it takes outputs o1, o2 (…, d) and log-sum-exps l1, l2 (…), and gives (o, l).
+
+    >>> import numpy as np
+    >>> o, l = Merge(base=2)(np.array([1.0]), np.array(0.0), np.array([4.0]), np.array(1.0))
+    >>> o, l == np.log2(3)
+    (array([3.]), np.True_)
+
+    Source: Liu et al., Ring Attention (2023); Dao, Flash-Decoding (2023).
+    """
+
+    base: int | None = None
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        if self.base not in (None, 2) or isinstance(self.base, float):
+            raise refusal(self, "base", "it must be 2, or None for natural logarithms")
+
+    def __call__(self, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+        """The output over all keys, and its log-sum-exp."""
+        o, lse = _merged(self.base, o1, _column(l1), o2, _column(l2))
+        return o, lse[..., 0]
+
+
+def subjects(spec: Merge, layout: Layout = "nd") -> Iterator[Definition]:
+    """The merge with log-sum-exps of the axes of an output but the last; with 1 in its place; heads before tokens."""
+    if layout not in _SHAPES:
+        raise InputError(f"Merge: no layout {layout}; known: {', '.join(_SHAPES)}")
+    rows = _SHAPES[layout].removesuffix(" d")
+    yield _subject(spec, layout, rows, _column, lambda lse: lse[..., 0])
+    yield _subject(spec, layout, f"{rows} 1", lambda lse: lse, lambda lse: lse)
+    if "h" in rows:
+        swapped = " ".join([*rows.split()[:-2], *reversed(rows.split()[-2:])])
+        yield _subject(spec, layout, swapped, lambda lse: _column(lse.mT), lambda lse: lse[..., 0].mT)
+
+
+def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) -> Definition:
+    def laid(run: Compute) -> Compute:
+        def moved(o1: Any, l1: Any, o2: Any, l2: Any) -> Any:
+            o, lse = run(o1, lift(l1), o2, lift(l2))
+            return o, lower(lse)
+
+        return moved
+
+    front = {x: 2 for x in _SHAPES[layout].split() if x in "bh"}
+    shapes = ({**(front if i < 3 else dict.fromkeys(front, 1)), "n": n, "d": d} for i, (n, d) in enumerate(_SIZES))
+    words = {"o1": "o out output v_a o_a out_a prefix_output acc", "l1": "l lse s_a lse_a prefix_lse",
+             "o2": "block_out v_b o_b out_b suffix_output new_out",
+             "l2": "block_lse s_b lse_b suffix_lse new_lse"}  # fmt: skip
+    return Definition(
+        title=called(spec),
+        step="merge",
+        inputs=tuple(Input(x, rows if x[0] == "l" else _SHAPES[layout], also) for x, also in words.items()),
+        outputs=("output", "lse"),
+        ways=tuple(Form(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()),
+        mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec.base)),
+        shapes=tuple(shapes),
+        families={**FEW, "offset": _offset},
+        settings={"base": spec.base},
+    )
+
+
+def _offset(rng: Random) -> Numbers:
+    """Log-sum-exps with a common offset, of which no power is finite in float32, or none is above 0."""
+    offset = float(rng.choice([-1000, -100, 100, 1000]))
+
+    def numbers(name: str, shape: tuple[int, ...]) -> Array:
+        return rng.standard_normal(shape) + (offset if name[0] == "l" else 0.0)
+
+    return numbers
+
+
+def _column(lse: Any) -> Any:
+    return namespace_of(lse).expand_dims(lse, axis=-1)
+
+
+# -- ways, of log-sum-exps as columns ----------------------------------------------------------------------------------
+def _merged(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    return merge_partial(Partial(o1, l1), Partial(o2, l2), base)
+
+
+def _by_total(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    lse = _merged(base, o1, l1, o2, l2)[1]
+    return o1 * powers(l1 - lse, base) + o2 * powers(l2 - lse, base), lse
+
+
+def _by_sigmoid(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    xp, difference = namespace_of(o1), l2 - l1
+    top = xp.maximum(difference, 0 * difference)
+    one, other = powers(-top, base), powers(difference - top, base)
+    return o1 - other / (one + other) * (o1 - o2), l1 + (top + logarithms(one + other, base))
+
+
+def _in_other_base(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    times, back = _factors(base, o1)
+    o, lse = _merged(None if base else 2, o1, times(l1), o2, times(l2))
+    return o, back(lse)
+
+
+def _factors(base: int | None, like: Any) -> tuple[Lift, Lift]:
+    """From logarithms of the base to the other ones, and back."""
+    two = logarithms(namespace_of(like).asarray(2, dtype=like.dtype))
+    there, back = (lambda lse: lse / two), (lambda lse: lse * two)
+    return (there, back) if base is None else (back, there)
+
+
+_WAYS: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merged,
+    "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _by_total,
+    "o₁ − σ (o₁ − o₂), σ = w₂/(w₁ + w₂)": _by_sigmoid,
+    "the first with logarithms of the other base, e or 2": _in_other_base,
+}
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+def _mistakes(base: int | None) -> Iterator[Mistake]:
+    def told(step: str, cause: str, wrong: Callable[..., Any]) -> Mistake:
+        return Mistake(step, cause, partial(wrong, base))
+
+    meant, taken = ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
+    for words, which in _MISREAD.items():
+        yield told("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
+    yield told("merge", f"the weights are made of {meant} as if they were {taken}", _weights_alone)
+    other = "natural, not of base 2" if base else "of base 2, not natural"
+    yield told("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
+    for (step, words), wrong in _WRONG.items():
+        yield told(step, words, wrong)
+
+
+#: Which log-sum-exps are taken for those of the other base: the first, the second, the one that is returned.
+_MISREAD = {
+    "{meant} are taken as {taken}": (True, True, True),
+    "{meant} are taken as {taken}; that of both is returned as it should be": (True, True, False),
+    "the first of the {meant} is taken as {taken}": (True, False, False),
+    "the second of the {meant} is taken as {taken}": (False, True, False),
+    "the first of the {meant} is taken as {taken}, and so is that of both": (True, False, True),
+    "the second of the {meant} is taken as {taken}, and so is that of both": (False, True, True),
+}
+_RETURNED = (False, False, True)
+
+
+def _weights_alone(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    return _merged(None if base else 2, o1, l1, o2, l2)[0], _merged(base, o1, l1, o2, l2)[1]
+
+
+def _misread(which: tuple[bool, bool, bool], base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    times, back = _factors(base, o1)
+    l1, l2 = (back(lse) if wrong else lse for lse, wrong in zip((l1, l2), which[:2], strict=True))
+    o, lse = _merged(base, o1, l1, o2, l2)
+    return o, times(lse) if which[2] else lse
+
+
+def _of_output(change: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """What changes the output alone, of o₁, o₂ and their weights."""
+
+    def wrong(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+        lse = _merged(base, o1, l1, o2, l2)[1]
+        return change(o1, o2, powers(l1 - lse, base), powers(l2 - lse, base)), lse
+
+    return wrong
+
+
+def _of_lse(change: Callable[[Any, Any], Any]) -> Callable[..., tuple[Any, Any]]:
+    """What changes the log-sum-exp alone."""
+    return lambda base, o1, l1, o2, l2: (_merged(base, o1, l1, o2, l2)[0], change(l1, l2))
+
+
+_WRONG: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {
+    ("merge", "the outputs are weighted the wrong way round"): _of_output(lambda a, b, x, y: a * y + b * x),
+    ("merge", "the outputs are added without weights"): _of_output(lambda a, b, x, y: a + b),
+    ("merge", "the outputs are averaged, whatever their log-sums"): _of_output(lambda a, b, x, y: (a + b) / 2),
+    ("merge", "only the second output is weighted"): _of_output(lambda a, b, x, y: a + b * y),
+    ("lse", "the log-sum is not updated: it is the first one"): _of_lse(lambda a, b: a),
+    ("lse", "the log-sum is not updated: it is the second one"): _of_lse(lambda a, b: b),
+    ("lse", "the log-sum is the larger one alone"): _of_lse(lambda a, b: namespace_of(a).maximum(a, b)),
+    ("lse", "the log-sums are added"): _of_lse(lambda a, b: a + b),
+}
