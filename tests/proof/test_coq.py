@@ -266,7 +266,7 @@ def test_equals_may_be_put_for_equals_and_nothing_else() -> None:
 
 
 SURE = (
-    *("softmax-shift", "gqa-is-mha", "mla-absorb", "rope-relative", "causal-no-leak", "kv-cache-step"),
+    *("softmax-shift", "gqa-is-mha", "mla-absorb", "rope-relative", "kv-cache-step"),
     *("backward-dQ", "sink-is-extra-key", "value-gradient-conserved", "softmax-simplex"),
     *("softmax-gap", "softmax-bregman", "qk-gauge", "hopfield-energy", "dobrushin-contraction"),
     *("two-block-merge", "online-softmax", "linear-recurrence", "residual-unrolls"),
@@ -274,6 +274,7 @@ SURE = (
     *("lse-merge", "duplicate-all-keys", "dropout-unbiased", "qk-norm-scale-free"),
     *("rope-key-bias-not-redundant", "nope-causal-counts", "output-in-hull"),
 )
+EMPTY = {"causal-no-leak", "fully-masked-row"}  # of an equation of theirs 0 = 0 is left for Coq
 
 
 @pytest.mark.coq
@@ -286,6 +287,7 @@ def test_the_catalogue_has_the_grade_where_it_had_it() -> None:
     assert told
     assert (len(theorems), len(graded)) == (int(told[1]), int(told[2]))
     assert graded >= set(SURE)
+    assert not graded & EMPTY
     assert all(d.not_by_coq for d in found if d.theorem.name not in graded)
 
 
