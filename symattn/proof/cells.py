@@ -293,11 +293,16 @@ def _decided(x: Any) -> bool:
     return bool(plain.is_rational_function() and all(e.args[0].is_polynomial() for e in exponentials))
 
 
+_TERMS = 40  # of what is factored: more take minutes
+
+
 @cache
 def _factors(x: Any) -> tuple[int, tuple[tuple[Any, int], ...]]:
     """The sign, and the factors of which it depends, with their powers."""
     unit, found = 1, []
-    for part in sympy.fraction(sympy.together(sympy.expand(x))):
+    if len(sympy.Add.make_args(x := sympy.expand(x))) > _TERMS:
+        raise Refused(f"a comparison of more than {_TERMS} terms")
+    for part in sympy.fraction(sympy.together(x)):
         number, factors = sympy.factor_list(part)
         unit *= int(sympy.sign(number))
         for f, power in factors:
