@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy
 
+from symattn.errors import Refused
 from symattn.evidence import Grade
+from symattn.proof import cells
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from tests.proof.test_false_statements import abs_, least, relu, softmax, top, xp
@@ -107,3 +110,10 @@ def test_conditions_are_printed_where_comparisons_stop_the_prover(name: str) -> 
     evidence = Identity(*CONDITIONAL[name], ()).decide().evidence
     assert evidence.grade is Grade.CHECKED, evidence
     assert evidence.where.endswith("where both sides are defined")
+
+
+def test_a_comparison_of_many_terms_is_refused_before_it_is_factored() -> None:
+    letters = sympy.symbols("x0:41", real=True)
+    assert cells._factors(sum(letters[:40]))[1]
+    with pytest.raises(Refused, match="more than 40 terms"):
+        cells._factors(sum(letters))
