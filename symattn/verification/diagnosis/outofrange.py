@@ -326,4 +326,4 @@ def _scores(judged: CaseResult) -> np.ndarray:
 def _before_mask(judged: CaseResult) -> np.ndarray:
     run = traced(judged).run
     names = [name for name in run.chain if name != "masked"]
-    return run.values[names[-1]].midpoints()
+    return np.asarray(run.values[names[-1]].midpoints())
