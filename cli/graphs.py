@@ -25,7 +25,7 @@ def meant(target: str) -> bool:
 
 def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Report:
     """What is said of the graph; options that say how a function is called are refused."""
-    from symattn.sources.graphs import verify_graph
+    from symattn.graphs import verify_graph
 
     refuse_others(context, target, _OWN)
     told = {**given(wishes), **chosen(wishes)}

@@ -65,7 +65,7 @@ def command(
         raise click.UsageError("--all is the whole catalogue, so it goes without names.")
     if wanted or search is not None:
         return output.emit(_listing(names, search))
-    from symattn.sources.prove import document
+    from symattn.proving import document
 
     from .proving import proved
 
@@ -109,7 +109,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     """The theorems topic by topic, each with what it says."""
     from symattn.document.model import Block, Code, Column, Document, Heading, Table
     from symattn.errors import InputError
-    from symattn.sources.statements import by_name
+    from symattn.proving import by_name
     from symattn.theorems.documents import titled
     from symattn.theorems.words import found
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def proved(names: tuple[str, ...], *, explain: bool, jobs: int, cached: bool) -> list[Decided]:
     """The theorems with these names, topics or files, decided. What a user's file prints goes to stderr."""
-    from symattn.sources.prove import decided
+    from symattn.proving import decided
 
     with redirect_stdout(sys.stderr), progress("proving") as show:
 

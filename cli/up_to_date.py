@@ -64,8 +64,8 @@ def _words(command: str, path: Path) -> list[str]:
 
 
 def _runs_code(command: str, *words: str) -> bool:
+    from symattn.proving import is_place
     from symattn.sources.names import is_trace
-    from symattn.sources.statements import is_place
 
     if command in _JUDGED:
         targets = words[: _JUDGED[command]]

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
     from symattn.proof.theorem import theorem
+    from symattn.proving import prove
     from symattn.sources.arithmetic import arithmetic
     from symattn.sources.loading import CannotRun
-    from symattn.sources.prove import prove
     from symattn.sources.summation import summation
     from symattn.sources.verify import verify
     from symattn.verification.definitions.caches import Cached
@@ -113,7 +113,7 @@ _WHERE = {
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
     "like": "symattn.attention.presets",
-    "prove": "symattn.sources.prove",
+    "prove": "symattn.proving",
     "rounded": "symattn.arrays.rounded",
     "summation": "symattn.sources.summation",
     "theorem": "symattn.proof.theorem",

@@ -26,6 +26,7 @@ class Entry:
     shows: str
     taken: tuple[str, ...]
     fields: bool = False
+    module: str = ""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -41,7 +42,13 @@ class Entry:
 _ENTRIES = (
     Entry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
     Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
-    Entry("error", "errors of right code beside the bound, over n, d_k and dtype", ("seed",)),
+    Entry(
+        "error",
+        "errors of right code beside the bound, over n, d_k and dtype",
+        ("seed",),
+        False,
+        "symattn.drawing.topics.error",
+    ),
     Entry("weights", "a heat map of exact weights", ("source", "head"), True),
     Entry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"), True),
     Entry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),
@@ -74,10 +81,12 @@ def draw(topic: str = "scaling", **parameters: Any) -> Picture:
         near = difflib.get_close_matches(topic, entries, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(entries)}"
         raise InputError(f"unknown picture {topic!r}; {hint}")
-    from symattn.derivations.parameters import checked
+    from symattn.derivations.parameters import LIMITS, checked, whole
 
     given = checked(topic, entries[topic].parameters, parameters, "draw")
-    module = import_module(f"symattn.drawing.topics.{topic}")
+    if "seed" in given:
+        whole("seed", given["seed"], LIMITS["seed"], 0)
+    module = import_module(entries[topic].module or f"symattn.drawing.topics.{topic}")
     return Picture(topic, cast(Callable[..., Scene], module.scene)(**given), _command(topic, given))
 
 

@@ -25,6 +25,7 @@ _ROLES: dict[str, Role] = {
     **dict.fromkeys("sS", "score"), **dict.fromkeys(("a", "A", "p"), "weight"), **dict.fromkeys("oOy", "output"),
 }  # fmt: skip
 _INDICES = tuple("ijkmnqv")
+_POWER = re.compile(r"e([+-]?)0*(\d+)$")
 BRACES = re.compile(r"\{(\^?)([^_{}]*)(?:_([^{}]*))?\}")
 # Advance widths of a wide serif (DejaVu Serif), rounded up, in hundredths of the size; others are as wide as M.
 _WIDTHS = {
@@ -196,3 +197,17 @@ def _letters(found: re.Match[str], role: Role) -> Iterator[Run]:
     yield Run(base, own, italic=True)
     if index:
         yield Run(index, own, italic=index in _INDICES, level=-1)
+
+
+def powered(digits: str) -> str:
+    """2.35e-07 as 2.35·10⁻⁷.
+
+    >>> powered("2.35e-07")
+    '2.35·10{^−7}'
+    """
+    return _POWER.sub(lambda m: "·10{^" + ("−" if m[1] == "-" else "") + m[2] + "}", digits)
+
+
+def plain(words: str) -> str:
+    """The words of a label without its braces, for descriptions."""
+    return BRACES.sub(lambda m: ("^" if m[1] else "") + m[2] + (f" {m[3]}" if m[3] else ""), words)

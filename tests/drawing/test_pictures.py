@@ -16,10 +16,9 @@ from symattn.drawing import names
 from symattn.drawing.colours import COLOURS, SHADE, mixed
 from symattn.drawing.picture import Picture
 from symattn.drawing.placing import overlap
-from symattn.drawing.scene import WIDTH, Label, Line, Scene
+from symattn.drawing.scene import WIDTH, Label, Line, Scene, plain, powered
 from symattn.drawing.summed import Basis
 from symattn.drawing.topics import error
-from symattn.drawing.written import plain, powered
 
 _SVG = "{http://www.w3.org/2000/svg}"
 CASES: tuple[tuple[str, dict[str, object]], ...] = (

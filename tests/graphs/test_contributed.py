@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from symattn import Attention
 from symattn.errors import InputError
-from symattn.sources.graphs import read, run, verify_graph
+from symattn.graphs import verify_graph
+from symattn.sources.graphs import read, run
 
 pytestmark = pytest.mark.onnx
 _PAST = ["past_key", "past_value"]

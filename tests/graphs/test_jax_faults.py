@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.sources.graphs import traced, verify_graph
+from symattn.graphs import verify_graph
+from symattn.sources.graphs import traced
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn

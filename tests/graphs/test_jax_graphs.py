@@ -10,7 +10,7 @@ import pytest
 
 from symattn import Attention
 from symattn.errors import InputError
-from symattn.sources.graphs import verify_graph
+from symattn.graphs import verify_graph
 from symattn.sources.graphs.jax_reader import traced
 from symattn.verification.definitions.gradients import Gradient
 

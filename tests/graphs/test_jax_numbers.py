@@ -10,7 +10,8 @@ import pytest
 
 from symattn import Attention
 from symattn.errors import InputError
-from symattn.sources.graphs import traced, verify_graph
+from symattn.graphs import verify_graph
+from symattn.sources.graphs import traced
 from symattn.sources.graphs.running import run
 
 jax = pytest.importorskip("jax")

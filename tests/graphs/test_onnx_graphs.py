@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 
 from symattn import Attention
 from symattn.errors import InputError
-from symattn.sources.graphs import read, unknown, verify_graph
+from symattn.graphs import verify_graph
+from symattn.sources.graphs import read, unknown
 from symattn_cli.main import main
 from tests.graphs.models import layer
 

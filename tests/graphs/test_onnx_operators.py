@@ -12,7 +12,7 @@ from onnx.helper import make_node, make_tensor_value_info
 
 from symattn import Attention
 from symattn.errors import InputError
-from symattn.sources.graphs import verify_graph
+from symattn.graphs import verify_graph
 from symattn.sources.graphs.casting import cast
 from symattn.sources.graphs.operators import divide_whole
 from symattn.sources.graphs.values import Context

@@ -8,7 +8,7 @@ import pytest
 from symattn import Attention
 from symattn.attention.positions.fields import Rotary
 from symattn.errors import InputError
-from symattn.sources.graphs import verify_graph
+from symattn.graphs import verify_graph
 
 torch = pytest.importorskip("torch")
 

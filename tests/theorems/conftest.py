@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn.sources.statements import gathered
+from symattn.proving import gathered
 from symattn_cli.main import main
 from tests.cli.conftest import Ran
 

@@ -15,7 +15,7 @@ from symattn import cache
 from symattn.document.notation import Words, equals, name
 from symattn.document.serialisation import read, written
 from symattn.evidence import Evidence, Grade
-from symattn.sources.statements import gathered
+from symattn.proving import gathered
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
 from symattn.theorems.findings import Finding

@@ -8,10 +8,8 @@ import numpy as np
 
 from symattn.arrays import kind
 from symattn.attention.spec import Attention
-from symattn.derivations.parameters import LIMITS, whole
 from symattn.drawing.plot import Axis, Plot, Series, tens, whole_ticks
-from symattn.drawing.scene import Scene, wrapped
-from symattn.drawing.written import plain, powered
+from symattn.drawing.scene import Scene, plain, powered, wrapped
 from symattn.verification.tolerances.tolerance import bound
 
 SEED = 2017
@@ -22,7 +20,6 @@ _KEYS, _WIDTHS, _N, _D_K = (16, 64, 256, 1024), (4, 16, 64, 256), 256, 64
 
 def scene(seed: int = SEED) -> Scene:
     """The bound of ``symattn bound`` for entries from N(0, 1), and the error on entries that are drawn from it."""
-    whole("seed", seed, LIMITS["seed"], 0)
     drawn = Scene("Error of attention against its bound, over n, d_k and dtype")
     over_n = _panel(drawn, [(n, _D_K) for n in _KEYS], f"n keys, {{d_k}} = {_D_K}", 0.0, seed)
     over_d = _panel(drawn, [(_N, d) for d in _WIDTHS], f"{{d_k}}, for n = {_N} keys", 330.0, seed)

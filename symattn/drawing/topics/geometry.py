@@ -12,10 +12,10 @@ from symattn.derivations.claims.measures import Value, dot, measured
 from symattn.derivations.walks.model import Walk
 from symattn.drawing.placing import beside
 from symattn.drawing.plane import Plane, polar
-from symattn.drawing.scene import SMALL, Point, Scene, small, wrapped
+from symattn.drawing.scene import SMALL, Point, Scene, plain, small, wrapped
 from symattn.drawing.summed import summed
 from symattn.drawing.topics.weights import named, walked
-from symattn.drawing.written import plain, words
+from symattn.drawing.written import words
 from symattn.errors import InputError
 
 Vector = tuple[Quotient, ...]

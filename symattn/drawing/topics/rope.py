@@ -15,8 +15,8 @@ from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.rope import ANGLE, KEY, QUERY, turned_scores, turns
 from symattn.drawing.placing import beside
 from symattn.drawing.plane import Plane
-from symattn.drawing.scene import Mark, Point, Role, Scene, small, wrapped
-from symattn.drawing.written import plain, powered, words
+from symattn.drawing.scene import Mark, Point, Role, Scene, plain, powered, small, wrapped
+from symattn.drawing.written import words
 from symattn.errors import InputError
 
 _BASE = Rotary().base

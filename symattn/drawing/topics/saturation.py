@@ -10,8 +10,7 @@ import flint
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.scaling_typical import digits_at, mean_slope, median_slope, scaled_mean, scaled_median
 from symattn.drawing.plot import Axis, Plot, Series, tens, whole_ticks
-from symattn.drawing.scene import Role, Scene, wrapped
-from symattn.drawing.written import plain, powered
+from symattn.drawing.scene import Role, Scene, plain, powered, wrapped
 from symattn.proof import gaussian
 
 Number = Callable[[int, int], Any]

@@ -17,9 +17,8 @@ from symattn.attention.variants import SIZES as LENGTHS
 from symattn.derivations.sheets.schema import overridden
 from symattn.document.notation import Name, Node, replaced
 from symattn.document.text import text
-from symattn.drawing.scene import SMALL, Box, Label, Role, Scene, small, wrapped
+from symattn.drawing.scene import SMALL, Box, Label, Role, Scene, plain, small, wrapped
 from symattn.drawing.topics.weights import walked
-from symattn.drawing.written import plain
 
 _ROLES: dict[str, Role] = {"query": "q", "key": "k", "value": "v", "score": "score", "weight": "weight",
                            "output": "output"}  # fmt: skip

@@ -18,9 +18,9 @@ from symattn.derivations.exactly import exact, same
 from symattn.derivations.online_softmax import SCORES, VALUES
 from symattn.derivations.steps import FalseStep
 from symattn.drawing.colours import SHADE
-from symattn.drawing.scene import SMALL, Box, Label, Scene, small, wrapped
+from symattn.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
 from symattn.drawing.topics.weights import walked
-from symattn.drawing.written import digits, plain, words
+from symattn.drawing.written import digits, words
 from symattn.errors import InputError
 
 _MOST = 8

@@ -8,8 +8,8 @@ from typing import Any
 from symattn.derivations.walks import sheet_of, with_fields
 from symattn.derivations.walks.model import Walk
 from symattn.drawing.colours import SHADE
-from symattn.drawing.scene import SMALL, Box, Label, Scene, small, wrapped
-from symattn.drawing.written import digits, fraction, plain
+from symattn.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
+from symattn.drawing.written import digits, fraction
 from symattn.errors import InputError
 
 _MOST = 16

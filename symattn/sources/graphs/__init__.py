@@ -2,7 +2,7 @@
 
 from symattn.sources.graphs.form import Graph, Node, Ref
 from symattn.sources.graphs.jax_reader import traced
-from symattn.sources.graphs.judging import read, verify_graph
+from symattn.sources.graphs.judging import read
 from symattn.sources.graphs.running import run, unknown
 
-__all__ = ["Graph", "Node", "Ref", "read", "run", "traced", "unknown", "verify_graph"]
+__all__ = ["Graph", "Node", "Ref", "read", "run", "traced", "unknown"]

@@ -1,8 +1,9 @@
-"""``verify_graph``: does an exported graph compute the attention that a specification says?"""
+"""Whether an exported graph computes the attention that a specification says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -15,44 +16,37 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import changed_fields
 from symattn.errors import InputError
-from symattn.evidence import Grade, Verdict
-from symattn.sources.graphs import proving
+from symattn.evidence import Evidence, Grade, Verdict
 from symattn.sources.graphs.form import Graph
 from symattn.sources.graphs.program import Program
 from symattn.verification.arithmetic.suspects import Sample, explained
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.judge import expected
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.semantics import EPSILON, Difference, Identity, Sizes, drawn, identity_test
+from symattn.verification.semantics import Difference, Identity, Sizes, drawn, identity_test
 
 _JUDGED = Precision.of("float32")  # beyond what an implementation in it may do, a difference is a fault
 _LEFT = 1e-6  # of the squared difference that a mistake which explains it may leave: the graph is run in float64
 _ABOUT = "The graph is run by the definitions of its operators; no runtime is, and nothing is said of its rounding."
 
 
-def verify_graph(
-    source: object,
-    spec: Attention | Gradient | None = None,
-    *,
-    names: Mapping[str, str] | None = None,
-    prove: bool | None = None,
-    epsilon: float = EPSILON,
-    seed: int = 0,
-    command: str = "",
-) -> Report:
-    """Whether a graph computes ``spec``, whatever its weights are.
+#: What proves that a program equals its specification at all sizes left open: the evidence, the hypotheses, and why it
+#: is no proof where it is none.
+Prover = Callable[[Program], tuple[Evidence, tuple[str, ...], tuple[str, ...]]]
+MOST = 64  # d_model · d_model · heads: what is proved within minutes
 
-    ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, a
-    ``ClosedJaxpr`` of JAX, or a ``Graph``, such as ``jax_reader.traced`` makes of a function. Weights
-    and inputs are found by their names; ``names`` tells where they say nothing: ``{"w_q": "onnx::MatMul_57"}``. The
-    graph runs on residues, with letters for its weights: it is tested for semantics, a wrong yes having a probability
-    of at most ``epsilon``. Sizes that were left open are letters then, and equality is proved for all of them: where
-    ``prove`` is None, if the layer is small enough (``proving.MOST``). A difference is a fault if no implementation in
-    float32 could make it, and is told by the mistake that explains it. Of a ``Gradient``, the outputs of the graph are
-    dq, dk, dv, or the first of them.
-    Raises ``InputError`` for a source that cannot be read, an operator that is not, a node that cannot be computed, and
-    where it is open what an array is.
-    """
+
+def judge_graph(
+    source: object,
+    spec: Attention | Gradient | None,
+    prover: Prover,
+    names: Mapping[str, str] | None,
+    prove: bool | None,
+    epsilon: float,
+    seed: int,
+    command: str,
+) -> Report:
+    """Judge a graph as ``symattn.graphs.verify_graph`` says, with what ``prover`` proves."""
     spec, graph = spec or Attention(), read(source)
     if isinstance(spec, Gradient):
         from symattn.sources.graphs import backward
@@ -65,7 +59,7 @@ def verify_graph(
     if heard.error is not None:
         raise heard.error
     hypotheses = [n.removeprefix("hypothesis: ") for n in (*found.notes, *notes) if n.startswith("hypothesis: ")]
-    judged = _judged(program, found, prove, seed)
+    judged = _judged(program, found, partial(_proof, prover, prove), seed)
     open_ = judged.verdict is Verdict.UNDECIDED
     return Report(
         judged.verdict, f"{graph.name}", "exact numbers", str(found.evidence.where), seed, judged.faults,
@@ -100,11 +94,11 @@ class _Judged(NamedTuple):
     why: tuple[str, ...] = ()
 
 
-def _judged(program: Program, found: Identity, prove: bool | None, seed: int) -> _Judged:
+def _judged(program: Program, found: Identity, proof: Callable[[Program], _Judged], seed: int) -> _Judged:
     if found.agrees is None:
         return _Judged(Verdict.UNDECIDED, why=(f"The test of semantics did not decide: {found.reason}",))
     if found.agrees:
-        return _proof(program, prove)
+        return proof(program)
     assert found.difference is not None
     fault = _fault(program, found.difference, seed)
     if fault:
@@ -144,7 +138,7 @@ def semantics(found: Identity) -> Check:
     return Check("semantics", found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
-def _proof(program: Program, prove: bool | None) -> _Judged:
+def _proof(prover: Prover, prove: bool | None, program: Program) -> _Judged:
     """A line for the proof, the hypotheses it needs, and why there is none; a counterexample is a fault.
 
     Without a proof for all sizes, the sizes that were tried must reach beyond all at which the specification changes.
@@ -154,7 +148,7 @@ def _proof(program: Program, prove: bool | None) -> _Judged:
     more = (untried,) if untried else ()
     if why := _unasked(program, prove):
         return _Judged(unproved, why=(*why, *more))
-    evidence, said, reasons = proving.proved(program)
+    evidence, said, reasons = prover(program)
     told, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
     if evidence.grade is Grade.REFUTED:
         fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}", certified=True)
@@ -173,9 +167,14 @@ def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
         return ("No size was left open: there is nothing to prove for all sizes.",)
     if prove is False:
         return (f"Not proved for all {', '.join(open_)}: no proof was asked for.",)
-    if prove is None and proving.size(program) > proving.MOST:
+    if prove is None and _size(program) > MOST:
         return (f"Not proved for all {', '.join(open_)}: the layer is large; mend: fewer columns, or --prove.",)
     return ()
+
+
+def _size(program: Program) -> int:
+    """Return how much work a proof is: every column of every head is an expression in d_model² products."""
+    return program.sizes.d_model**2 * program.spec.heads
 
 
 def notes_of(program: Program, hypotheses: list[str], found: Identity) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.model_formulas import cut, formulas
+from cli.model_walk import of_head, walk_head
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
-from symattn.sources.configurations.formulas_document import cut, formulas
 from symattn.sources.configurations.page import table
-from symattn.sources.configurations.walking import of_head, walk_head
 from symattn_cli.main import main
 from tests.sources.configurations.test_adapter import GEMMA2, GPT2, LLAMA
 

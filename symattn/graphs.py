@@ -1,7 +1,11 @@
-"""Whether a graph equals its specification for all sizes that were left open: a theorem that the graph states."""
+"""``verify_graph``: does an exported graph compute the attention that a specification says?
+
+Equality at all sizes that were left open is a theorem that the graph states: here the prover meets the programs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from inspect import Parameter, Signature
@@ -11,14 +15,40 @@ from symattn.attention.spec import Attention
 from symattn.evidence import Evidence, Grade
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
+from symattn.sources.graphs import traced
+from symattn.sources.graphs.judging import judge_graph
 from symattn.sources.graphs.program import Program
+from symattn.verification.definitions.gradients import Gradient
+from symattn.verification.report import Report
+from symattn.verification.semantics import EPSILON
 
-MOST = 64  # d_model · d_model · heads: what is proved within minutes
+__all__ = ["traced", "verify_graph"]
 
 
-def size(program: Program) -> int:
-    """How much work a proof is: every column of every head is an expression in d_model² products."""
-    return program.sizes.d_model**2 * program.spec.heads
+def verify_graph(
+    source: object,
+    spec: Attention | Gradient | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    prove: bool | None = None,
+    epsilon: float = EPSILON,
+    seed: int = 0,
+    command: str = "",
+) -> Report:
+    """Whether a graph computes ``spec``, whatever its weights are.
+
+    ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, a
+    ``ClosedJaxpr`` of JAX, or a ``Graph``, such as ``jax_reader.traced`` makes of a function. Weights
+    and inputs are found by their names; ``names`` tells where they say nothing: ``{"w_q": "onnx::MatMul_57"}``. The
+    graph runs on residues, with letters for its weights: it is tested for semantics, a wrong yes having a probability
+    of at most ``epsilon``. Sizes that were left open are letters then, and equality is proved for all of them: where
+    ``prove`` is None, if the layer is small enough (``judging.MOST``). A difference is a fault if no implementation in
+    float32 could make it, and is told by the mistake that explains it. Of a ``Gradient``, the outputs of the graph are
+    dq, dk, dv, or the first of them.
+    Raises ``InputError`` for a source that cannot be read, an operator that is not, a node that cannot be computed, and
+    where it is open what an array is.
+    """
+    return judge_graph(source, spec, proved, names, prove, epsilon, seed, command)
 
 
 def proved(program: Program) -> tuple[Evidence, tuple[str, ...], tuple[str, ...]]:
