@@ -162,3 +162,8 @@ class TensorKind:
     def lift(self, data: Any) -> Any:
         """Data rounded to float64; NaN and infinity are refused."""
         return self.xp.asarray(numbers(self.name, data))
+
+
+def copied(array: Any) -> Any:
+    """A tensor as an array of NumPy; an array as it is."""
+    return array.cpu().numpy() if is_tensor(array) else array

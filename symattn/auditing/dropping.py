@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.auditing.derivatives import bounded, stores
-from symattn.auditing.judging import Judgement
+from symattn.auditing.judging import Judged
 from symattn.auditing.received import Call, Unread
 from symattn.auditing.setting import Floats, Mask
 from symattn.auditing.tensors import dtype_of
@@ -81,7 +81,7 @@ def draws_of(call: Call) -> Draws | None:
     return Draws((b, h, call.n_q, call.n_k), call.dropout)
 
 
-def judge_dropped(call: Call, draws: Draws) -> tuple[Judgement, Mask]:
+def judge_dropped(call: Call, draws: Draws) -> tuple[Judged, Mask]:
     """The output under the first of the masks that may have been drawn with which it is right, and that mask.
 
     Where there is none, that under the first. Raises ``Unread`` where no mask was seen.
@@ -97,7 +97,7 @@ def factors(kept: Mask, rate: float) -> Floats:
     return np.asarray(kept / (1 - rate))
 
 
-def _judged(call: Call, kept: Mask) -> Judgement:
+def _judged(call: Call, kept: Mask) -> Judged:
     assert call.got is not None
     spec, inputs = bounded(call.given)
     try:
@@ -108,4 +108,4 @@ def _judged(call: Call, kept: Mask) -> Judgement:
     at = np.unravel_index(int(shares.argmax()), shares.shape)
     ratio = float(shares[at])
     empty = int(call.given.empty().sum())
-    return Judgement(ratio, "certified" if ratio > 1 else "", empty=empty, at=tuple(int(i) for i in at[:-1]))
+    return Judged(ratio, "certified" if ratio > 1 else "", empty=empty, at=tuple(int(i) for i in at[:-1]))

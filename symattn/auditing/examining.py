@@ -11,7 +11,7 @@ from symattn.auditing.arguments import differences
 from symattn.auditing.causes import cause
 from symattn.auditing.context import Unknown
 from symattn.auditing.finding import PASSES, Finding
-from symattn.auditing.judging import Arithmetic, Judgement, judge
+from symattn.auditing.judging import Arithmetic, Judged, judge
 from symattn.auditing.promises import Intent
 from symattn.auditing.received import Call
 from symattn.auditing.setting import Floats, Setting
@@ -33,7 +33,7 @@ def examine(call: Call, intent: Intent | Unknown, search: bool = True) -> Findin
     return found
 
 
-def _against(intent: Intent | Unknown, call: Call, given: Judgement) -> tuple[Judgement | None, str]:
+def _against(intent: Intent | Unknown, call: Call, given: Judged) -> tuple[Judged | None, str]:
     """The verdict against what is promised, or why there is none."""
     if isinstance(intent, Unknown):
         return None, str(intent)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from symattn.auditing.context import NO_CONFIGURATION
 from symattn.auditing.derivatives import Backward
-from symattn.auditing.judging import Judgement
+from symattn.auditing.judging import Judged
 
 State = Literal["pass", "pass as given", "wrong", "cannot tell"]
 PASSES = ("pass", "pass as given")
@@ -28,8 +28,8 @@ class Finding:
     layer: str
     via: str
     semantics: str = "–"
-    given: Judgement | None = None
-    intent: Judgement | None = None
+    given: Judged | None = None
+    intent: Judged | None = None
     unknown: str = ""
     cause: str = ""
     cells: int = 0
@@ -119,7 +119,7 @@ class Finding:
         }  # fmt: skip
 
 
-def _record(judgement: Judgement | None) -> dict[str, Any] | None:
+def _record(judgement: Judged | None) -> dict[str, Any] | None:
     if judgement is None:
         return None
     ratio = judgement.ratio

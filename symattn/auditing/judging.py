@@ -10,12 +10,9 @@ import numpy as np
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.auditing.setting import Floats, Mask, Setting
-from symattn.errors import Refused, SymattnError
-from symattn.verification.bounding import enclosed, plain
+from symattn.errors import SymattnError
+from symattn.verification.judgement import judge_output
 from symattn.verification.reference import canonical
-from symattn.verification.sharp import means
-from symattn.verification.sharp.blocks import Made, applies
-from symattn.verification.sharp.elements import exact, judged, tolerances
 from symattn.verification.sharp.limits import FORMATS, Stores
 from symattn.verification.target import Inputs
 
@@ -25,7 +22,7 @@ Sure = Literal["", "certified", "beyond rounding to nearest", "unknown"]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judged:
     """``ratio`` is the largest error as a part of what is legal; ``sure`` is empty where it is legal.
 
     ``certified``: no rounding of any implementation explains it. ``beyond rounding to nearest``: a right output gives
@@ -65,26 +62,26 @@ class Arithmetic:
         return Stores.of(self.precision, True, capped)
 
 
-def judge(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float = ALPHA) -> Judgement:
+def judge(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float = ALPHA) -> Judged:
     """``got`` (b, h, r, d_v) as the result of what ``setting`` says."""
     empty = setting.empty()
     undefined = int((empty & ~np.isfinite(got).all(axis=-1)).sum())
     return replace(_of_others(setting, got, arithmetic, alpha, empty), empty=int(empty.sum()), undefined=undefined)
 
 
-def _of_others(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float, empty: Mask) -> Judgement:
+def _of_others(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float, empty: Mask) -> Judged:
     """Of the rows that are not empty."""
     if empty.all():
-        return Judgement(0.0, "unknown", "no query that was looked at may see any key")
+        return Judged(0.0, "unknown", "no query that was looked at may see any key")
     for name, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
         if not np.isfinite(array).all():
-            return Judgement(np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call")
+            return Judged(np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call")
     spec, inputs = canonical(setting.spec()), setting.inputs()
     cleaned = np.where(empty[..., None], 0.0, got)
     try:
         return _judged(spec, inputs, cleaned, arithmetic, alpha)
     except SymattnError as error:
-        return Judgement(np.nan, "unknown", str(error))
+        return Judged(np.nan, "unknown", str(error))
 
 
 def output(setting: Setting) -> Floats:
@@ -103,50 +100,11 @@ def screened(setting: Setting, got: Floats, arithmetic: Arithmetic) -> bool:
     )
 
 
-def _judged(spec: Attention, inputs: Inputs, got: Floats, arithmetic: Arithmetic, alpha: float) -> Judgement:
-    how = arithmetic.stores(spec.softcap is not None)
-    if how is None or not applies(spec, inputs):
-        return _by_worst_case(spec, inputs, got, arithmetic.precision)
-    made: Made = {}
-    out, tolerance = tolerances(spec, inputs, how, alpha / 2, made)
-    with np.errstate(all="ignore"):
-        ratios = np.where(np.isfinite(got), np.abs(got - out) / tolerance, np.inf)
-    at = np.unravel_index(int(ratios.argmax()), ratios.shape)
-    ratio, place = float(ratios[at]), tuple(int(i) for i in at[:-1])
-    if ratio > 1:
-        accused = judged(spec, inputs, how, got, alpha / 2)
-        if accused is not None and accused.certain > 1:
-            return Judgement(ratio, "certified", at=accused.worst[:-1])
-        if accused is not None and accused.counts:
-            return Judgement(ratio, "beyond rounding to nearest", at=accused.worst[:-1])
-        if accused is not None:
-            return _by_worst_case(spec, inputs, got, arithmetic.precision)
-    rows = list(range(got.shape[-2]))
-    mean = means.judged(spec, inputs, how, got, alpha / 2, rows, made)
-    if mean is None or not mean.counts:
-        return Judgement(min(ratio, 1.0), "", at=place)
-    sure: Sure = "certified" if mean.certain > 1 else "beyond rounding to nearest"
-    return Judgement(mean.share, sure, f"weighted means of the output: {mean.words}", at=place)
-
-
-def _by_worst_case(spec: Attention, inputs: Inputs, got: Floats, precision: Precision) -> Judgement:
-    centre, radius, allowed = _bounded(spec, inputs, precision)
-    with np.errstate(all="ignore"):
-        least = np.maximum(np.abs(got - centre) - radius, 0.0)
-        ratios = np.where(np.isfinite(got), np.where(least == 0, 0.0, least / allowed), np.inf)
-    at = np.unravel_index(int(ratios.argmax()), ratios.shape)
-    ratio = float(ratios[at])
-    if not np.isfinite(allowed).any():
-        return Judgement(np.nan, "unknown", "the bound says nothing about these inputs")
-    return Judgement(ratio, "certified" if ratio > 1 else "", at=tuple(int(i) for i in at[:-1]))
-
-
-def _bounded(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, Floats, Floats]:
-    """The exact output, enclosed, and how far any implementation may be off."""
-    if applies(spec, inputs):
-        found = exact(spec, inputs)
-        if plain.applies(spec, inputs):
-            return found.centre, found.radius, plain.allowed(spec, inputs, precision)
-    if not enclosed.encloses(spec, inputs):
-        raise Refused("there is no bound for this kind of attention")
-    return enclosed.exact_and_allowed(spec, inputs, precision)
+def _judged(spec: Attention, inputs: Inputs, got: Floats, arithmetic: Arithmetic, alpha: float) -> Judged:
+    found = judge_output(spec, inputs, got, arithmetic.precision, arithmetic.stores(spec.softcap is not None), alpha)
+    if found.measured is not None and not np.isfinite(found.measured.allowed).any():
+        return Judged(np.nan, "unknown", "the bound says nothing about these inputs")
+    words = f"weighted means of the output: {found.mean.words}" if found.mean else ""
+    ratio = found.ratio if found.beyond else min(found.ratio, 1.0)
+    sure: Sure = "certified" if found.certain else "beyond rounding to nearest" if found.beyond else ""
+    return Judged(ratio, sure, words, at=found.at[:-1])

@@ -7,7 +7,7 @@ from math import isnan
 
 from symattn.auditing.derivatives import Backward
 from symattn.auditing.finding import PASSES, Finding
-from symattn.auditing.judging import ALPHA, Judgement
+from symattn.auditing.judging import ALPHA, Judged
 from symattn.auditing.layers.finding import LayerFinding
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
 from symattn.errors import SymattnError
@@ -200,7 +200,7 @@ def _largest(backward: Backward | None) -> str:
     return f"{max(ratios):.2g}" if ratios else "–"
 
 
-def _short(judgement: Judgement | None) -> str:
+def _short(judgement: Judged | None) -> str:
     return "–" if judgement is None else _number(judgement.ratio)
 
 

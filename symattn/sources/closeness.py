@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 from numbers import Real
 from typing import Any, NamedTuple
@@ -13,44 +14,35 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Contract, Precision
-from symattn.arrays.special import Forbidden
-from symattn.arrays.tensors import is_tensor
-from symattn.attention.enclosed import Enclosed, enclose
-from symattn.attention.inputs import TOKENS, check_inputs, check_names, shape
+from symattn.arrays.tensors import copied, is_tensor
+from symattn.attention.inputs import TOKENS, check_inputs, check_names
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided, article
+from symattn.errors import InputError, article
 from symattn.sources.descale import dequantised, split
-from symattn.sources.devices import copied, on_device, shared_device, tensor_on
+from symattn.sources.devices import on_device, shared_device, tensor_on
 from symattn.sources.frameworks import read
 from symattn.verification.attention import OfAttention
-from symattn.verification.bounding import enclosed, plain
-from symattn.verification.bounding.interface import bound
-from symattn.verification.bounding.log_sums import log_sums
-from symattn.verification.case_result import ratio
 from symattn.verification.judge import expected
+from symattn.verification.judgement import (
+    Judgement,
+    Measured,
+    element,
+    judge_output,
+    measure,
+    measure_logarithms,
+    widened,
+)
 from symattn.verification.sharp import means
-from symattn.verification.sharp.blocks import applies, wide
-from symattn.verification.sharp.elements import exact, judged
+from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.elements import Accused
 from symattn.verification.sharp.limits import FORMATS as HALF
 from symattn.verification.sharp.limits import Stores
+from symattn.verification.sharp.means import Mean
 from symattn.verification.sharp.sample import averaged, chosen, only
 
 Arrays = dict[str, Any]  # of NumPy, or tensors on a device that are judged there
-_MOST = 5_000_000  # products of weights and values that balls are made for at once
-_FEW = 20_000  # products, up to which balls take no time
-_SCORES = 1 << 23  # of an element of the batch, that are enclosed at once
-_LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
 _LARGE = ("q", "k", "v")  # inputs that stay in float32 where that holds them
 _FORM = 64  # entries of the inputs up to which an exact form is sought
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """For each element of the output: the error as a part of what is allowed, the exact value, what is allowed."""
-
-    ratios: np.ndarray
-    exact: np.ndarray
-    allowed: np.ndarray
 
 
 class Ready(NamedTuple):
@@ -175,8 +167,8 @@ def worst_share(
         return float("inf")
     (less, mine), at = of_rows(spec, inputs, rows), list(rows)
     if lse is None:
-        return float(_measured(less, mine, precision, got[..., at, :]).ratios.max(initial=0.0))
-    return float(_of_logarithms(less, mine, precision, got[..., at]).ratios.max(initial=0.0))
+        return float(measure(less, mine, got[..., at, :], precision).ratios.max(initial=0.0))
+    return float(measure_logarithms(less, mine, got[..., at], precision).ratios.max(initial=0.0))
 
 
 def exact_and_allowed(
@@ -192,7 +184,7 @@ def output_and_allowed(
     spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The exact output, of the shape of ``got``, and what the worst case allows of each entry."""
-    found = _measured(spec, inputs, precision, got)
+    found = measure(spec, inputs, got, precision)
     return found.exact, found.allowed
 
 
@@ -233,70 +225,47 @@ def _output(
         return words
     if asked.rows is not None:
         spec, inputs = only(spec, inputs, rows)
-    sharply = asked.how is not None and applies(spec, inputs)
-    if asked.how is not None and sharply and prod(got.shape) * inputs["k"].shape[-2] > _FEW:
-        return _sharp(spec, inputs, precision, got, asked, rows)
-    inputs, got = on_cpu(inputs), copied(got)
-    measured = _measured(spec, inputs, precision, got)
-    words = _told(asked.called, got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
-    if words or asked.how is None or not sharply:
-        return words
-    return _sharp(spec, inputs, precision, got, asked, rows)
+    found = judge_output(spec, inputs, got, precision, asked.how, asked.alpha, rows, asked.averaged)
+    return _judged_in_words(found, spec, inputs, precision, got, asked, rows)
 
 
-def _measured(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
-    inputs = _widened(inputs)
-    many = got.size * inputs["k"].shape[-2] > _FEW and precision.input.name != "float64"
-    found = (_fast(spec, inputs, precision, got) or _by_enclosures(spec, inputs, precision, got)) if many else None
-    return found or _by_balls(spec, inputs, precision, got)
-
-
-def _sharp(
-    spec: Attention,
-    inputs: Arrays,
-    precision: Precision,
-    got: Any,
-    asked: _Asked,
-    rows: Sequence[int],
+def _judged_in_words(
+    found: Judgement, spec: Attention, inputs: Arrays, precision: Precision, got: Any, asked: _Asked, rows: list[int]
 ) -> str:
-    """The filter first, which is fast; what it accuses is looked at by the worst case, too, which is beyond doubt.
-
-    Where the filter's hypothesis is not supported by the guard, the worst case alone decides. That is NumPy's: of
-    tensors on a device it copies the accused rows, and keys and values.
-    """
-    how, alpha = asked.how, asked.alpha
-    assert how is not None
-    try:
-        accused = judged(spec, inputs, how, got, alpha / 2)
-    except Refused:
-        inputs, got = on_cpu(inputs), copied(got)
-        measured = _measured(spec, inputs, precision, got)
-        return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
-    if accused is None:
-        return _in_means(spec, inputs, got, asked, rows)
-    some = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
-    less, mine = only(spec, inputs, some)
-    part, size = copied(got[..., some, :]), prod(got.shape)
-    measured = _within(less, on_cpu(mine), precision, part)
-    certified = _told("out", part, measured, precision, lambda at: "", [rows[i] for i in some], size)
-    if not certified and not accused.counts:
+    """What is wrong, in words; empty where nothing is."""
+    if not found.beyond:
         return ""
-    alike = list(_alike(less, on_cpu(mine), how, part, [rows[i] for i in some]))
-    if certified:
-        return "\n".join((certified, *alike))
+    if found.mean is not None:
+        return _of_means(found.mean, asked)
+    assert found.measured is not None
+    accused, called = found.accused, [rows[i] for i in found.rows]
+    if accused is None:
+        form = partial(_form, spec, on_cpu(inputs), precision, copied(got))
+        return _told(asked.called, copied(got), found.measured, precision, form, called)
+    less, mine = only(spec, inputs, found.rows)
+    part, size = copied(got[..., list(found.rows), :]), prod(got.shape)
+    assert asked.how is not None
+    alike = _alike(less, on_cpu(mine), asked.how, part, called)
+    if found.beyond == "worst case":
+        return "\n".join((_told("out", part, found.measured, precision, lambda at: "", called, size), *alike))
+    return "\n".join(_of_elements(accused, found, part, size, rows, asked, alike))
+
+
+def _of_elements(
+    accused: Accused, found: Judgement, part: Any, size: int, rows: list[int], asked: _Asked, alike: Iterable[str]
+) -> Iterator[str]:
+    """What is wrong with elements by roundings to nearest, though not by the worst case."""
+    assert asked.how is not None
+    assert found.measured is not None
     *front, row, column = accused.worst
-    at = (*front, some.index(row), column)
-    y, o = part[at], measured.exact[at]
-    return "\n".join(
-        (
-            f"{accused.count} of {size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)}"
-            f" in {how.format.name}",
-            f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
-            f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(measured.allowed[at]))}",
-            *alike,
-            _sure(how, alpha, accused.guard, accused.certain, "tolerance"),
-        )
-    )
+    at = (*front, found.rows.index(row), column)
+    y, o = part[at], found.measured.exact[at]
+    beyond = f"{'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)}"
+    yield f"{accused.count} of {size} elements {beyond} in {asked.how.format.name}"
+    yield f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}"
+    yield f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(found.measured.allowed[at]))}"
+    yield from alike
+    yield _sure(asked.how, asked.alpha, accused.guard, accused.certain, "tolerance")
 
 
 def _alike(spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]) -> Iterator[str]:
@@ -314,35 +283,15 @@ def _legal(sharp: float, worst: float) -> str:
     return f"at most {worst:.2g} is legal, by the worst case; the sharp tolerance lets exponentials be off by 2⁻¹³"
 
 
-def _within(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
-    """By the worst case, of what the filter speaks of."""
-    found, allowed = exact(spec, inputs), bound(spec, inputs, precision).allowed
-    return _Measured(_least_ratios(found, got, allowed), found.centre, allowed)
-
-
-def _least_ratios(found: Enclosed, got: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """The least error that ``got`` has, as a part of what is allowed."""
-    least, _ = found.off(got)
-    with np.errstate(all="ignore"):
-        return np.where(least == 0, 0.0, np.where(np.isinf(allowed), 0.0, least / allowed))
-
-
-def _in_means(spec: Attention, inputs: Arrays, got: Any, asked: _Asked, rows: Sequence[int]) -> str:
+def _of_means(mean: Mean, asked: _Asked) -> str:
     """What is wrong with the elements together, where each alone is within its tolerance."""
-    how, alpha = asked.how, asked.alpha
-    assert how is not None
-    most = asked.averaged or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2])
-    some = chosen(spec, inputs, most) if len(rows) > most else list(range(len(rows)))
-    told = [rows[i] for i in some]
-    found = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, told)
-    if found is None or not found.counts:
-        return ""
+    assert asked.how is not None
     return "\n".join(
         (
-            f"Weighted means of the output ({found.place}) are {_beyond(found.certain)} in {how.format.name},"
-            f" {found.share:.3g} times the limit of roundings to nearest",
-            f"They are {found.words}; every element is within its tolerance",
-            _sure(how, alpha, found.guard, found.certain, "limit"),
+            f"Weighted means of the output ({mean.place}) are {_beyond(mean.certain)} in {asked.how.format.name},"
+            f" {mean.share:.3g} times the limit of roundings to nearest",
+            f"They are {mean.words}; every element is within its tolerance",
+            _sure(asked.how, asked.alpha, mean.guard, mean.certain, "limit"),
         )
     )
 
@@ -376,20 +325,8 @@ def _logarithms(
     rows = range(wanted[-1]) if seen is None else list(seen)
     if seen is not None:
         (spec, inputs), got = only(spec, inputs, rows), got[..., rows]
-    measured = _of_logarithms(spec, on_cpu(inputs), precision, got)
+    measured = measure_logarithms(spec, on_cpu(inputs), got, precision)
     return _told("lse", got, measured, precision, lambda at: "", rows)
-
-
-def _of_logarithms(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
-    inputs = _widened(inputs)
-    own = 1 + (spec.heads > 1)
-    measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
-    for index in np.ndindex(got.shape[: got.ndim - own]):
-        exact, allowed = log_sums(spec, element(spec, inputs, index), precision)
-        measured.ratios[index] = np.frompyfunc(ratio, 3, 1)(got[index], exact.entries, allowed).astype(float)
-        measured.exact[index] = np.vectorize(_middle, otypes=[float])(exact.entries)
-        measured.allowed[index] = allowed
-    return measured
 
 
 def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
@@ -440,7 +377,7 @@ def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
         return inputs
     tame = inputs | {name: xp.where(where, 0, inputs[name]) for name, where in strange.items()}
     with np.errstate(all="ignore"):
-        masked = spec.trace(**_widened(tame)).get("masked")
+        masked = spec.trace(**widened(tame)).get("masked")
     for name in "kv":
         strange[name] = strange[name].any(axis=-1)
         if masked is not None:
@@ -450,11 +387,6 @@ def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
             at = tuple(int(i) for i in xp.argwhere(where)[0])
             raise InputError(f"{name}{list(at)} is not finite where it counts: there is no exact output")
     return tame
-
-
-def _widened(inputs: Arrays) -> Arrays:
-    """With float64 in place of float32."""
-    return {name: wide(a) if a.dtype == namespace_of(a).float32 else a for name, a in inputs.items()}
 
 
 def on_cpu(inputs: Arrays) -> Arrays:
@@ -469,76 +401,10 @@ def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
     return (*batch, *q[len(q) - own : -1], v[-1])
 
 
-def _fast(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured | None:
-    """In float64, for many elements of a narrower type; None for what is not plain enough.
-
-    An element is beyond the bound only where all of the interval that holds the exact value says so.
-    """
-    if not plain.applies(spec, inputs):
-        return None
-    try:
-        found = enclose(spec, inputs)
-    except Refused:
-        return None
-    allowed = plain.allowed(spec, inputs, precision)
-    return _Measured(_least_ratios(found, got, allowed), found.centre, allowed)
-
-
-def _by_enclosures(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured | None:
-    """The same by a run on enclosures: of variants, an element of the batch at a time; None where these do not say."""
-    if spec.heads * got.shape[-2] * inputs["k"].shape[-2] > _SCORES:
-        return None
-    measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
-    for index in np.ndindex(got.shape[: got.ndim - 2 - (spec.heads > 1)]):
-        mine = element(spec, inputs, index)
-        if not enclosed.encloses(spec, mine):
-            return None
-        try:
-            centre, radius, allowed = enclosed.exact_and_allowed(spec, mine, precision)
-        except (Refused, Undecided):
-            return None
-        measured.exact[index], measured.allowed[index] = centre, allowed
-        measured.ratios[index] = _least_ratios(Enclosed(centre, radius), got[index], allowed)
-    return measured
-
-
-def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
-    """Each element of the batch by itself, so that no more than one is in memory."""
-    own = 2 + (spec.heads > 1)
-    if prod(got.shape[len(got.shape) - own :]) * inputs["k"].shape[-2] > _MOST:
-        raise InputError(
-            f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many for this "
-            "specification and dtype; mend: a slice of the queries, or of the heads"
-        )
-    measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
-    for index in np.ndindex(got.shape[: got.ndim - own]):
-        right = expected(spec, element(spec, inputs, index), precision)
-        measured.ratios[index], measured.allowed[index] = right.ratios(got[index]), right.allowed
-        measured.exact[index] = right.near
-    return measured
-
-
-def _middle(x: object) -> float:
-    return float(x.mid()) if hasattr(x, "mid") else -np.inf if isinstance(x, Forbidden) else np.nan
-
-
-def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> Arrays:
-    """The inputs of one element of the batch."""
-    axes = {name: len(shape(name, spec, inputs).replace("…", "").split()) for name in inputs}
-    return {name: _at(a, index, axes[name]) for name, a in inputs.items()}
-
-
-def _at(array: np.ndarray, index: tuple[int, ...], own: int) -> np.ndarray:
-    """The element of a batch that an index names; axes of length 1 stand for all."""
-    front = array.shape[: max(0, array.ndim - own)]
-    at = tuple(min(i, n - 1) for i, n in zip(index[len(index) - len(front) :], front, strict=True))
-    return np.asarray(array[at])
-
-
 def _told(
     name: str,
     got: np.ndarray,
-    measured: _Measured,
+    measured: Measured,
     precision: Precision,
     form: Callable[[tuple[int, ...]], str],
     rows: Sequence[int],
@@ -577,7 +443,7 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
     """`` = exp(1)/(1+exp(1))``, where the exact value has a form and the inputs are few."""
     own = 2 + (spec.heads > 1)
     index = at[: len(at) - own]
-    mine = _widened(element(spec, inputs, index))
+    mine = widened(element(spec, inputs, index))
     if sum(a.size for a in mine.values()) > _FORM:
         return ""
     ratios = expected(spec, mine, precision).ratios(got[index])

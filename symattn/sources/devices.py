@@ -41,8 +41,3 @@ def tensor_on(device: Any, array: Any) -> Any:
     import torch
 
     return torch.as_tensor(array, device=device)
-
-
-def copied(array: Any) -> Any:
-    """A tensor as an array of NumPy; an array as it is."""
-    return array.cpu().numpy() if is_tensor(array) else array

@@ -10,11 +10,12 @@ import pytest
 
 from symattn import Alibi, Attention, Precision
 from symattn.errors import InputError
-from symattn.sources import closeness
 from symattn.sources.loading import CannotRun
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
+from symattn.verification import judgement
 from symattn.verification.bounding.log_sums import log_sums
-from symattn.verification.case_result import ratio
+from symattn.verification.case_result import Expected, ratio
+from symattn.verification.judge import expected
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -143,18 +144,19 @@ def test_intervals_and_balls_say_the_same() -> None:
     for spec, mask in ((Attention(), None), (Attention(causal=True), np.tri(40, dtype=bool))):
         out = attention(q, k, v, mask)
         inputs = {"q": q.astype(float), "k": k.astype(float), "v": v.astype(float)}
-        fast = closeness._fast(spec, inputs, Precision.of("float32"), out.astype(float))
-        slow = closeness._by_balls(spec, inputs, Precision.of("float32"), out.astype(float))
-        assert fast is not None
-        np.testing.assert_allclose(fast.exact, slow.exact, rtol=1e-12, atol=1e-14)
+        fast = judgement.measure(spec, inputs, out.astype(float), Precision.of("float32"))
+        slow = expected(spec, inputs, Precision.of("float32"))
+        np.testing.assert_allclose(fast.exact, slow.in_balls.output.midpoints(), rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(fast.allowed, slow.allowed, rtol=1e-12)
-        np.testing.assert_allclose(fast.ratios, slow.ratios, rtol=1e-3, atol=1e-6)
+        ratios = Expected.ratios(slow, out.astype(float))
+        np.testing.assert_allclose(fast.ratios, ratios, rtol=1e-3, atol=1e-6)
 
 
 def test_too_much_to_judge_is_refused() -> None:
-    q = np.zeros((400, 2))
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((400, 2)), rng.standard_normal((400, 2)), rng.standard_normal((400, 64))
     with pytest.raises(InputError, match="a slice of the queries"):
-        assert_close_to_exact(np.zeros((400, 64)), q, q, np.zeros((400, 64)))
+        assert_close_to_exact(attention(q, k, v), q, k, v)
 
 
 def test_a_function_that_never_returns_fails(monkeypatch: pytest.MonkeyPatch) -> None:

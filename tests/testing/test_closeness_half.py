@@ -13,10 +13,10 @@ import pytest
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
 from symattn.errors import InputError
-from symattn.sources import closeness
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.sharp import elements, means
 from symattn.verification.sharp.blocks import block, every_head
+from symattn.verification.sharp.elements import Accused
 from symattn.verification.sharp.limits import Stores, factor
 from tests.testing.half_kernels import (
     INPUTS,
@@ -259,7 +259,7 @@ def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.Mon
 
 def test_means_beyond_all_roundings_need_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "GUARD", 0.0)
-    monkeypatch.setattr(closeness, "judged", lambda *given: None)
+    monkeypatch.setattr(elements, "judged", lambda *given: Accused(0, (), (0, 0), 1.0, 0.0, 0.0, 0.0))
     q, k, v = made(BF16, normal, SHAPE, 1)
     out = online(scores(q, k, True) * np.float32(1.03), v, BF16)
     text = words(out[..., 20:, :], q[..., 20:, :], k, v, CAUSAL, precision="bfloat16", contract="fused")

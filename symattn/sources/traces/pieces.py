@@ -11,8 +11,8 @@ import numpy as np
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.closeness import element
 from symattn.sources.frameworks import read
+from symattn.verification.judgement import element
 
 MADE = ("o", "lse", "weights", "scores")
 MOST = 2**26  # entries of a piece: half a GiB in float64

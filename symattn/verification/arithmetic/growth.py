@@ -18,11 +18,11 @@ from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
 from symattn.verification.arithmetic.contracts import Contract, replay
 from symattn.verification.case_result import UNFIT, Case
+from symattn.verification.judgement import by_filter
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.reference import Variant
 from symattn.verification.report import Fault
-from symattn.verification.sharp import elements, means
 from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
 from symattn.verification.sharp.sample import averaged, chosen, only
@@ -61,13 +61,12 @@ class Grown:
     def beyond(self, out: Floats) -> str:
         """What is beyond the limits of roundings to nearest in an output, in words; empty where nothing is."""
         try:
-            accused = elements.judged(self.spec, self.inputs, self.how, out, self.alpha)
-            if accused is not None:
-                return f"{accused.count} of {out.size} outputs are" if accused.counts else ""
-            mean = means.judged(self.spec, self.inputs, self.how, out, self.alpha, self.rows)
+            found = by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
         except Refused:
             return ""
-        return f"weighted means of outputs ({mean.place}) are {mean.words}," if mean is not None and mean.counts else ""
+        if found.beyond == "elements" and found.accused:
+            return f"{found.accused.count} of {out.size} outputs are"
+        return f"weighted means of outputs ({found.mean.place}) are {found.mean.words}," if found.mean else ""
 
     def shows(self, contract: Contract, variants: Sequence[Variant]) -> bool:
         """Whether every one of the mistakes is seen in what a contract gives with it."""

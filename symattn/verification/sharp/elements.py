@@ -29,7 +29,8 @@ class Accused:
 
     ``certain`` is how many times the worst row is beyond what all roundings can do together, for each of ``ways`` at
     least. ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter
-    ``counts`` where it is below ``GUARD``.
+    ``counts`` where it is below ``GUARD``. ``share`` is the worst element's error as a part of its tolerance; where it
+    is at most 1, nothing is accused.
     """
 
     count: int
@@ -38,6 +39,7 @@ class Accused:
     tolerance: float
     guard: float
     certain: float
+    share: float
 
     @property
     def counts(self) -> bool:
@@ -74,8 +76,8 @@ def exact(spec: Attention, inputs: Mapping[str, Any]) -> Enclosed:
     return found
 
 
-def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float) -> Accused | None:
-    """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; None where one has nothing."""
+def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float) -> Accused:
+    """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; nothing where one has nothing."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(prod(got.shape), alpha)
     rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
@@ -85,7 +87,7 @@ def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats,
             continue
         tried = _Tried(how, got, lam, taken, rows)
         if not tried.count:
-            return None
+            return tried.accused(0.0)
         if best is None:
             rows = tried.rows
         if best is None or tried.count < best.count:
@@ -122,7 +124,7 @@ class _Tried:
     ) -> None:
         self.how, self.got, self.lam, self.taken = how, got, lam, taken
         self.count, self.rows = 0, Rows()
-        self.top: tuple[float, tuple[int, ...], float] = 0.0, (0, 0), 0.0
+        self.top: tuple[float, tuple[int, ...], float] = 0.0, (*taken[0][1].index, 0, 0), 0.0
         for spec, head in taken:
             if len(rows[head.index]):
                 self._head(spec, head, rows[head.index])
@@ -144,10 +146,12 @@ class _Tried:
         self.rows[head.index] = np.concatenate(bad)
 
     def accused(self, certain: float) -> Accused:
-        _, worst, tolerance = self.top
+        top, worst, tolerance = self.top
+        if not self.count:
+            return Accused(0, (), worst, tolerance, 0.0, certain, top)
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
         guard = max(self._guard(spec, head) for spec, head in self.taken)
-        return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain)
+        return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain, top)
 
     def _guard(self, spec: Attention, head: Head) -> float:
         some = _some(self.rows, _GUARDED).get(head.index, np.zeros(0, dtype=int))
