@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from symattn.verification.target import Inputs, Outcome
 _START, _LIMIT = 128, 4096
 _NEARBY, _MOVED = 2.0**-20, ("q", "x")  # how far inputs are moved where a comparison on them is not decided
 _FAR, _LONG = 64.0, 100  # products, and numbers of keys, from which on keys that are left out make a difference
+_SCORES = 1 << 23  # that are enclosed at once, where there is a limit to what balls are made for
 _SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
 
 
@@ -34,12 +36,14 @@ class Traced(Expected):
     """The exact output with the run that gave it, and how far a legal implementation may be from it.
 
     The run is one on enclosures where these are narrow enough for what is allowed, and else on balls. It is made when
-    it is asked for where the output alone is known without it, ``quick``.
+    it is asked for where the output alone is known without it, ``quick``. Where it is ``lenient``, what enclosures
+    leave open counts as legal, and balls are not made.
     """
 
     made: Callable[[], Run]
     allowed: np.ndarray
     quick: Enclosed | None = None
+    lenient: bool = False
 
     @classmethod
     def of(cls, run: Run, allowed: np.ndarray) -> Traced:
@@ -75,13 +79,17 @@ class Traced(Expected):
         """See ``Expected.ratios``; by enclosures where these decide all entries."""
         if self.quick is not None:
             found, sure = _ratios(got, *self.quick, self.allowed)
-            if sure:
+            if sure or self.lenient:
                 return found
         if self.run.kind is Enclosure:
             found, sure = _ratios(got, self.run.output.mid, self.run.output.rad, self.allowed)
-            if sure:
+            if sure or self.lenient:
                 return found
         return super().ratios(got)
+
+    def decides(self, got: np.ndarray) -> bool:
+        """Whether enclosures in float64 say of each entry whether it is legal."""
+        return self.quick is not None and _ratios(got, *self.quick, self.allowed)[1]
 
     def decisive(self) -> np.ndarray:
         """Where the allowed error is smaller than what other weights could do: |y − o| for y one of the values."""
@@ -90,45 +98,70 @@ class Traced(Expected):
     @property
     def narrow(self) -> bool:
         """Whether the radius of an enclosed output is negligible against what is allowed."""
-        return _narrow(self.run.output.mid, self.run.output.rad, self.allowed)
+        mid, rad = (self.run.output.mid, self.run.output.rad) if self.quick is None else self.quick
+        return bool(((rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)).all())
 
 
-def _narrow(mid: np.ndarray, rad: np.ndarray, allowed: np.ndarray) -> bool:
-    return bool(((rad <= allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (allowed == 0)).all())
+def expected(
+    spec: Attention,
+    inputs: Inputs,
+    precision: Precision,
+    variant: Variant = RIGHT,
+    most: int | None = None,
+    lenient: bool = False,
+) -> Traced:
+    """Run the definition at the precision at which its radius is negligible against what is allowed.
 
-
-def expected(spec: Attention, inputs: Inputs, precision: Precision, variant: Variant = RIGHT) -> Traced:
-    """Run the definition at the precision at which its radius is negligible against what is allowed."""
+    Where that is ``lenient``, enclosures are taken as wide as they are. Raises ``Refused`` where balls were to be made
+    for more than ``most`` products of weights and values.
+    """
     if variant.steps or variant.values != RIGHT.values or not variant.rows:
         return _by_balls(spec, inputs, precision, variant)
     spec, inputs = changed(canonical(spec), inputs, variant)
-    fast = plain.allowed(spec, inputs, precision) if plain.applies(spec, inputs) else None
-    quick = None if fast is None else _quick(spec, inputs, fast)
-    if fast is None or quick is None:
-        return _by_run(spec, inputs, precision, fast)
-    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, quick)
+    quick = in_float64(spec, inputs, precision)
+    if quick is not None and (lenient or quick.narrow):
+        return replace(quick, lenient=lenient)
+    return _by_run(spec, inputs, precision, None if quick is None else quick.allowed, most, lenient)
 
 
-def _quick(spec: Attention, inputs: Inputs, allowed: np.ndarray) -> Enclosed | None:
-    """The output in float64, enclosed, where its radius is negligible."""
+def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced | None:
+    """The output in float64, enclosed, and what is allowed, of a whole batch; None for what is not plain enough."""
     try:
-        found = enclose(spec, inputs)
+        found = enclose(spec, inputs) if plain.applies(spec, inputs) else None
     except (Refused, InputError):
         return None
-    return found if _narrow(*found, allowed) else None
+    if found is None:
+        return None
+    fast = plain.allowed(spec, inputs, precision)
+    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, found)
 
 
-def _by_run(spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None) -> Traced:
+def _by_run(
+    spec: Attention,
+    inputs: Inputs,
+    precision: Precision,
+    fast: np.ndarray | None,
+    most: int | None = None,
+    lenient: bool = False,
+) -> Traced:
     """On enclosures where their radius is negligible, else in balls."""
-    found = _enclosed(spec, inputs, precision, fast)
-    if found is not None and found.narrow:
-        return found
-    return _by_balls(spec, inputs, precision, RIGHT, fast if found is None else found.allowed)
+    large = most is not None and products(spec, inputs) > _SCORES * inputs["v"].shape[-1]
+    found = None if large else _enclosed(spec, inputs, precision, fast)
+    if found is not None and (lenient or found.narrow):
+        return replace(found, lenient=lenient)
+    return _by_balls(spec, inputs, precision, RIGHT, fast if found is None else found.allowed, most)
 
 
 def _by_balls(
-    spec: Attention, inputs: Inputs, precision: Precision, variant: Variant, fast: np.ndarray | None = None
+    spec: Attention,
+    inputs: Inputs,
+    precision: Precision,
+    variant: Variant,
+    fast: np.ndarray | None = None,
+    most: int | None = None,
 ) -> Traced:
+    if most is not None and (n := products(spec, inputs)) > most:
+        raise Refused(f"{n} products of weights and values are too many for balls")
     at = _START
     while True:
         try:
@@ -141,6 +174,11 @@ def _by_balls(
             if at >= _LIMIT:
                 raise
         at *= 2
+
+
+def products(spec: Attention, inputs: Inputs) -> int:
+    """How many products of weights and values the output of an element of a batch takes."""
+    return spec.heads * prod(int(inputs[name].shape[-2]) for name in "qk") * int(inputs["v"].shape[-1])
 
 
 def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
@@ -184,7 +222,7 @@ def _sharp(reference: Run, allowed: np.ndarray) -> Run:
 
 
 def _ratios(got: np.ndarray, centre: np.ndarray, radius: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Ratios by enclosures, and whether these say of each entry on which side of 1 it is.
+    """Ratios by enclosures, at most 1 for entries that these leave open, and whether there are none of these.
 
     Rounding in the difference and in the quotient is outweighed by 2⁻⁴⁰ of what they are.
     """
@@ -195,7 +233,7 @@ def _ratios(got: np.ndarray, centre: np.ndarray, radius: np.ndarray, limits: np.
         below, beyond = most <= limits, least > limits
         inside = np.where(most == 0, 0.0, np.minimum(most / limits, 1.0))
         outside = np.maximum(least / limits, 1 + 2.0**-40)
-        found = np.where(below, inside, outside)
+        found = np.where(beyond, outside, inside)
         strange = np.where(undefined, np.where(np.isnan(got), 0.0, np.inf), np.inf)
         found = np.where(undefined | ~np.isfinite(got), strange, found)
         found = np.where(np.isinf(limits) & ~undefined, 0.0, found)

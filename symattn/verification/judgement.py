@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
@@ -13,14 +13,12 @@ from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden
 from symattn.arrays.tensors import copied
-from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.inputs import shape
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided
-from symattn.verification.bounding import enclosed, plain
+from symattn.errors import InputError, Refused
 from symattn.verification.bounding.log_sums import log_sums
 from symattn.verification.case_result import ratio
-from symattn.verification.judge import expected
+from symattn.verification.judge import expected, in_float64, products
 from symattn.verification.sharp import elements, means
 from symattn.verification.sharp.blocks import applies, wide
 from symattn.verification.sharp.elements import Accused
@@ -31,7 +29,6 @@ from symattn.verification.sharp.sample import averaged, chosen, only
 Arrays = Mapping[str, Any]  # of NumPy, or tensors on a device that are judged there
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
-_SCORES = 1 << 23  # of an element of the batch, that are enclosed at once
 _LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
 
 
@@ -154,79 +151,30 @@ def _by_worst_case(
 
 
 def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
-    """Compare with the worst case: all at once in float64 where that decides, else by elements of the batch."""
+    """Compare with the worst case: all at once in float64 where that decides, else by elements of the batch.
+
+    Of many products in a format narrower than float64, what enclosures leave open counts as legal.
+    """
     inputs = widened(inputs)
-    lenient = precision.input.name != "float64" and _products(spec, inputs, got) > _FEW
-    found = _enclosed(_quick, spec, inputs, got, precision, lenient)
-    if found is not None:
-        return found
+    quick = in_float64(spec, inputs, precision)
+    if quick is not None and quick.decides(got):
+        return Measured(quick.ratios(got), quick.near, quick.allowed)
+    n = products(spec, inputs)
+    lenient = precision.input.name != "float64" and n > _FEW
     measured = Measured(*(np.zeros(got.shape) for _ in range(3)))
     for index in np.ndindex(got.shape[: got.ndim - 2 - (spec.heads > 1)]):
-        one = _element(spec, element(spec, inputs, index), got[index], precision, lenient)
-        measured.ratios[index], measured.exact[index], measured.allowed[index] = one.ratios, one.exact, one.allowed
+        try:
+            right = expected(spec, element(spec, inputs, index), precision, most=_MOST, lenient=lenient)
+        except Refused as error:
+            if n <= _MOST:
+                raise
+            raise InputError(
+                f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many for this "
+                "specification and dtype; mend: a slice of the queries, or of the heads"
+            ) from error
+        measured.ratios[index], measured.allowed[index] = right.ratios(got[index]), right.allowed
+        measured.exact[index] = right.near
     return measured
-
-
-def _products(spec: Attention, inputs: Arrays, got: np.ndarray) -> int:
-    """How many products of weights and values an element of the batch has."""
-    return int(prod(got.shape[got.ndim - 2 - (spec.heads > 1) :]) * inputs["k"].shape[-2])
-
-
-def _element(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, lenient: bool) -> Measured:
-    """An element of the batch: by a run on enclosures where these may leave it open, else in balls."""
-    if lenient and prod(got.shape[:-1]) * inputs["k"].shape[-2] <= _SCORES:
-        found = _enclosed(_slow, spec, inputs, got, precision, lenient)
-        if found is not None:
-            return found
-    if _products(spec, inputs, got) > _MOST:
-        raise InputError(
-            f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many for this "
-            "specification and dtype; mend: a slice of the queries, or of the heads"
-        )
-    right = expected(spec, inputs, precision)
-    return Measured(right.ratios(got), right.near, right.allowed)
-
-
-_Enclose = Callable[[Attention, Arrays, Precision], tuple[Enclosed, np.ndarray] | None]
-
-
-def _enclosed(
-    enclose_by: _Enclose, spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, lenient: bool
-) -> Measured | None:
-    """By enclosures, if there are some; None where they leave an element open, unless ``lenient``.
-
-    What is left open then counts as legal: balls would take too long.
-    """
-    try:
-        found = enclose_by(spec, inputs, precision)
-    except (Refused, Undecided):
-        return None
-    if found is None:
-        return None
-    exact, allowed = found
-    least, most = exact.off(got)
-    if not lenient and ((least <= allowed) & (most > allowed)).any():
-        return None
-    return Measured(_parts(least, allowed), exact.centre, allowed)
-
-
-def _quick(spec: Attention, inputs: Arrays, precision: Precision) -> tuple[Enclosed, np.ndarray] | None:
-    """In float64, for what is plain enough."""
-    return (enclose(spec, inputs), plain.allowed(spec, inputs, precision)) if plain.applies(spec, inputs) else None
-
-
-def _slow(spec: Attention, inputs: Arrays, precision: Precision) -> tuple[Enclosed, np.ndarray] | None:
-    """By a run on enclosures, for variants."""
-    if not enclosed.encloses(spec, inputs):
-        return None
-    centre, radius, allowed = enclosed.exact_and_allowed(spec, inputs, precision)
-    return Enclosed(centre, radius), allowed
-
-
-def _parts(errors: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Errors as parts of what is allowed."""
-    with np.errstate(all="ignore"):
-        return np.where(errors == 0, 0.0, np.where(np.isinf(allowed), 0.0, errors / allowed))
 
 
 def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
