@@ -20,7 +20,7 @@ from symattn.verification.bounding.log_sums import log_sums
 from symattn.verification.case_result import ratio
 from symattn.verification.judge import expected, in_float64, products
 from symattn.verification.sharp import elements, means
-from symattn.verification.sharp.blocks import applies, wide
+from symattn.verification.sharp.blocks import Made, applies, wide
 from symattn.verification.sharp.elements import Accused
 from symattn.verification.sharp.limits import Stores
 from symattn.verification.sharp.means import Mean
@@ -128,13 +128,15 @@ def by_filter(
     Elements are not ``beyond`` where right replays need too much of their tolerance. Raises ``Refused`` where nothing
     is known.
     """
-    accused = elements.judged(spec, inputs, how, got, alpha / 2)
+    made: Made = {}
+    accused = elements.judged(spec, inputs, how, got, alpha / 2, made)
     if accused.count:
         return Judgement("elements" if accused.counts else "", accused.share, accused.worst, accused=accused)
     most, n = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2]), got.shape[-2]
     some = chosen(spec, inputs, most) if n > most else list(range(n))
     called = some if rows is None else [rows[i] for i in some]
-    mean = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, called)
+    kept = made if len(some) == n else None
+    mean = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, called, kept)
     if mean is None or not mean.counts:
         return Judgement("", accused.share, accused.worst)
     return Judgement("means", mean.share, accused.worst, rows=some, mean=mean)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.enclosed import Enclosed
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.verification.sharp.blocks import Block, Made, blocks, every_head
@@ -47,37 +46,24 @@ class Accused:
         return self.certain > 1 or self.guard < GUARD
 
 
-def tolerances(
-    spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float, made: Made | None = None
-) -> tuple[Floats, Floats]:
-    """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v).
-
-    The last block of each head is put into ``made``, from which ``means.judged`` takes it.
-    """
+def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float) -> tuple[Floats, Floats]:
+    """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v)."""
     spec, every, shape = every_head(spec, inputs)
     xp: Any = namespace_of(inputs["q"])
     out, lam = (xp.empty(shape), xp.empty(shape)), factor(prod(shape), alpha)
     for head in every:
         for block in blocks(spec, head, np.arange(shape[-2])):
             out[0][head.index][block.rows], out[1][head.index][block.rows] = block.o, block.tolerance(how, lam)
-            if made is not None:
-                made[head.index] = block
     return out
 
 
-def exact(spec: Attention, inputs: Mapping[str, Any]) -> Enclosed:
-    """The output, enclosed."""
-    spec, every, shape = every_head(spec, inputs)
-    xp: Any = namespace_of(inputs["q"])
-    found = Enclosed(xp.empty(shape), xp.empty(shape))
-    for head in every:
-        for block in blocks(spec, head, np.arange(shape[-2])):
-            found.centre[head.index][block.rows], found.radius[head.index][block.rows] = block.o, block.error
-    return found
+def judged(
+    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float, made: Made | None = None
+) -> Accused:
+    """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; nothing where one has nothing.
 
-
-def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float) -> Accused:
-    """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; nothing where one has nothing."""
+    The last block of each head by the first way is put into ``made``, from which ``means.judged`` takes it.
+    """
     spec, every, _ = every_head(spec, inputs)
     lam = factor(prod(got.shape), alpha)
     rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
@@ -85,7 +71,7 @@ def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats,
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
         if best is not None and _Tried(how, got, lam, taken, _some(rows, _PROBED)).hopeless:
             continue
-        tried = _Tried(how, got, lam, taken, rows)
+        tried = _Tried(how, got, lam, taken, rows, made if best is None else None)
         if not tried.count:
             return tried.accused(0.0)
         if best is None:
@@ -120,9 +106,15 @@ class _Tried:
     """One way to scale scores and store queries, on some rows of each head: what is beyond, and the worst."""
 
     def __init__(
-        self, how: Stores, got: Floats, lam: float, taken: tuple[tuple[Attention, Head], ...], rows: Rows
+        self,
+        how: Stores,
+        got: Floats,
+        lam: float,
+        taken: tuple[tuple[Attention, Head], ...],
+        rows: Rows,
+        made: Made | None = None,
     ) -> None:
-        self.how, self.got, self.lam, self.taken = how, got, lam, taken
+        self.how, self.got, self.lam, self.taken, self.made = how, got, lam, taken, {} if made is None else made
         self.count, self.rows = 0, Rows()
         self.top: tuple[float, tuple[int, ...], float] = 0.0, (*taken[0][1].index, 0, 0), 0.0
         for spec, head in taken:
@@ -133,6 +125,7 @@ class _Tried:
     def _head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
         bad = [rows[:0]]
         for block in blocks(spec, head, rows):
+            self.made[head.index] = block
             tolerance = block.tolerance(self.how, self.lam)
             shares = share(self.got[head.index][block.rows], block, tolerance)
             at = np.unravel_index(int(shares.argmax()), shares.shape)
