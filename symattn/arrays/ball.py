@@ -112,8 +112,11 @@ class Ball(Entries):
         return cls(out.reshape(a.plain_shape[0], -1))
 
     def midpoints(self) -> np.ndarray:
-        """The midpoints, rounded to float64."""
-        return self.each(lambda x: float(x.mid()), self).astype(np.float64)
+        """Return the midpoints, rounded to float64: −∞ for forbidden scores, NaN where nothing is defined."""
+        out = np.where(self._forbidden(self), -np.inf, np.nan)
+        finite = ~(self._forbidden(self) | self._undefined(self))
+        out[finite] = [float(x.mid()) for x in self.planes[0][finite]]
+        return out
 
 
 Ball.xp = Namespace(Ball)

@@ -79,4 +79,4 @@ def test_a_call_is_audited_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("symattn.auditing.begun.examine", looking)
     with audit() as report:
         torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 1, 1, 4, 2))
-    assert (seen, report.verdict.value) == ({1}, "no fault")
+    assert (seen, report.verdict.value) == ({1}, "pass as given")

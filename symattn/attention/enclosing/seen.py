@@ -38,13 +38,17 @@ class Seen:
 
     def tile(self, queries: slice, keys: slice) -> Any | None:
         """Booleans (queries, keys): what is allowed; None where everything is."""
+        whole = self.mask(queries, keys)
+        return None if whole is None or whole.all() else whole
+
+    def mask(self, queries: slice, keys: slice) -> Any | None:
+        """Booleans (queries, keys): what is allowed; None where no rule speaks of them."""
         found = [] if self._inside(queries, keys) else list(self._by_place(queries, keys))
         if self.given is not None:
             found.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
         if not found:
             return None
-        whole = self.xp.broadcast_to(reduce(and_, found), self._shape(queries, keys))
-        return None if whole.all() else whole
+        return self.xp.broadcast_to(reduce(and_, found), self._shape(queries, keys))
 
     @staticmethod
     def _shape(queries: slice, keys: slice) -> tuple[int, int]:

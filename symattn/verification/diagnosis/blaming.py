@@ -13,7 +13,7 @@ from symattn.verification.diagnosis.coarser import coarser
 from symattn.verification.diagnosis.exponential import other_function
 from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.misplaced import other_values
-from symattn.verification.diagnosis.observe import first_wrong_step
+from symattn.verification.diagnosis.observe import explains, first_wrong_step
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows
 from symattn.verification.judge import traced
 
@@ -43,11 +43,13 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
         step, seen = look(session, wrong)
         if step:
             return step, seen
-    smallest = next((r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest)
-    weights = _weights(session, smallest)
+    telling = next((r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest)
+    weights = _weights(session, telling)
     if weights is None and needs_scores(session, wrong):
         return "weights", "all is right where queries are 0"
-    return first_wrong_step(session.spec, smallest, weights, session.records)
+    if telling is not smallest and smallest.ratios is not None and not explains(smallest, _weights(session, smallest)):
+        return "output", ""
+    return first_wrong_step(session.spec, telling, weights, session.records)
 
 
 def _differ(judged: CaseResult) -> bool:
@@ -55,7 +57,8 @@ def _differ(judged: CaseResult) -> bool:
     if judged.ratios is None:
         return False
     run = traced(judged).run
-    s = np.where(run.allowed, run.final_scores.midpoints(), np.nan)
+    s = run.final_scores.midpoints()
+    s = np.where(run.allowed & np.isfinite(s), s, np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # rows without any key
         return bool((np.nanmax(s, axis=-1) - np.nanmin(s, axis=-1) > _APART).any())

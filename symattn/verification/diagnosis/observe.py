@@ -60,7 +60,7 @@ def first_wrong_step(
         return "output", ""
     if weights.worst <= 1:
         return "values", f"{_SEEN}, the weights are right"
-    if not _explains(judged, weights):
+    if not explains(judged, weights):
         return "output", ""
     words = _mask(spec, weights)
     if words:
@@ -86,8 +86,10 @@ def _finite(judged: CaseResult) -> bool:
     return judged.outcome.output is not None and bool(np.isfinite(judged.outcome.output).all())
 
 
-def _explains(judged: CaseResult, weights: CaseResult) -> bool:
-    """Whether the weights seen, times the values, are the output seen: else the output depends on V otherwise."""
+def explains(judged: CaseResult, weights: CaseResult | None) -> bool:
+    """Return whether the weights seen, times the values, can be the output seen: else it depends on V otherwise."""
+    if weights is None or weights.ratios is None:
+        return True
     got, seen, v = judged.outcome.output, weights.outcome.output, judged.case.inputs["v"]
     if got is None or seen is None or judged.ratios is None:
         return False

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.arrays.namespace import namespace_of
 from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.judge import traced
 from symattn.verification.probing.numbers import masked_tile
@@ -197,7 +196,7 @@ def _subtracting(f: Format, reference: Reference) -> Rows:
     """Rows that overflow or vanish where a reference is subtracted in place of their maximum."""
 
     def rows(judged: CaseResult) -> _Row:
-        m = row_maxima(judged) - reference(judged)
+        m = _less(row_maxima(judged), reference(judged))
         low = log(f.smallest_normal) + log(2 * f.u) - 2
         lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
         kept = (m < log(f.largest) - log(_terms(judged)) - 1) & (m > log(f.smallest_normal) + 1)
@@ -208,7 +207,7 @@ def _subtracting(f: Format, reference: Reference) -> Rows:
 
 def _common_maximum(judged: CaseResult, f: Format) -> _Row:
     m = row_maxima(judged)
-    below = m - m.max()
+    below = _less(m, m.max())
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
     kept = below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1
     return _Row(lost, kept, np.zeros_like(lost), _coarse(judged, f, below))
@@ -218,7 +217,7 @@ def _tile_maxima(width: int, f: Format) -> Rows:
     """Sums e^{M − m} overflow, with m the maximum of a tile and M the largest score up to it."""
 
     def rows(judged: CaseResult) -> _Row:
-        s = np.where(traced(judged).run.allowed, _numbers(traced(judged).run.final_scores), -np.inf)
+        s = np.where(traced(judged).run.allowed, traced(judged).run.final_scores.midpoints(), -np.inf)
         tops = np.stack([s[..., i : i + width].max(axis=-1) for i in range(0, s.shape[-1], width)], axis=-1)
         with np.errstate(invalid="ignore"):
             fall = np.maximum.accumulate(tops, axis=-1) - tops
@@ -227,6 +226,12 @@ def _tile_maxima(width: int, f: Format) -> Rows:
         return _Row(lost, fall < log(f.largest) - log(_terms(judged)) - 1, lost)
 
     return rows
+
+
+def _less(m: np.ndarray, reference: Any) -> np.ndarray:
+    """Return m − reference; −∞ in rows without keys, whatever the reference."""
+    with np.errstate(invalid="ignore"):
+        return np.where(m == -np.inf, m, m - reference)
 
 
 def _coarse(judged: CaseResult, f: Format, m: np.ndarray) -> np.ndarray:
@@ -309,23 +314,16 @@ def _terms(judged: CaseResult) -> float:
 def row_maxima(judged: CaseResult) -> np.ndarray:
     """The largest score of each row, of the keys that it may attend to."""
     run = traced(judged).run
-    return np.asarray(np.where(run.allowed, _numbers(run.final_scores), -np.inf).max(axis=-1))
+    return np.asarray(np.where(run.allowed, run.final_scores.midpoints(), -np.inf).max(axis=-1))
 
 
 def _scores(judged: CaseResult) -> np.ndarray:
     """The scores, forbidden ones as the largest of their row."""
     run = traced(judged).run
-    return np.where(run.allowed, _numbers(run.final_scores), row_maxima(judged)[..., None])
+    return np.where(run.allowed, run.final_scores.midpoints(), row_maxima(judged)[..., None])
 
 
 def _before_mask(judged: CaseResult) -> np.ndarray:
     run = traced(judged).run
     names = [name for name in run.chain if name != "masked"]
-    return _numbers(run.values[names[-1]])
-
-
-def _numbers(scores: Any) -> np.ndarray:
-    """Midpoints, with −∞ for what is forbidden."""
-    xp: Any = namespace_of(scores)
-    finite = xp.isfinite(scores)
-    return np.where(np.asarray(finite), xp.where(finite, scores, 0).midpoints(), -np.inf)
+    return np.asarray(run.values[names[-1]].midpoints())

@@ -323,7 +323,7 @@ def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     xp: Any = namespace_of(head.q)
     together = bool((np.diff(rows) == 1).all())
     runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]
-    seen = [head.seen.tile(run, keys) for run in runs]
+    seen = [head.seen.mask(run, keys) for run in runs]
     shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
     every = (xp.broadcast_to(xp.asarray(True), of) if s is None else s for s, of in zip(seen, shapes, strict=True))
     return xp.concat(list(every))

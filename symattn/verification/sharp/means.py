@@ -400,7 +400,7 @@ class _Scan:
         made = zip(*(self._replayed(i) for i in self.weights), strict=True)
         if name == EACH:
             return max((self._each.summed(self._means(outs)) for outs in made), default=0.0)
-        return max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
+        return max((float(share.max()) for outs in made for _, share, _, _ in self.shares(outs)), default=0.0)
 
     def _replayed(self, i: int) -> list[Floats]:
         """What each right contract returns for a head."""
