@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -47,6 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     skipped.clear()
+    gc.set_threshold(20_000, 20, 20)  # a tenth of the time went into looking for cycles
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()  # what is there to the end
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
