@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ settings.register_profile("deep", settings.get_profile("symattn"), derandomize=F
 settings.load_profile("symattn")
 
 skipped: list[str] = []
-#: Of a longer table of cases so many run by default, spread evenly; ``-m deep`` runs the others,
-BY_DEFAULT = 2
+#: Of a table of more cases than these the first one runs by default; ``-m deep`` runs the others,
+SHORT = 2
 #: but of a still longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
 DEEP = 24
 _MARKER = re.compile(r"\bmark\.(\w+)")
@@ -47,6 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     skipped.clear()
+    gc.set_threshold(20_000, 20, 20)  # a tenth of the time went into looking for cycles
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()  # what is there to the end
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -82,12 +88,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(name) for name in BY_HAND):
             tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for table, cases in tables.items():
-        everywhere = {len(cases) * i // BY_DEFAULT for i in range(BY_DEFAULT)}
         drawn = {*range(len(cases))}
         if len(cases) > DEEP and not cases[0].get_closest_marker("docs"):  # each page is to be true
             drawn = {*Random(table).sample(range(len(cases)), DEEP)}
         for i, item in enumerate(cases):
-            if len(cases) > BY_DEFAULT and i not in everywhere:
+            if len(cases) > SHORT and i > 0:
                 item.add_marker(pytest.mark.deep if i in drawn else pytest.mark.exhaustive)
 
 

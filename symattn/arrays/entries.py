@@ -197,11 +197,16 @@ class Entries(Planes):
 
     @classmethod
     def _forbidden(cls, a: Self) -> np.ndarray:
-        return cls.each(lambda x: isinstance(x, Forbidden), a).astype(bool)
+        return cls._that_are(Forbidden, a)
 
     @classmethod
     def _undefined(cls, a: Self) -> np.ndarray:
-        return cls.each(lambda x: isinstance(x, Undefined), a).astype(bool)
+        return cls._that_are(Undefined, a)
+
+    @staticmethod
+    def _that_are(kind: type, a: Entries) -> np.ndarray:
+        found = [isinstance(x, kind) for x in a.entries.flat]
+        return np.array(found, dtype=bool).reshape(a.entries.shape)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:

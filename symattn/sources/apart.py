@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import select
@@ -45,6 +46,7 @@ def _work(task: Callable[[], Any], writing: int, seconds: float) -> None:
     """In the copy: the result, or the words of the exception, and the end of the process in every case."""
     import resource  # there is none where a process cannot be copied
 
+    gc.freeze()  # to look through what was there before would copy its memory
     try:
         with contextlib.suppress(ValueError):  # a lower limit holds already
             most = int(seconds) + 2  # it ends, too, where nobody is left to end it

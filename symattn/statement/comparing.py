@@ -11,7 +11,7 @@ import numpy as np
 from symattn.arrays.ball import precision
 from symattn.document.text import text
 from symattn.errors import Undecided
-from symattn.proof.statement import Numbers, Sides, pairs
+from symattn.proof.statement import Numbers, Pair, Sides, pairs
 from symattn.statement.compiling import Compiled, Link
 
 _CLOSER = 2**16  # bits, where two sides of a strict inequality are nearly equal
@@ -38,16 +38,31 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: 
     Raises FalseStep unless every link holds, as far as the balls tell. Where two sides of a strict inequality are
     nearly equal they are looked at with ``closer`` bits; with none, Closer is raised.
     """
-    near = []
+    return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
+
+
+def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> None:
+    """As ``compared`` without a closer look, of sides that are all numbers there; of others nothing is asked."""
+    read = list(_stated(compiled, every, world))
+    entries = (x for _, stated in read for both in stated for side in both for x in side.entries.flat)
+    if all(hasattr(x, "rad") and x.is_finite() for x in entries):
+        for link, stated in read:
+            _near(compiled, link, world, stated, closer=0)
+
+
+def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterator[tuple[Link, list[Pair]]]:
     for link in every:
-        least = 1.0
-        for left, right in pairs(_sides(compiled, link), compiled.declared, world):
-            if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
-                at = ", ".join(f"{sort} = {length}" for sort, length in world.sizes.items())
-                raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
-            least = min([least, *nearness(left, right)])
-        near.append(least)
-    return near
+        yield link, pairs(_sides(compiled, link), compiled.declared, world)
+
+
+def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int) -> float:
+    least = 1.0
+    for left, right in stated:
+        if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
+            at = ", ".join(f"{sort} = {length}" for sort, length in world.sizes.items())
+            raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
+        least = min([least, *nearness(left, right)])
+    return least
 
 
 def _holds_or_looks_closer(compiled: Compiled, link: Link, world: Numbers, left: Any, right: Any, closer: int) -> bool:

@@ -14,9 +14,9 @@ from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade, both
-from symattn.proof.statement import Numbers, pairs, run
+from symattn.proof.statement import Numbers, run
 from symattn.statement import beyond
-from symattn.statement.comparing import FalseStep, NotRead, compared
+from symattn.statement.comparing import FalseStep, NotRead, compared, compared_if_finite
 from symattn.statement.compiling import Compiled, Link, links, pruned
 from symattn.statement.concluding import SMALLER, Shown, by_letters, is_zero, shown
 from symattn.statement.draws import EXTREME, FarApart, draws, extreme, sizes
@@ -272,15 +272,8 @@ def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link
             precision(beyond.bits(world)),
             suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
         ):
-            if _met(concerned, where, world) and _finite(concerned, every, world):
-                compared(concerned, every, world, closer=0)
-
-
-def _finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> bool:
-    """Whether all sides are numbers there."""
-    stated = pairs(compiled.sides([(x.left, x.right) for x in every], True), compiled.declared, world)
-    entries = [x for both in stated for side in both for x in side.entries.flat]
-    return all(hasattr(x, "rad") and x.is_finite() for x in entries)
+            if _met(concerned, where, world):
+                compared_if_finite(concerned, every, world)
 
 
 def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:

@@ -256,6 +256,11 @@ def _names(code: CodeType) -> set[str]:
 
 def _users(path: Path) -> bool:
     """Whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
-    places = [cache.ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]
     path = path.resolve()
-    return "site-packages" not in path.parts and not any(path.is_relative_to(place) for place in places)
+    return "site-packages" not in path.parts and not any(place in (path, *path.parents) for place in _installed())
+
+
+@lru_cache
+def _installed() -> list[Path]:
+    """The folders of symattn and of Python's own modules."""
+    return [cache.ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
-from symattn import Document, bound, claim, derive, draw, prove, verify, walk
+from symattn import Document, RMSNorm, bound, claim, derive, draw, prove, verify, walk
 from symattn.derivations import names
 from symattn.document import model as md
 from symattn.document import notation as nt
@@ -76,7 +76,7 @@ class Page(HTMLParser):
 OTHERS: dict[str, Callable[[], md.Printable]] = {
     "walk": walk,
     "proof": lambda: prove("softmax-shift"),
-    "verification": lambda: verify(lambda q, k, v: v, examples=0),
+    "verification": lambda: verify(lambda x, weight: x, RMSNorm(eps=0.25), examples=0),
     "bound": lambda: bound(n=64, d_k=8),
     "claim": lambda: claim("weights", 0.3, 0.7, 0.1),
 }
@@ -217,7 +217,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert page.read_text(encoding="utf-8") == derive("shift").html()
     assert main(["derive", "shift", "-o", str(page)]) == 0  # its own file is written again
     assert main(["derive", "shift", "--check", str(page)]) == 0
-    assert main(["derive", "scaling", "--dk", "4", "-o", str(page)]) == 0
+    assert main(["derive", "attention", "--causal", "-o", str(page)]) == 0
     assert main(["check", str(page)]) == 0  # the command is read from the mark
     page.write_text("<!doctype html><p>mine</p>", encoding="utf-8")
     assert main(["derive", "shift", "-o", str(page)]) == 2

@@ -96,22 +96,21 @@ def _maker(spec: Attention, names: tuple[str, ...], layout: str = "nd") -> Maker
 
 
 @cache
-def _inputs() -> list[tuple[Attention, dict[str, Any]]]:
+def _inputs(spec: Attention, names: tuple[str, ...]) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     found = []
-    for spec, names in _SPECS:
-        for sizes in (*_SIZES, _LONG) if spec == Attention() else _SIZES:
-            maker = _maker(spec, names)
-            made = maker.make(sizes, lambda name, shape: rng.standard_normal(shape), rng)
-            if spec.bias and spec.heads > 1:
-                made["bias"] = rng.standard_normal((spec.heads, *made["bias"].shape[-2:]))
-            found.append((spec, made))
-        if names[:1] == ("q",) and len(names) == 3:
-            maker = _maker(spec, names, "bhnd")
-            found.append((spec, maker.make(_BATCHED, small(rng), rng)))
-        if spec.padding and spec.heads > 1:
-            q, k, v = (rng.standard_normal((2, spec.heads, 4, 3)) for _ in "qkv")
-            found.append((spec, {"q": q, "k": k, "v": v, "keep": np.arange(4) < np.array([[4], [2]])}))
+    for sizes in (*_SIZES, _LONG) if spec == Attention() else _SIZES:
+        maker = _maker(spec, names)
+        made = maker.make(sizes, lambda name, shape: rng.standard_normal(shape), rng)
+        if spec.bias and spec.heads > 1:
+            made["bias"] = rng.standard_normal((spec.heads, *made["bias"].shape[-2:]))
+        found.append(made)
+    if names[:1] == ("q",) and len(names) == 3:
+        maker = _maker(spec, names, "bhnd")
+        found.append(maker.make(_BATCHED, small(rng), rng))
+    if spec.padding and spec.heads > 1:
+        q, k, v = (rng.standard_normal((2, spec.heads, 4, 3)) for _ in "qkv")
+        found.append({"q": q, "k": k, "v": v, "keep": np.arange(4) < np.array([[4], [2]])})
     return found
 
 
@@ -122,7 +121,12 @@ def _output(spec: Attention, inputs: dict[str, Any], variant: Variant) -> Any:
         return np.asarray(trace(spec, dict(given), variant)["output"])
 
 
-def _differs(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
+def _differs(mistake: Mistake, spec: Attention, given: tuple[str, ...]) -> bool:
+    """Whether any inputs show the mistake."""
+    return any(_shows(mistake, spec, inputs) for inputs in _inputs(spec, given))
+
+
+def _shows(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
     names = {step.name for step in spec.pipeline(frozenset(inputs))}
     variant = mistake.variant
     own = variant.values != "v" or variant.spec or variant.inputs or names & variant.steps.keys()
@@ -140,13 +144,12 @@ def _differs(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
 
 
 @cache
-def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
+def _made() -> dict[str, list[tuple[Mistake, Attention, tuple[str, ...]]]]:
     """Where each mistake may be made, by its words."""
-    found: dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]] = {}
-    rules = cache(lambda spec, names: tuple(known(spec, names)))
-    for spec, inputs in _inputs():
-        for mistake in rules(spec, frozenset(inputs)):
-            found.setdefault(mistake.cause, []).append((mistake, spec, inputs))
+    found: dict[str, list[tuple[Mistake, Attention, tuple[str, ...]]]] = {}
+    for spec, names in _SPECS:
+        for mistake in known(spec, frozenset(names)):
+            found.setdefault(mistake.cause, []).append((mistake, spec, names))
     return found
 
 
