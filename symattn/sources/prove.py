@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from symattn.document.codec import command
 from symattn.document.model import Document
 from symattn.errors import InputError, named
 from symattn.proof.theorem import Theorem
@@ -41,11 +41,10 @@ def prove(
 
 def document(found: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
     """The theorems that were asked for by these names, each told whole, or as tables where they are many."""
-    flags = [flag for flag, given in (("--all", not names), ("--explain", explain), ("--coq", coq)) if given]
-    words = shlex.join(["symattn", "prove", *names, *flags])
+    flags = {"all": not names or None, "explain": explain or None, "coq": coq or None}
     title = found[0].theorem.name if len(found) == 1 else "theorems"
     as_table = not explain and (not names or len(found) > _MANY)
-    return (documents.table if as_table else documents.document)(found, words, title)
+    return (documents.table if as_table else documents.document)(found, command("prove", *names, options=flags), title)
 
 
 def decided(

@@ -13,7 +13,7 @@ from symattn.arrays.formats import Format
 from symattn.arrays.notes import listening
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import changed_fields
+from symattn.document.codec import changed_fields
 from symattn.errors import InputError
 from symattn.evidence import Grade, Verdict
 from symattn.sources.graphs import proving

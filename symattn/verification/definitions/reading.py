@@ -9,8 +9,9 @@ from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
+from symattn.attention.codec.python_text import UNREADABLE, value_of
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import UNREADABLE, inside, value_of
+from symattn.document.codec import inside
 from symattn.errors import InputError
 from symattn.verification.definitions.registry import Specification
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
+from symattn.attention.codec.json_text import Typed, short, shown
 from symattn.attention.notation import ARRAYS
-from symattn.derivations.sheets.text import Typed, short, shown
 from symattn.errors import InputError
 
 Entries = list[Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
@@ -17,6 +18,21 @@ class Typed(str):
     """A number as it was typed."""
 
     __slots__ = ()
+
+
+def content(path: str, most: int, mend: str) -> bytes:
+    """Return the bytes of a file, which are at most ``most``; ``mend`` ends the line of error where there are more."""
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise InputError(f"{path} is a directory; mend: name a file in it")
+        with file.open("rb") as opened:
+            found = opened.read(most + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(found) > most:
+        raise InputError(f"{path} is larger than {most // 2**20} MiB{mend}")
+    return found
 
 
 def decoded(content: bytes, where: str) -> Any:
