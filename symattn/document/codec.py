@@ -83,17 +83,18 @@ def _at(x: Any, path: str) -> Any:
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
-def spelled(value: object) -> str:
-    """Return a field's value as a command line takes it; what a dataclass has by default is left out.
+def spelled(value: object, without: str = "") -> str:
+    """Return a field's value as a command line takes it; what a dataclass has by default is left out, and one field.
 
     >>> spelled(Evidence(Grade.PROVED)), spelled(Fraction(1, 8)), spelled(None)
     ("Evidence(grade=<Grade.PROVED: 'proved'>)", '1/8', 'none')
     """
     if not is_dataclass(value) or isinstance(value, type):
         return "none" if value is None else str(value) if isinstance(value, str | Fraction) else repr(value)
-    changed = [(f.name, getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != f.default]
+    usual = {f.name: f.default for f in fields(value) if f.name != without}
+    changed = {n: getattr(value, n) for n in usual if getattr(value, n) != usual[n]}
     name = type(value).__name__
-    return f"{name}({', '.join(f'{n}={inside(x)}' for n, x in changed)})" if changed else name.lower()
+    return f"{name}({', '.join(f'{n}={inside(x)}' for n, x in changed.items())})" if changed else name.lower()
 
 
 def inside(value: object) -> str:

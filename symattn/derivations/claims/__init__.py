@@ -7,6 +7,7 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
+from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.codec.json_text import short
 from symattn.derivations.claims.equality import Equality, compare
 from symattn.derivations.claims.expressions import is_vector, vector_entries
@@ -20,7 +21,7 @@ from symattn.derivations.claims.measures import (
     sums_of_rounded,
 )
 from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
-from symattn.derivations.elements import decimal, flat
+from symattn.derivations.elements import decimal
 from symattn.derivations.walks.model import counted, enumerated
 from symattn.document.codec import command, record
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _count(entries: Any) -> int:
 def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
     """At most ``MOST_SCORES`` scores, and as many entries in every array. Raises InputError."""
     for name, shape in shapes.items():
-        size = _product(shape)
+        size = prod(shape)
         if size > MOST_SCORES:
             sides = " × ".join(map(str, shape))
             raise InputError(f"{where}: {name} is {sides}, {size} entries; a walk takes at most {MOST_SCORES}")
@@ -156,15 +157,8 @@ def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
     keys = shapes.get("y", shapes.get("x", shapes.get("k")))
     if queries is None or keys is None or len(queries) < 2 or len(keys) < 2:
         return
-    if _product(queries[:-1]) * keys[-2] > MOST_SCORES:
+    if prod(queries[:-1]) * keys[-2] > MOST_SCORES:
         raise InputError(f"{where}: {queries[-2]} queries × {keys[-2]} keys; a walk takes at most {MOST_SCORES} scores")
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    out = 1
-    for n in shape:
-        out *= n
-    return out
 
 
 def _from_arrays(path: str, content: bytes) -> Sheet:
