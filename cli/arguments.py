@@ -29,21 +29,21 @@ def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> li
 
 
 def line(context: click.Context) -> str:
-    """The command line again: what was given, in the order of the help."""
-    words, names = ["symattn", str(context.info_name)], typed(context)
+    """The command line again: what was given, in the order of the help, and behind it what is passed on to a script."""
+    from symattn.document.codec import command
+
+    words: list[str] = []
+    options: list[tuple[str, Any]] = []
+    names = typed(context)
     for parameter in context.command.params:
-        if parameter.name in names and parameter.name not in _ELSEWHERE:
-            words += _words(parameter, context.params.get(parameter.name or ""))
-    return shlex.join(words)
-
-
-def _words(parameter: click.Parameter, value: Any) -> list[str]:
-    if isinstance(parameter, click.Argument):
-        return [str(value)]
-    name = parameter.opts[0]
-    if isinstance(value, bool):
-        return [name if value else parameter.secondary_opts[0]]
-    if parameter.multiple:
-        return [word for one in value for word in (name, str(one))]
-    listed = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return [name, listed]
+        value: Any = context.params.get(parameter.name or "")
+        if parameter.name not in names or parameter.name in _ELSEWHERE:
+            continue
+        if isinstance(parameter, click.Argument):
+            words += map(str, value if isinstance(value, tuple) else [value])
+        elif value is not False or parameter.secondary_opts:
+            options.append((parameter.opts[0].removeprefix("--"), list(value) if parameter.multiple else value))
+    first = [str(context.info_name)]
+    if context.allow_interspersed_args:
+        return command(*first, *words, options=options)
+    return shlex.join([*shlex.split(command(*first, options=options)), *words])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from .arguments import line
 from .choices import Choice, Whole
 from .errors import say
 from .groups import Grouped, under
@@ -67,21 +67,5 @@ def command(
         report, code = audit_script(script, arguments, **judged)
     sys.stdout.flush()
     say(f"symattn: {script} ended with exit code {code}")
-    again = replace(report.document(), command=_repeated(script, arguments, contract, rows, gradients, layers))
+    again = replace(report.document(), command=line(click.get_current_context()))
     return output.emit(replace(again, record={**again.record, "script_exit_code": code}))
-
-
-def _repeated(
-    script: str,
-    arguments: tuple[str, ...],
-    contract: Any,
-    rows: int | None,
-    gradients: bool,
-    layers: bool,
-) -> str:
-    """The command that judges the same again."""
-    judged = ["--contract", contract] if contract else []
-    judged += ["--all-rows"] if rows is None else ["--rows", str(rows)] if rows != _ROWS else []
-    judged += ["--gradients"] if gradients else []
-    judged += ["--layers"] if layers else []
-    return shlex.join(["symattn", "audit", *judged, script, *arguments])

@@ -68,8 +68,9 @@ def command(
     if summary is None:
         _run(what, folder, **told)
     from symattn.campaigns import summary as summaries
+    from symattn.document.codec import command as command_of
 
-    return output.emit(summaries.summary(folder, f"symattn campaign --summary {folder}"))
+    return output.emit(summaries.summary(folder, command_of("campaign", options={"summary": str(folder)})))
 
 
 def _run(

@@ -9,8 +9,9 @@ from types import NoneType
 from typing import Any, TypeVar
 
 from symattn.attention import spec
+from symattn.attention.codec.field_values import descriptions
+from symattn.attention.fields import field_types, members, words
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets.fields import descriptions, field_types, members, words
 from symattn.document.characters import to_ascii
 
 from .choices import Choice

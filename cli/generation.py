@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
 
+from .arguments import line
 from .choices import Choice, Whole
 from .errors import Status, say
 from .groups import Grouped, under
@@ -60,7 +60,7 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     except CannotRun as error:
         say(f"symattn: {error}")
         return Status.TARGET
-    return output.emit(replace(found.document(), command=_repeated(target, wishes)))
+    return output.emit(replace(found.document(), command=line(click.get_current_context())))
 
 
 def _tokens(count: int | None, ids: str | None) -> int | list[int] | None:
@@ -87,12 +87,3 @@ def _cast(model: Any, dtype: str) -> Any:
     import torch
 
     return model.to(getattr(torch, dtype))
-
-
-def _repeated(target: str, wishes: dict[str, Any]) -> str:
-    """The command that asks the same again."""
-    words = [word for name in ("tokens", "ids", "dtype", "seed") if (x := wishes[name]) is not None
-             for word in (f"--{name}", str(x))]  # fmt: skip
-    for name, option in (("changed", "--set"), ("ways", "--way"), ("caches", "--cache")):
-        words += [word for x in wishes[name] for word in (option, x)]
-    return shlex.join(["symattn", "generation", target, *(["--random"] if wishes["random"] else []), *words])

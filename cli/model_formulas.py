@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.derivations.attention.document import derivation
 from symattn.derivations.attention.parameters import FLAGS, SIZES
 from symattn.derivations.sheets.schema import overridden
+from symattn.document.codec import command
 from symattn.document.model import Document, Note
 from symattn.errors import InputError
 from symattn.sources.configurations.adapter import attention
@@ -75,11 +75,5 @@ def cut(spec: Attention) -> tuple[Attention, list[str]]:
 
 def _command(source: Any, layer: int, kind: str, wishes: dict[str, Any]) -> str:
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "config.json"
-    words = ["symattn derive attention --config", shlex.quote(path)]
-    words += [f"--layer {layer}"] if layer else []
-    words += [f"--kind {kind}"] if kind != "self" else []
-    for name, value in wishes.items():
-        option = name.replace("_", "-")
-        flag = f"--{option}" if value else f"--no-{option}"
-        words.append(flag if isinstance(value, bool) else f"--{option} {shlex.quote(str(value))}")
-    return " ".join(words)
+    where = {"config": path, "layer": layer or None, "kind": kind if kind != "self" else None}
+    return command("derive", "attention", options=where | wishes)

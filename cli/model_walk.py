@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from symattn.attention.codec.field_values import written
 from symattn.attention.positions.alibi import slopes
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets.fields import changed
 from symattn.derivations.walks import walk
+from symattn.document.codec import command
 from symattn.document.model import Document, Note
 from symattn.errors import InputError
 from symattn.sources.configurations.adapter import attention, family_of
@@ -54,7 +54,7 @@ def walk_head(
     file = Checkpoint(weights)
     arrays = inputs(file.attention(layer), spec, family_of(c))
     plain, given = of_head(spec, {"x": file.rows(ids), **arrays}, head)
-    page = walk({"inputs": given, "attention": changed(plain)}, **wishes)
+    page = walk({"inputs": given, "attention": written(plain, changed=True)}, **wishes)
     words = NOTE.format(head=f"head {head} of layer {layer}", ids=", ".join(map(str, ids)))
     return replace(page.opened_by(Note((words,))), command=_command(config, weights, layer, head, ids))
 
@@ -88,5 +88,5 @@ def _of(array: np.ndarray, head: int) -> np.ndarray:
 
 def _command(config: Any, weights: str | os.PathLike[str], layer: int, head: int, ids: Sequence[int]) -> str:
     path = os.fspath(config) if isinstance(config, (str, os.PathLike)) else "config.json"
-    told = f"--layer {layer} --head {head} --ids {','.join(map(str, ids))}"
-    return f"symattn walk --config {shlex.quote(path)} --weights {shlex.quote(os.fspath(weights))} {told}"
+    where = {"config": path, "weights": os.fspath(weights), "layer": layer, "head": head, "ids": tuple(ids)}
+    return command("walk", options=where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,11 +81,12 @@ def _by_coq(
     found: list[Decided], names: tuple[str, ...], explain: bool, jobs: int, output: Output
 ) -> tuple[list[Decided], Output]:
     """The theorems with what Coq says of them, and where the document goes if a file for Coq is written."""
+    from symattn.document.codec import command as command_of
     from symattn.render import files
     from symattn.theorems.coq import checked
 
     found = found if explain else [replace(d, explained=()) for d in found]
-    told = checked(found, shlex.join(["symattn", "prove", *(names or ["--all"]), "--coq"]), jobs)
+    told = checked(found, command_of("prove", *names, options={"all": not names or None, "coq": True}), jobs)
     if output.format == COQ and output.path:
         if told.file:
             files.write(output.path, told.file, output.force)
@@ -107,6 +107,7 @@ def _write(found: list[Decided], path: Path, force: bool) -> None:
 
 def _listing(names: tuple[str, ...], search: str | None) -> Document:
     """The theorems topic by topic, each with what it says."""
+    from symattn.document.codec import command as command_of
     from symattn.document.model import Block, Code, Column, Document, Heading, Table
     from symattn.errors import InputError
     from symattn.proving import by_name
@@ -124,8 +125,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
         here = (t for t in chosen if t.topic == topic)
         rows = tuple(((Code(t.name),), t.says if t.letters else ("In words: ", *t.says)) for t in here)
         blocks += [Heading((f"{titled(topic)} ({topic})",)), Table(columns, rows)]
-    asked = ("--list",) if search is None else ("--search", search)
-    words = shlex.join(["symattn", "prove", *names, *asked])
+    words = command_of("prove", *names, options={"list": search is None or None, "search": search})
     many = (f"{len(chosen)} theorem{'s' * (len(chosen) != 1)}",)
     record = {"theorems": [{"name": t.name, "topic": t.topic, "read": t.letters is not None} for t in chosen]}
     return Document("listing", "theorems", ("Theorems",), tuple(blocks), many, command=words, record=record)

@@ -24,9 +24,10 @@ def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output
     symattn report -o book.tex
     symattn report --explain -o book.md
     """
+    from symattn.document.codec import command as command_of
     from symattn.theorems.book import book as volume
 
     from .proving import proved
 
     found = proved((), explain=explain, jobs=jobs, cached=not no_cache)
-    return output.emit(volume(found, f"symattn report --book{' --explain' if explain else ''}"))
+    return output.emit(volume(found, command_of("report", options={"book": True, "explain": explain or None})))

@@ -33,10 +33,9 @@ def variants(command: _Command) -> _Command:
 
 def specified(told: dict[str, Any], whole: bool = False) -> Meant:
     """What the options say, which are taken out of ``told``. A model's heads are cut to few, unless ``whole``."""
+    from symattn.attention.codec.field_values import field_of
     from symattn.attention.presets import few_heads
     from symattn.attention.spec import Attention
-    from symattn.attention.spelling import default
-    from symattn.derivations.sheets.fields import field_of
 
     definition, origin = told.pop("definition", None), _origin(told)
     typed = chosen(told)
@@ -44,7 +43,7 @@ def specified(told: dict[str, Any], whole: bool = False) -> Meant:
     for name in NAMES:
         told.pop(name, None)
     for name in told.pop("without", ()):
-        fields[name] = default(name, Attention)
+        fields[name] = getattr(Attention(), name)
     spec, cut = replace(Attention() if origin is None else origin.spec, **fields), ""
     if origin is not None and not whole and not {"heads", "kv_heads"} & set(fields):
         spec, cut = few_heads(spec)

@@ -87,6 +87,8 @@ class Evidence:
     where: str = ""
     epsilon: float | None = None
 
+    RECORD = "grade, where, epsilon?"
+
     def __post_init__(self) -> None:
         if (self.grade is Grade.TESTED) != (self.epsilon is not None):
             raise ValueError("epsilon belongs to the grade 'tested', and to no other")

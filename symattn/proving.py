@@ -5,13 +5,13 @@ Theorems of a user's file are tried once, so that a slip in them is told in one 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from symattn.document.codec import command
 from symattn.document.model import Document
 from symattn.errors import InputError, Refused, SymattnError, Undecided, named, raised_in_symattn
 from symattn.proof.inequality import Certificate
@@ -51,11 +51,10 @@ def prove(
 
 def document(found: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
     """The theorems that were asked for by these names, each told whole, or as tables where they are many."""
-    flags = [flag for flag, given in (("--all", not names), ("--explain", explain), ("--coq", coq)) if given]
-    words = shlex.join(["symattn", "prove", *names, *flags])
+    flags = {"all": not names or None, "explain": explain or None, "coq": coq or None}
     title = found[0].theorem.name if len(found) == 1 else "theorems"
     as_table = not explain and (not names or len(found) > _MANY)
-    return (documents.table if as_table else documents.document)(found, words, title)
+    return (documents.table if as_table else documents.document)(found, command("prove", *names, options=flags), title)
 
 
 def decided(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal, whole
+from symattn.attention.fields import check, finite, refusal, whole
 from symattn.attention.latent import Latent
 from symattn.attention.positions.checks import check_position
 from symattn.attention.positions.fields import Rotary
@@ -76,21 +76,6 @@ WEIGHTS: tuple[Rule, ...] = (
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------
-#: What a field may be, where it is one of a few words.
-WORDS: dict[str, tuple[str | None, ...]] = {
-    "qk_norm": (None, "rms", "layer", "l2"),
-    "alignment": ("bottom-right", "top-left"),
-    "mask": (None, "boolean", "additive"),
-    "fully_masked": ("zeros", "nan", "error"),
-    "score": ("dot", "general", "additive", "cosine", "distance"),
-    "normaliser": ("softmax", "sigmoid", "relu", "sparsemax", "entmax"),
-    "sink": (None, "given", "zero"),
-}
-FLAGS = ("packed", "causal", "padding", "bias", "documents", "stabilised", "lse")
-#: Fields that are whole numbers, and the least; those in ``OPTIONAL`` may be None.
-WHOLE = {"heads": 1, "kv_heads": 1, "truncate": 1, "block": 1, "prefix": 1}
-OPTIONAL = ("kv_heads", "truncate", "block", "prefix")
-
 #: Combinations that make no sense, each with the reason: what must not hold of a specification.
 SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
     (
@@ -115,9 +100,7 @@ SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
 
 def check_fields(spec: Attention) -> None:
     """Raise InputError for a field that means nothing, and for fields that contradict each other."""
-    check_words(spec, WORDS)
-    check_flags(spec, FLAGS)
-    check_whole(spec, WHOLE, OPTIONAL)
+    check(spec, heads=1, kv_heads=1, truncate=1, block=1, prefix=1)
     _check_numbers(spec)
     if not finite(spec.eps) or spec.eps < 0:
         raise refusal(spec, "eps", "it must be a finite number from 0 on")

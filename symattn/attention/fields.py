@@ -1,39 +1,63 @@
-"""What a field of a description may be: words, truth values, whole numbers, finite numbers."""
+"""What a field of a description may be, by its annotation: words, truth values, whole numbers, finite numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import cache
 from math import isfinite
 from numbers import Rational, Real
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from symattn.errors import InputError
 
 
-def check_words(spec: object, words: Mapping[str, tuple[str | None, ...]]) -> None:
-    """Raise InputError unless each field is one of its words."""
-    for field, allowed in words.items():
-        value = getattr(spec, field)
+@cache
+def field_types(description: type) -> dict[str, Any]:
+    """Return what each field may be, by its annotation."""
+    hints = get_type_hints(description)
+    return {f.name: hints[f.name] for f in fields(description)}
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a union is made of, those of unions within it too."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+    return tuple(m for part in parts for m in members(part)) if parts else (hint,)
+
+
+def words(hint: object) -> tuple[Any, ...]:
+    """Return the values of ``Literal`` among the members."""
+    return tuple(w for m in members(hint) if get_origin(m) is Literal for w in get_args(m))
+
+
+@cache
+def _annotated(description: type) -> tuple[dict[str, tuple[Any, ...]], list[str], set[str]]:
+    """Return the fields that are words, with these; those that are True or False; and those that may be None."""
+    kinds = {name: {*members(hint)} - {NoneType} for name, hint in field_types(description).items()}
+    texts = {
+        name: words(hint)
+        for name, hint in field_types(description).items()
+        if all(get_origin(m) is Literal for m in kinds[name]) and isinstance(words(hint)[0], str)
+    }
+    optional = {name for name, hint in field_types(description).items() if NoneType in members(hint)}
+    return texts, [name for name, kind in kinds.items() if kind == {bool}], optional
+
+
+def check(spec: Any, **least: int) -> None:
+    """Raise InputError unless words and truth values are as annotated, and the numbers ``least`` whole and so large."""
+    kind: type = type(spec)
+    texts, flags, optional = _annotated(kind)
+    for name, known in texts.items():
+        value, allowed = getattr(spec, name), (*((None,) if name in optional else ()), *known)
         if (value is not None and not isinstance(value, str)) or value not in allowed:
-            raise refusal(spec, field, f"known: {', '.join(map(str, allowed))}")
-
-
-def check_flags(spec: object, fields: Iterable[str]) -> None:
-    """Raise InputError unless the fields are True or False."""
-    for field in fields:
-        if not isinstance(getattr(spec, field), bool):
-            raise refusal(spec, field, "it must be True or False")
-
-
-def check_whole(spec: object, least: Mapping[str, int], optional: Iterable[str] = ()) -> None:
-    """Raise InputError unless each field is a whole number and at least so much; those ``optional`` may be None."""
-    for field, lowest in least.items():
-        value = getattr(spec, field)
-        if value is None and field in optional:
-            continue
-        if not whole(value, lowest):
-            raise refusal(spec, field, f"it must be a whole number from {lowest} on")
+            raise refusal(spec, name, f"known: {', '.join(map(str, allowed))}")
+    for name in flags:
+        if not isinstance(getattr(spec, name), bool):
+            raise refusal(spec, name, "it must be True or False")
+    for name, lowest in least.items():
+        value = getattr(spec, name)
+        if not (value is None and name in optional) and not whole(value, lowest):
+            raise refusal(spec, name, f"it must be a whole number from {lowest} on")
 
 
 def whole(value: object, lowest: int) -> bool:

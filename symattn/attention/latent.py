@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
+from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.projections import split_heads
 from symattn.attention.sizes import broadcast, fits
 from symattn.errors import InputError
@@ -42,8 +42,7 @@ class Latent(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_words(self, {"norm": (None, "rms")})
-        check_flags(self, ("absorbed", "queries"))
+        check(self)
         if not finite(self.eps) or self.eps < 0:
             raise refusal(self, "eps", "it must be a finite number from 0 on")
         if self.eps and not self.norm:

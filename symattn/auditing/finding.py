@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from symattn.auditing.context import NO_CONFIGURATION
 from symattn.auditing.derivatives import Backward
@@ -107,24 +107,8 @@ class Finding:
         judged = self.given or self.intent
         return judged.undefined if judged else 0
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "layer": self.layer, "via": self.via, "semantics": self.semantics, "state": self.state,
-            "verdict": self.verdict, "given": _record(self.given), "intent": _record(self.intent),
-            "no_intent_since": self.unknown, "cause": self.cause, "mask_cells": self.cells,
-            "arguments_not_promised": list(self.asked),
-            "not_excluded": list(self.open), "fully_masked_rows": self.empty,
-            "undefined_rows": self.undefined, "backward": self.backward.record() if self.backward else None,
-        }  # fmt: skip
-
-
-def _record(judgement: Judged | None) -> dict[str, Any] | None:
-    if judgement is None:
-        return None
-    ratio = judgement.ratio
-    return {
-        "ratio": ratio if abs(ratio) < float("inf") else str(ratio),
-        "sure": judgement.sure,
-        "words": judgement.words,
-    }
+    RECORD = (
+        "layer, via, semantics, state, verdict, given, intent, no_intent_since = unknown, cause, mask_cells = cells, "
+        "arguments_not_promised = asked, not_excluded = open, fully_masked_rows = empty, undefined_rows = undefined, "
+        "backward"
+    )

@@ -38,6 +38,8 @@ class Judged:
     undefined: int = 0
     at: tuple[int, ...] = ()
 
+    RECORD = "ratio, sure, words"
+
     @property
     def legal(self) -> bool:
         """Whether the result is as near to the exact one as a right implementation is."""

@@ -9,6 +9,7 @@ from symattn.auditing.derivatives import Backward
 from symattn.auditing.finding import PASSES, Finding
 from symattn.auditing.judging import ALPHA, Judged
 from symattn.auditing.layers.finding import LayerFinding
+from symattn.document.codec import record
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
@@ -129,9 +130,10 @@ class AuditReport(Printable):
             "audit", "audit", (f"Audit of {self.target}",), tuple(blocks),
             command=self.command, verdict=self.verdict,
             parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
-            record={"calls": [f.record() for f in self.findings], "layers": [f.record() for f in self.layers],
-                    "read": self.read, "seen": len(self.findings),
-                    "coverage": self.coverage, "undecided": self.undecided, "grade": self._grade().value},
+            record=record({
+                "calls": self.findings, "layers": self.layers, "read": self.read, "seen": len(self.findings),
+                "coverage": self.coverage, "undecided": self.undecided, "grade": self._grade(),
+            }),
         )  # fmt: skip
 
     def _unpromised(self) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from symattn.campaigns.plan import Job
 from symattn.campaigns.store import Store
+from symattn.document.codec import record
 from symattn.errors import InputError, MissingExtra, SymattnError
 
 
@@ -25,14 +26,14 @@ def work(job: Job, folder: str | None = None) -> dict[str, Any]:
     if folder is not None and Path(folder).is_dir():
         os.chdir(folder)
     started = monotonic()
-    record = {"key": job.key, "target": job.target, "spec": job.spec, "dtype": job.dtype, "domain": job.domain}
+    entries = {"key": job.key, "target": job.target, "spec": job.spec, "dtype": job.dtype, "domain": job.domain}
     try:
         found = _verified(job)
     except SymattnError as error:
         found = {"verdict": "error", "error": str(error), "kind": type(error).__name__}
     except Exception as error:  # a defect of ours must not end the campaign
         found = {"verdict": "error", "error": f"{type(error).__name__}: {error}", "kind": "defect"}
-    return record | found | {"seconds": round(monotonic() - started, 3)}
+    return entries | found | {"seconds": round(monotonic() - started, 3)}
 
 
 def _verified(job: Job) -> dict[str, Any]:
@@ -48,9 +49,9 @@ def _verified(job: Job) -> dict[str, Any]:
     report = named(report, spec, job.dtype)
     return {
         "verdict": report.verdict.value,
-        "faults": [_short(fault.record()) for fault in report.faults],
-        "checks": [check.record() for check in report.checks],
-        "power": [power.record() for power in report.power],
+        "faults": [_short(record(fault)) for fault in report.faults],
+        "checks": record(report.checks),
+        "power": record(report.power),
         "notes": [*report.missing, *report.notes],
         "cases": report.cases,
         "command": report.command,
@@ -164,7 +165,7 @@ def run(
         results = by_dask(left, scheduler, cores)
     else:
         results = here(left) if cores == 1 else by_joblib(left, cores)
-    for number, record in enumerate(results, 1):
-        store.append(record)
-        progress(done + number, len(jobs), record)
+    for number, result in enumerate(results, 1):
+        store.append(result)
+        progress(done + number, len(jobs), result)
     return len(left)

@@ -31,8 +31,8 @@ from typing import Any
 
 from symattn import __version__
 from symattn.attention import presets
+from symattn.attention.codec.field_values import field_of
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets.fields import field_of
 from symattn.errors import InputError, perhaps
 from symattn.keywords import format_name
 from symattn.sources.frameworks import DTYPES
@@ -68,10 +68,7 @@ class Job:
         told = [__version__, self.target, self.dtype, dict(self.fields), dict(self.promised), dict(self.options)]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        names = ("target", "spec", "dtype", "domain", "fields", "promised", "options")
-        return {"key": self.key, **{name: getattr(self, name) for name in names}}
+    RECORD = "key, target, spec, dtype, domain, fields, promised, options"
 
     @property
     def attention(self) -> tuple[Attention, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn.campaigns.plan import Job
+from symattn.document.codec import record
 from symattn.errors import InputError
 
 RESULTS, PLAN = "results.jsonl", "plan.json"
@@ -30,7 +31,7 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             part = self.folder / f".{PLAN}.part"
-            part.write_text(json.dumps([job.record() for job in jobs], indent=1) + "\n", encoding="utf-8")
+            part.write_text(json.dumps(record(jobs), indent=1) + "\n", encoding="utf-8")
             part.replace(self.folder / PLAN)
             self._mend()
         except OSError as error:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-from symattn.comparing.common import plain
 from symattn.comparing.together import Given, Place, Together
+from symattn.document.codec import record
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 from symattn.verification.report import Report
@@ -30,14 +29,10 @@ class Side:
         """The largest error of all cases, in parts of what is allowed."""
         return max((check.worst_ratio for check in self.report.checks), default=0.0)
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        report = self.report
-        return {
-            "target": report.target, "verdict": report.verdict.value, "worst_ratio": plain(self.worst),
-            "grade": report.grade.grade.value, "faults": [fault.record() for fault in report.faults],
-            "missing": list(report.missing), "notes": list(report.notes),
-        }  # fmt: skip
+    RECORD = (
+        "target = report.target, verdict = report.verdict, worst_ratio = worst, grade = report.grade.grade, "
+        "faults = report.faults, missing = report.missing, notes = report.notes"
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,15 +113,13 @@ class Comparison(Printable):
             "verification", "compare", ("Comparison of ", Code(self.first.name), " and ", Code(self.second.name)),
             tuple(blocks), subtitle=(self.first.report.precision.partition(",")[0],), command=self.command,
             parameters={name: side.name for name, side in self._named},
-            record={
-                "wrong": list(self.wrong),
+            record=record({
+                "wrong": self.wrong,
                 "words": self.words,
-                "grade": self._grade.value,
-                "together": self.together.record(),
-                "sides": {
-                    name: side.record() for name, side in self._named
-                },
-            },
+                "grade": self._grade,
+                "together": self.together,
+                "sides": dict(self._named),
+            }),
             verdict=self.verdict,
         )  # fmt: skip
 

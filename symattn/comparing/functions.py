@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,7 +16,16 @@ from symattn.sources.child import Child, Limits
 from symattn.sources.origin import Origin
 from symattn.sources.request import keyword
 from symattn.sources.target import narrowed
-from symattn.sources.verify import called, check_numbers, checked, requested, verify, verify_target
+from symattn.sources.verify import (
+    called,
+    check_numbers,
+    checked,
+    command_line,
+    effort,
+    requested,
+    verify,
+    verify_target,
+)
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.definitions.registry import Specification, is_definition
@@ -100,8 +108,8 @@ def compare_targets(
     reports = []
     for name, passing, side in zip(names, passed, ("first", "second"), strict=True):
         say = partial(_said, progress, side)
-        how: dict[str, Any] = {"contract": contract, "origin": origin, "time_limit": time_limit, "budget": budget}
-        reports.append(verify_target(name, spec, dtype=dtype, call=passing, progress=say, **how, **told))
+        judging: dict[str, Any] = {"contract": contract, "origin": origin, "time_limit": time_limit, "budget": budget}
+        reports.append(verify_target(name, spec, dtype=dtype, call=passing, progress=say, **judging, **told))
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
 
     def opened(k: int, stack: ExitStack) -> Runner:
@@ -111,7 +119,12 @@ def compare_targets(
     progress("both on the same inputs")
     sides = tuple(Side(name, report) for name, report in zip(names, reports, strict=True))
     found = _answer(sides, spec, told | {"precision": Precision.of(dtype, contract), "budget": budget}, opened)
-    return replace(found, command=_command(reports[0].command, second, passed), notes=(*notes, *found.notes))
+    options = effort(contract, time_limit, budget, examples, seed)
+    options |= {"first-call": [*passed[0]], "second-call": [*passed[1]]}
+    request = requested(spec, dtype=dtype, domain=domain)
+    how: dict[str, Any] = {"domain": domain or Domain(), "options": options, "origin": origin}
+    line = command_line(first, second, spec=spec, request=request, name="compare", **how)
+    return replace(found, command=line, notes=(*notes, *found.notes))
 
 
 def _said(progress: Progress, side: str, words: str) -> None:
@@ -158,15 +171,3 @@ def _subject(spec: Specification, runner: Runner) -> Subject:
     agreed = runner.convention
     assert isinstance(agreed, definitions.Formed)
     return definitions.subject_of(spec, agreed)
-
-
-def _command(verifying: str, second: str, passed: tuple[tuple[str, ...], ...]) -> str:
-    """The command line that gives this again, made of that of the first report."""
-    words = shlex.split(verifying)
-    kept = [w for k, w in enumerate(words) if w != "--call" and words[k - 1] != "--call"]
-    kept[1:2] = ["compare"]
-    kept[3:3] = [second]
-    for option, texts in zip(("--first-call", "--second-call"), passed, strict=True):
-        for text in texts:
-            kept += [option, text]
-    return shlex.join(kept)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from symattn.comparing.common import plain
 from symattn.comparing.held import ROUGH, Difference
 from symattn.comparing.stored import Lost
+from symattn.document.codec import record
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 
@@ -75,15 +74,15 @@ class Row:
         """Whether it rounds much more than the prefill does."""
         return self.first is None and not self.reason and self.rounding > ROUGH * self.prefill > 0
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "way": self.way, "verdict": self.verdict, "reason": self.reason,
-            "first": self.first.record() if self.first else None, "of room": plain(self.used),
-            "off in float64": plain(self.off), "apart": plain(self.apart), "rounding": plain(self.rounding),
-            "rounding of prefill": plain(self.prefill), "doubt": self.doubt, "unclear": self.unclear,
-            "cache": self.stored.words if self.stored else "", "moved by quantisation": list(map(plain, self.moved)),
-        }  # fmt: skip
+    RECORD = (
+        "way, verdict, reason, first, of room = used, off in float64 = off, apart, rounding, "
+        "rounding of prefill = prefill, doubt, unclear, cache, moved by quantisation = moved"
+    )
+
+    @property
+    def cache(self) -> str:
+        """What its cache loses, in words."""
+        return self.stored.words if self.stored else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,11 +142,10 @@ class Generation(Printable):
             "verification", "generation", ("Generation with ", Code(self.model)), tuple(blocks),
             subtitle=(self.dtype,),
             parameters={"model": self.model, "dtype": self.dtype, "tokens": self.tokens},
-            record={
-                "ways": [row.record() for row in self.rows], "wrong": list(self.wrong),
-                "differing": list(self.differing),
-                "notes": list(self._noted()), "grade": _GRADES[self.verdict].value,
-            },
+            record=record({
+                "ways": self.rows, "wrong": self.wrong, "differing": self.differing, "notes": tuple(self._noted()),
+                "grade": _GRADES[self.verdict],
+            }),
             verdict=self.verdict,
         )  # fmt: skip
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.comparing.common import plain
 from symattn.comparing.models import Array, Read
 
 _ROOM = 2.0**10  # times the rounding that was measured, scaled to float64: what counts as rounding there
@@ -42,12 +40,7 @@ class Difference:
     seen: str = ""
     own: str = ""
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "sequence": self.item, "layer": self.layer, "token": self.token, "off": plain(self.off),
-            "room": plain(self.room), "seen": self.seen, "own": self.own,
-        }  # fmt: skip
+    RECORD = "sequence = item, layer, token, off, room, seen, own"
 
 
 @dataclass(frozen=True)

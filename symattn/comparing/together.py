@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from symattn.comparing.common import plain
 from symattn.errors import SymattnError
 from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.engine import Session
@@ -28,9 +27,7 @@ class Given:
     got: float
     ratio: float
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {"got": plain(self.got), "error / allowed": plain(self.ratio)}
+    RECORD = "got, error / allowed = ratio"
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,7 @@ class Place:
         """|first − second| in parts of what one of them is allowed: of two legal ones it is at most 2."""
         return float(_apart(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed)))
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "case": self.case, "output": self.output, "index": list(self.index), "exact": plain(self.exact),
-            "allowed": plain(self.allowed), "first": self.first.record(), "second": self.second.record(),
-            "difference / allowed": plain(self.apart), "inputs": dict(self.inputs),
-        }  # fmt: skip
+    RECORD = "case, output, index, exact, allowed, first, second, difference / allowed = apart, inputs"
 
 
 @dataclass(frozen=True)
@@ -92,11 +83,7 @@ class Together:
         """The largest difference in parts of what is allowed."""
         return self.worst.apart if self.worst else 0.0
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        places = {"first": self.first, "worst": self.worst, "faulty": self.faulty}
-        told = {name: place.record() if place else None for name, place in places.items()}
-        return {"cases": self.cases, "equal": self.equal, "wrong": list(self.wrong), **told}
+    RECORD = "cases, equal, wrong, first, worst, faulty"
 
 
 @one_blas_thread

@@ -6,12 +6,13 @@ A derivation is a file with a function of its parameters that returns a ``Docume
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from inspect import signature
 from typing import Any, cast
 
 from symattn.derivations.parameters import checked
+from symattn.document.codec import command
 from symattn.document.model import Document
 from symattn.errors import InputError, named
 
@@ -95,5 +96,10 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
     if named("a derivation", name) not in entries:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     given = checked(name, entries[name].parameters, parameters)
-    module = import_module(f"symattn.derivations.{name.replace('-', '_')}")
-    return cast(Callable[..., Document], module.derivation)(**given)
+    derivation = import_module(f"symattn.derivations.{name.replace('-', '_')}").derivation
+    document = cast(Document, derivation(**given))
+    if document.command:
+        return document
+    asked = signature(derivation).bind(**given)
+    asked.apply_defaults()
+    return replace(document, command=command("derive", name, options=asked.arguments))

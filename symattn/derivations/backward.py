@@ -35,7 +35,6 @@ def derivation() -> Document:
         "backward",
         ("The backward pass of attention",),
         _blocks(),
-        command="symattn derive backward",
         hints=("symattn derive jacobian          the derivative of softmax", "symattn prove gradients"),
     )
 

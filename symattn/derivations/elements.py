@@ -22,13 +22,6 @@ def nested(function: Callable[[Any], Any], entries: Any) -> Any:
     return function(entries)
 
 
-def flat(entries: Any) -> list[Any]:
-    """The entries of nested lists in order."""
-    if isinstance(entries, (list, tuple)):
-        return [x for entry in entries for x in flat(entry)]
-    return [entries]
-
-
 def is_number(x: object) -> bool:
     """Whether the element is an exact number: not −∞, not undefined, no truth value, no whole number of a table."""
     return not isinstance(x, (int, Forbidden, Undefined))

@@ -34,7 +34,6 @@ def derivation() -> Document:
         "equivariance",
         ("Attention treats all tokens alike",),
         _blocks(),
-        command="symattn derive equivariance",
         hints=("symattn derive matrix-form", "symattn derive attention --causal"),
     )
 

@@ -38,7 +38,6 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
         ("Grouped-query attention",),
         _blocks(heads, dk, dv),
         subtitle=("the table is for ", equals(H, heads), ", ", equals(D_K, dk), ", ", equals(D_V, dv)),
-        command=f"symattn derive gqa --heads {heads} --dk {dk} --dv {dv}",
         parameters={"heads": heads, "dk": dk, "dv": dv},
         hints=("symattn derive kv-cache          what is kept of each token", "symattn derive mla"),
     )

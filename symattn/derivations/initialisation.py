@@ -53,7 +53,6 @@ def derivation(dk: int = 64, dmodel: int = 512) -> Document:
         ("How large scores are at the start",),
         _blocks(dk, dmodel),
         subtitle=("the table is for ", equals(D_K, dk), ", ", equals(D_MODEL, dmodel)),
-        command=f"symattn derive initialisation --dk {dk} --dmodel {dmodel}",
         parameters={"dk": dk, "dmodel": dmodel},
         hints=("symattn derive scaling           the score of random queries and keys",),
     )

@@ -43,7 +43,6 @@ def derivation(tokens: int = 3) -> Document:
             _caveat(),
         ),
         subtitle=("written out for ", equals(N, tokens)),
-        command=f"symattn derive jacobian --tokens {tokens}",
         parameters={"tokens": tokens},
         hints=("symattn derive scaling    why large scores make it small",),
     )

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from symattn import cache, derivations
+from symattn.document.codec import read, written
 from symattn.document.model import Document
-from symattn.document.serialisation import read, written
 
 _PLAIN = (bool, int, str, Fraction, type(None))
 

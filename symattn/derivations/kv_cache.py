@@ -31,7 +31,6 @@ def derivation() -> Document:
         "kv-cache",
         ("Why keys and values can be kept",),
         _blocks(),
-        command="symattn derive kv-cache",
         hints=(
             "symattn derive online-softmax    the cache in tiles",
             "symattn derive gqa               a smaller cache",

@@ -46,7 +46,6 @@ def derivation() -> Document:
         ("Attention as a lookup",),
         _blocks(),
         subtitle=("the limit of sharp scores, ties included",),
-        command="symattn derive lookup",
         hints=("symattn derive shift             only differences count", "symattn derive jacobian"),
     )
 

@@ -33,7 +33,6 @@ def derivation() -> Document:
         "matrix-form",
         ("Attention token by token, and by matrices",),
         _blocks(),
-        command="symattn derive matrix-form",
         hints=("symattn walk ground-up           the same with numbers", "symattn derive equivariance"),
     )
 

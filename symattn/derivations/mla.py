@@ -36,7 +36,6 @@ def derivation() -> Document:
         "mla",
         ("Attention over a latent",),
         _blocks(),
-        command="symattn derive mla",
         hints=("symattn derive gqa               shared heads instead", "symattn derive rope"),
     )
 

@@ -34,7 +34,6 @@ def derivation() -> Document:
         "online-softmax",
         ("Softmax in one pass",),
         _blocks(),
-        command="symattn derive online-softmax",
         hints=("symattn derive shift             why any maximum will do", "symattn prove streaming"),
     )
 

@@ -34,7 +34,6 @@ def derivation() -> Document:
         "rope",
         ("Rotary positions",),
         _blocks(),
-        command="symattn derive rope",
         hints=("symattn derive mla               what they stand in the way of", "symattn prove positions"),
     )
 

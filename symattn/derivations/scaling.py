@@ -12,6 +12,7 @@ from symattn.derivations.scaling_gap import gap
 from symattn.derivations.scaling_laws import Setting, at_size
 from symattn.derivations.scaling_numpy import compared, evidence
 from symattn.derivations.scaling_typical import TYPICAL, typical
+from symattn.document.codec import command
 from symattn.document.model import Block, Document, Heading
 from symattn.document.notation import Root
 from symattn.errors import InputError
@@ -30,7 +31,7 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
         ("Why attention divides by ", Root(D_K)),
         _blocks(setting, seed),
         subtitle=("a complete derivation, specialised to ", at_size(setting)),
-        command=_command(dk, mean, seed),
+        command=command("derive", "scaling", options={"dk": dk, "mean": mean, "seed": seed or None}),
         parameters={"dk": dk, "mean": None if mean is None else str(mean), "seed": seed},
         hints=_hints(dk),
     )
@@ -65,13 +66,6 @@ def _mean(given: object) -> Fraction | str:
             f"--mean: {given} is out of range; mend: a number with at most 6 digits above and below the bar"
         )
     return value
-
-
-def _command(dk: int, mean: object, seed: int) -> str:
-    words = ["symattn derive scaling", f"--dk {dk}"]
-    words += [f"--mean {mean}"] if mean is not None else []
-    words += [f"--seed {seed}"] if seed else []
-    return " ".join(words)
 
 
 def _hints(dk: int) -> tuple[str, ...]:

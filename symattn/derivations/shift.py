@@ -39,7 +39,6 @@ def derivation() -> Document:
             together(_one_key()),
             Caveat(("A shift must be the same for all keys of a row; it may differ from row to row.",)),
         ),
-        command="symattn derive shift",
         hints=("symattn derive scaling    why the differences must not grow",),
     )
 

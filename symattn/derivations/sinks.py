@@ -30,7 +30,6 @@ def derivation() -> Document:
         "sinks",
         ("Attention sinks, and softmax off by one",),
         _blocks(),
-        command="symattn derive sinks",
         hints=("symattn derive shift             without a sink all scores may be shifted",),
     )
 

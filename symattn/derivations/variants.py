@@ -23,7 +23,6 @@ def derivation() -> Document:
         "variants",
         ("Variants of attention, and what they run on",),
         tuple(_blocks(rows)),
-        command="symattn derive variants",
         hints=("symattn derive attention --help   the fields of a specification",),
     )
 

@@ -6,13 +6,12 @@ A picture is a module with a function of its parameters that returns a ``Scene``
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
-from symattn.attention.spelling import options
+from symattn.document.codec import command
 from symattn.drawing.picture import Picture
 from symattn.drawing.scene import Scene
 from symattn.errors import InputError, named
@@ -33,8 +32,8 @@ class Entry:
         """The names of all its parameters."""
         if not self.fields:
             return self.taken
+        from symattn.attention.fields import field_types
         from symattn.attention.spec import Attention
-        from symattn.derivations.sheets.fields import field_types
 
         return (*self.taken, *field_types(Attention))
 
@@ -87,10 +86,7 @@ def draw(topic: str = "scaling", **parameters: Any) -> Picture:
     if "seed" in given:
         whole("seed", given["seed"], LIMITS["seed"], 0)
     module = import_module(entries[topic].module or f"symattn.drawing.topics.{topic}")
-    return Picture(topic, cast(Callable[..., Scene], module.scene)(**given), _command(topic, given))
-
-
-def _command(topic: str, given: dict[str, Any]) -> str:
-    source = [x for x in (given.get("source"),) if isinstance(x, str)]
-    rows = {n: ",".join(map(str, x)) if isinstance(x, (tuple, list)) else x for n, x in given.items() if n != "source"}
-    return shlex.join(["symattn", "draw", topic, *source, *options(rows)])
+    scene = cast(Callable[..., Scene], module.scene)(**given)
+    source = [x for x in (given.pop("source", None),) if isinstance(x, str)]
+    options = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+    return Picture(topic, scene, command("draw", topic, *source, options=options))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -14,6 +13,7 @@ from symattn.attention.notation import D_K, SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import sheet_of, with_fields
+from symattn.document.codec import command as command_of
 from symattn.document.model import Block, Document, Heading, Note, Paragraph, Text
 from symattn.document.notation import Node, Root, Transposed, call, equals
 from symattn.errors import InputError
@@ -70,7 +70,7 @@ def explore(source: str | PathLike[str] | Mapping[str, Any] = "eight-step", **fi
     >>> explore("eight-step").state["w_k"]
     '0,0,1;1,1,0;0,1,0;1,1,0'
     """
-    command = "" if fields or isinstance(source, Mapping) else shlex.join(("symattn", "explore", str(source)))
+    command = "" if fields or isinstance(source, Mapping) else command_of("explore", source)
     if source == "scaling":
         return Exploration(command, {"d_k": "64"}, replace(_scaling(), command=command))
     sheet = sheet_of(source)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import changed_fields
+from symattn.document.codec import changed_fields
 from symattn.errors import InputError, perhaps
-from symattn.faults.table import SPECIFICATIONS, TABLE, Report
+from symattn.faults.table import SPECIFICATIONS, TABLE, PublicReport
 from symattn.verification.domain import Domain
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.search import FAMILIES
@@ -36,7 +35,7 @@ class Fault:
     name: str
     family: str
     mistake: Mistake
-    reports: tuple[Report, ...]
+    reports: tuple[PublicReport, ...]
 
     @property
     def spec(self) -> Attention:
@@ -57,13 +56,7 @@ class Fault:
         """What code with this mistake gives, in the arithmetic of the inputs."""
         return _output(self.spec, inputs, self.mistake.variant)
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        reports = [{"repository": where, "number": number, "words": words} for where, number, words in self.reports]
-        return {
-            "name": self.name, "step": self.mistake.step, "words": self.words, "specification": self.fields,
-            "family": self.family, "reports": reports,
-        }  # fmt: skip
+    RECORD = "name, step = mistake.step, words, specification = fields, family, reports"
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,10 @@ class Sample:
 def corpus() -> tuple[Fault, ...]:
     """All faults, in the order of the table. Raises ``KeyError`` where no rule has a fault's words."""
     rules = {family: {m.cause: m for m in known(spec, names(spec))} for family, spec in SPECIFICATIONS.items()}
-    return tuple(Fault(name, family, rules[family][words], reports) for name, family, words, reports in TABLE)
+    return tuple(
+        Fault(name, family, rules[family][words], tuple(PublicReport(*report) for report in reports))
+        for name, family, words, reports in TABLE
+    )
 
 
 def named(name: str) -> Fault:

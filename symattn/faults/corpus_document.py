@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from symattn.document.codec import record
 from symattn.document.model import Block, Code, Column, Document, Items, Note, Paragraph, Table, Text
 from symattn.faults.corpus import Fault, sample
 from symattn.faults.found import RULES, Found
-from symattn.faults.table import Report
+from symattn.faults.table import PublicReport
 from symattn.verification.report_document import sentence, typeset
 
 
@@ -24,7 +25,7 @@ def listed(faults: Iterable[Fault]) -> Document:
     blocks = (Paragraph((f"{len(found)} faults; {told} resemble public reports.",)), Table(columns, rows))
     return Document(
         "listing", "faults", ("Faults of attention code",), blocks, command="symattn faults list",
-        record={"faults": [f.record() for f in found]},
+        record=record({"faults": found}),
     )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def shown(fault: Fault) -> Document:
     blocks.append(Paragraph((words,)))
     return Document(
         "listing", "fault", ("Fault ", Code(fault.name)), tuple(blocks), command=f"symattn faults show {fault.name}",
-        record=fault.record(),
+        record=record(fault),
     )  # fmt: skip
 
 
@@ -82,10 +83,10 @@ def _fields(fault: Fault) -> str:
     return ", ".join(f"{name}={value}" for name, value in fault.fields.items()) or "plain"
 
 
-def _short(report: Report) -> str:
+def _short(report: PublicReport) -> str:
     repository, number, _ = report
     return f"{repository}#{number}"
 
 
-def _told(report: Report) -> Text:
+def _told(report: PublicReport) -> Text:
     return (f"{_short(report)}: {report[2]}",)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.document.codec import record
 from symattn.errors import InputError
 from symattn.faults.corpus import Fault, Sample, corpus, sample
 from symattn.render import files
@@ -39,7 +40,7 @@ def export(folder: Path, seeds: int = 1, faults: Sequence[Fault] | None = None, 
         files.check(path, force)
     for (k, seed), path in paths.items():
         files.write(path, packed(sample(found[k], seed)), force)
-    entries = [{**f.record(), "files": [paths[k, s].name for s in range(seeds)]} for k, f in enumerate(found)]
+    entries = [{**record(f), "files": [paths[k, s].name for s in range(seeds)]} for k, f in enumerate(found)]
     files.write(table, written({"schema": 1, "about": _README, "faults": entries}), force)
     return [table, *paths.values()]
 

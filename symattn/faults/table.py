@@ -7,6 +7,7 @@ issue or pull request, and what it looked like there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.attention.spec import Attention
@@ -24,9 +25,18 @@ SPECIFICATIONS: Mapping[str, Attention] = {
     "alibi": Attention(heads=6, causal=True, position=Alibi()),
     "rotary": Attention(causal=True, position=Rotary()),
 }
-Report = tuple[str, int, str]
+
+
+class PublicReport(NamedTuple):
+    """A public report that a fault resembles."""
+
+    repository: str
+    number: int
+    words: str
+
+
 #: Name, specification, words of the rule, reports.
-TABLE: tuple[tuple[str, str, str, tuple[Report, ...]], ...] = (
+TABLE: tuple[tuple[str, str, str, tuple[tuple[str, int, str], ...]], ...] = (
     ("no-scale", "plain", "scores are not scaled",
      (("fla-org/flash-linear-attention", 395, "no 1/√d_k"),)),
     ("scale-inverted", "plain", "scores are multiplied by √d_k",

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from enum import Enum
-from fractions import Fraction
 from typing import Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.tex import tex
+from symattn.document.codec import record
 from symattn.document.text import text
-from symattn.evidence import Evidence
 from symattn.render.common import heading, plain_text
 
 SCHEMA = 1
@@ -21,8 +16,8 @@ SCHEMA = 1
 
 def render(document: md.Document) -> str:
     """The document as JSON text. ``document.record`` adds keys and overrides those made from the blocks."""
-    record = {**_common(document), **_from_blocks(document), **document.record}
-    return json.dumps(_value(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    whole = {**_common(document), **_from_blocks(document), **document.record}
+    return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _common(document: md.Document) -> dict[str, Any]:
@@ -64,7 +59,7 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
         case md.Values():
             return "steps", [_values(block)]
         case md.Result():
-            formulas = [_formula(f) for f in block.formulas]
+            formulas = record(block.formulas)
             words = {"text": plain_text(block.text)} if block.text else {}
             return "results", [{"title": block.title, **words, "formulas": formulas, "evidence": block.evidence}]
         case md.Table():
@@ -81,7 +76,7 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
 
 def _step(step: md.Step) -> dict[str, Any]:
     grade = step.evidence.grade if step.evidence else None
-    entry = {**_formula(step.formula), "reason": plain_text(step.reason), "grade": grade}
+    entry = {**record(step.formula), "reason": plain_text(step.reason), "grade": grade}
     return {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
 
 
@@ -102,30 +97,3 @@ def _code(entries: Any) -> Any:
     if isinstance(entries, (tuple, list)):
         return [_code(e) for e in entries]
     return text(entries, ascii=True) if isinstance(entries, nt.Node) else entries
-
-
-def _formula(x: nt.Node) -> dict[str, str]:
-    return {"text": text(x), "tex": tex(x)}
-
-
-def _value(x: Any) -> Any:
-    """What JSON can hold: no bare NaN or infinity, fractions as strings, formulas in both forms."""
-    match x:
-        case Enum():
-            return x.value
-        case None | bool() | int() | str():
-            return x
-        case float():
-            return x if math.isfinite(x) else str(x)
-        case Fraction():
-            return str(x)
-        case nt.Node():
-            return _formula(x)
-        case Evidence():
-            entry = {"grade": x.grade.value, "where": x.where}
-            return entry if x.epsilon is None else {**entry, "epsilon": x.epsilon}
-        case Mapping():
-            return {str(key): _value(v) for key, v in x.items()}
-        case list() | tuple():
-            return [_value(v) for v in x]
-    raise TypeError(f"no JSON for {type(x).__name__}")

@@ -105,7 +105,8 @@ def arithmetic_target(
     with Child(target, request) as child:
         answer = _answer(child, spec, dtype, domain, seed, keys)
     told = {"dtype": dtype, "keys": keys if keys != KEYS else None, "seed": seed if seed != SEED else None}
-    line = command_line(target, spec, request, domain or Domain(), told, origin, "arithmetic")
+    how = {"domain": domain or Domain(), "options": told, "origin": origin}
+    line = command_line(target, spec=spec, request=request, name="arithmetic", **how)
     return replace(answer, command=line)
 
 

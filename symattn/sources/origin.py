@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +14,19 @@ from symattn.errors import InputError
 
 @dataclass(frozen=True)
 class Origin:
-    """The words of a command line that name it, and the attention that it gives, before fields are changed."""
+    """The options of a command line that name it, and the attention that it gives, before fields are changed."""
 
-    words: tuple[str, ...]
+    options: Mapping[str, object]
     spec: Attention
 
 
 #: Plain attention, which no word names.
-PLAIN = Origin((), Attention())
+PLAIN = Origin({}, Attention())
 
 
 def of_preset(name: str) -> Origin:
     """``--like NAME``. Raises InputError for a name that no preset has."""
-    return Origin(("--like", name), like(name))
+    return Origin({"like": name}, like(name))
 
 
 def of_configuration(source: Any, layer: int | None = None, kind: str = "self") -> Origin:
@@ -33,10 +34,8 @@ def of_configuration(source: Any, layer: int | None = None, kind: str = "self") 
     from symattn.sources.configurations import attention
 
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "config.json"
-    words = ["--config", path]
-    words += ["--layer", str(layer)] if layer else []
-    words += ["--kind", kind] if kind != "self" else []
-    return Origin(tuple(words), attention(source, layer, kind))
+    options = {"config": path, "layer": layer or None, "kind": kind if kind != "self" else None}
+    return Origin(options, attention(source, layer, kind))
 
 
 def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:

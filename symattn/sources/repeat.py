@@ -16,8 +16,7 @@ from symattn.sources.loading import CannotRun
 from symattn.sources.origin import Origin
 from symattn.sources.request import keyword
 from symattn.sources.target import narrowed
-from symattn.sources.verify import command_line as command_of
-from symattn.sources.verify import requested
+from symattn.sources.verify import command_line, effort, requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.case_codes import encode
@@ -136,9 +135,9 @@ def repeat_target(
         found = repeat(session, inputs, encode(spec, inputs, dtype))
     if all(r.outcome.error is not None for r in found.calls) and not found.report.faults:
         raise CannotRun(f"{found.report.target}: {found.judged.outcome.error}")
-    told = {"contract": contract, "time-limit": time_limit, "seed": seed if seed != engine.SEED else None}
-    command = command_of(target, spec, request, domain or Domain(), told, origin)
-    return replace(found, report=replace(found.report, command=command))
+    how = effort(contract, time_limit, seed=seed)
+    line = command_line(target, spec=spec, request=request, domain=domain or Domain(), options=how, origin=origin)
+    return replace(found, report=replace(found.report, command=line))
 
 
 def _session(runner: Runner, spec: Specification, precision: Precision, domain: Domain, seed: int) -> Session:

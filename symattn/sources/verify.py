@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
@@ -11,7 +10,7 @@ from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, options, spelled
+from symattn.document.codec import command, differing
 from symattn.errors import InputError
 from symattn.evidence import Verdict
 from symattn.sources.child import Child, Limits
@@ -128,17 +127,11 @@ def verify_target(
             return _verified(child, spec, arithmetic, domain, **tried)
 
     report = _whole(spec, one)
-    told = {
-        "contract": contract,
-        "time-limit": time_limit,
-        "budget": budget if budget != engine.BUDGET else None,
-        "examples": examples if examples != engine.EXAMPLES else None,
-        "seed": seed if seed != engine.SEED else None,
-    }
+    told = effort(contract, time_limit, budget, examples, seed)
     request = requested(spec, dtype=dtype, call=passed, **how)
-    command = command_line(target, spec, request, domain or Domain(), told, origin)
-    command += "".join(f" --power {step}={float(share)!r}" for step, share in (power or {}).items())
-    return replace(report, command=command, notes=(*notes, *report.notes))
+    told["power"] = [f"{step}={float(share)!r}" for step, share in (power or {}).items()]
+    line = command_line(target, spec=spec, request=request, domain=domain or Domain(), options=told, origin=origin)
+    return replace(report, command=line, notes=(*notes, *report.notes))
 
 
 def check_numbers(function: object = None, **numbers: float | None) -> None:
@@ -166,65 +159,58 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
     aims(spec, power)
 
 
+def effort(
+    contract: Contract | None = None,
+    time_limit: float | None = None,
+    budget: float = engine.BUDGET,
+    examples: int = engine.EXAMPLES,
+    seed: int = engine.SEED,
+) -> dict[str, object]:
+    """Return the options that say how much is tried, and against what; None for what is usual."""
+    usual = {"budget": engine.BUDGET, "examples": engine.EXAMPLES, "seed": engine.SEED}
+    asked = {"contract": contract, "time-limit": time_limit, "budget": budget, "examples": examples, "seed": seed}
+    return {name: None if value == usual.get(name) else value for name, value in asked.items()}
+
+
 def command_line(
-    target: str,
+    *targets: str,
     spec: Specification,
     request: Request,
     domain: Domain,
-    told: Mapping[str, object | None],
+    options: Mapping[str, object],
     origin: Origin | None = None,
-    command: str = "verify",
+    name: str = "verify",
 ) -> str:
-    """The command line that gives this report again; ``told`` holds options that have a value, or None."""
-    valued: dict[str, object] = {
-        "dtype": request.dtype if request.dtype != "float32" else None,
-        "mask-arg": request.mask_arg,
-        "layout": request.layout if request.layout != "auto" else None,
-        "framework": request.framework,
-        **told,
-    }
-    words = ["symattn", command, target, *_promised(domain), *_said(spec, domain, origin or PLAIN)]
-    for name, value in valued.items():
-        words += [] if value is None else [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
-    for name, value in request.call:
-        words += ["--call", f"{name}={value!r}"]
-    return shlex.join(words)
+    """Return the command line that gives this report again; ``options`` have a value, or None."""
+    usual = {"dtype": "float32", "layout": "auto"}
+    asked = {name: getattr(request, name) for name in ("dtype", "mask_arg", "layout", "framework")}
+    calling = {name: None if value == usual.get(name) else value for name, value in asked.items()} | {**options}
+    calling["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
+    # what the domain promises, but for rows without any key, which the specification says
+    promised = {name: getattr(domain, name) for name in domain.promises if name != "fully_masked_rows"}
+    said = _said(spec, domain, origin or PLAIN)
+    return command(name, *targets, options=[*promised.items(), *said, *calling.items()])
 
 
-def _promised(domain: Domain) -> Iterator[str]:
-    """The options of what the domain promises, but for rows without any key."""
-    for name in domain.promises:
-        value, option = getattr(domain, name), f"--{name.replace('_', '-')}"
-        if name != "fully_masked_rows":
-            yield from (option,) if value is True else (option, f"{value:g}")
-
-
-def _said(spec: Specification, domain: Domain, origin: Origin) -> Iterator[str]:
+def _said(spec: Specification, domain: Domain, origin: Origin) -> Iterator[tuple[str, object]]:
     """The options of a specification: its fields, for a definition those of the attention that it is made of."""
     if is_definition(spec):
-        yield from ("--definition", written(spec))
+        yield "definition", written(spec)
     attention = attention_of(spec)
     if attention is not None:
         yield from _fields(attention, domain, origin)
 
 
-def _fields(spec: Attention, domain: Domain, origin: Origin) -> Iterator[str]:
+def _fields(spec: Attention, domain: Domain, origin: Origin) -> Iterator[tuple[str, object]]:
     """The options of the origin, and of the fields in which a specification differs from it."""
     usual = Attention()
-    yield from origin.words
-    found = differing(spec, origin.spec)
+    yield from origin.options.items()
+    changed = differing(spec, origin.spec)
     if domain.fully_masked_rows:
-        found["fully_masked"] = spec.fully_masked
-    for name, value in found.items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            yield from options({name: value})
-        elif value == getattr(usual, name) and name != "fully_masked":
-            yield from ("--without", option)
-        elif name == "window" and isinstance(value, tuple):
-            yield from ("--window", ",".join("none" if side is None else str(side) for side in value))
-        else:
-            yield from (f"--{option}", f"{value:g}" if isinstance(value, float) else spelled(value))
+        changed["fully_masked"] = spec.fully_masked
+    for name, value in changed.items():
+        left_out = value == getattr(usual, name) and name != "fully_masked" and not isinstance(value, bool)
+        yield ("without", name.replace("_", "-")) if left_out else (name, value)
 
 
 def called(function: Callable[..., Any], request: Request) -> Runner:

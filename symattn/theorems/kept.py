@@ -22,7 +22,7 @@ import numpy as np
 
 from symattn import cache
 from symattn.arrays.array import Array
-from symattn.document.serialisation import read, written
+from symattn.document.codec import read, written
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding
 from symattn.theorems.reading import Read, Reading

@@ -12,7 +12,7 @@ import numpy as np
 
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import changed_fields
+from symattn.document.codec import changed_fields
 from symattn.errors import SymattnError
 from symattn.verification import power
 from symattn.verification.case_result import Case, CaseResult

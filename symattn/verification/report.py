@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from symattn.document.model import Document, Printable
@@ -41,20 +41,7 @@ class Counterexample:
     sizes: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[tuple[str, str, str], ...] = ()
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        found: dict[str, Any] = {"inputs": dict(self.inputs), "sizes": dict(self.sizes)}
-        if self.error is not None:
-            return found | {"error": self.error}
-        if not self.index:
-            return found
-        return found | {
-            "index": list(self.index),
-            "exact": None if self.exact is None else str(self.exact),
-            "expected": self.expected,
-            "got": _plain(self.got),
-            "allowed": self.allowed,
-        }
+    RECORD = "inputs, sizes, error?, index?, exact?index, expected?index, got?index, allowed?index"
 
 
 @dataclass(frozen=True)
@@ -80,17 +67,7 @@ class Fault:
         """``refuted`` with a counterexample, or certified; else ``sampled``: the bits of numbers at random tell it."""
         return Grade.REFUTED if self.counterexample or self.certified else Grade.SAMPLED
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        shown = self.counterexample.record() if self.counterexample else None
-        found: dict[str, Any] = {"step": self.step, "cause": self.cause, "message": self.message}
-        found["grade"] = self.grade.value
-        found["counterexample"] = shown
-        if self.case:
-            found["case"] = self.case
-        if self.scales:
-            found["scales"] = [{"d_k": s.d_k, "observed": s.observed, **s.candidates} for s in self.scales]
-        return found
+    RECORD = "step, cause, message, grade, counterexample, case?, scales?"
 
 
 @dataclass(frozen=True)
@@ -112,15 +89,7 @@ class Check:
         """The grade, with its ε."""
         return str(Evidence(self.grade, "", self.epsilon))
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        found: dict[str, Any] = {
-            "name": self.name,
-            "grade": self.grade.value,
-            "cases": self.cases,
-            "worst_ratio": _plain(self.worst_ratio),
-        }
-        return found if self.epsilon is None else found | {"epsilon": self.epsilon}
+    RECORD = "name, grade, cases, worst_ratio, epsilon?"
 
 
 @dataclass(frozen=True)
@@ -140,10 +109,6 @@ class Power:
         """Whether the mistake would have been seen."""
         return self.share < 1
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {"step": self.step, "mistake": self.mistake, "share": _plain(self.share)}
-
 
 @dataclass(frozen=True)
 class Sought:
@@ -158,10 +123,6 @@ class Sought:
     seen: bool
     how: str
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Arithmetic:
@@ -175,10 +136,6 @@ class Arithmetic:
     next: float
     outputs: int
     known: bool
-
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,6 +170,8 @@ class Report(Printable):
     arithmetic: Arithmetic | None = None
     sought: tuple[Sought, ...] = ()
 
+    RECORD = "faults, checks, notes, power, missing, arithmetic, sought, domain, fields"
+
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
@@ -244,8 +203,3 @@ class Report(Printable):
         from symattn.verification.report_document import document
 
         return document(self, show_output)
-
-
-def _plain(x: float | None) -> float | str | None:
-    """A number as JSON can hold it: infinities and NaN are words."""
-    return x if x is None or abs(x) < float("inf") else str(x)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from symattn.document.codec import record
 from symattn.document.model import (
     Block,
     Code,
@@ -78,17 +79,7 @@ def document(report: Report, show_output: bool = False) -> Document:
         subtitle=(report.precision.partition(",")[0], f" · seed {report.seed}"),
         command=report.command,
         parameters={"target": report.target, "precision": report.precision, "seed": report.seed},
-        record={
-            "faults": [fault.record() for fault in report.faults],
-            "checks": [check.record() for check in report.checks],
-            "notes": list(report.notes),
-            "power": [power.record() for power in report.power],
-            "missing": list(report.missing),
-            "arithmetic": report.arithmetic.record() if report.arithmetic else None,
-            "sought": [one.record() for one in report.sought],
-            "domain": report.domain,
-            "fields": dict(report.fields),
-        },
+        record=record(report),
         verdict=report.verdict,
         hints=_hints(report),
     )

@@ -244,7 +244,7 @@ def test_attention_alone_and_masks_of_each_attention() -> None:
     [
         ({"attention": None}, "Block: attention is None; give an Attention"),
         ({"cross": "yes"}, "Block: cross is 'yes'; give an Attention or None"),
-        ({"norm": "batch"}, "Block: norm is 'batch'; known: layer, rms, None"),
+        ({"norm": "batch"}, "Block: norm is 'batch'; known: None, layer, rms"),
         ({"order": "last"}, "Block: order is 'last'; known: pre, post, inner, sandwich"),
         ({"gated": "yes"}, "Block: gated is 'yes'; it must be True or False"),
         ({"eps": -1}, "Block: eps is -1; it must be a finite number, not below 0"),

@@ -340,7 +340,7 @@ def test_a_trace_names_its_arrays_in_order() -> None:
         ({"decoder": (CROSS,)}, "the decoder has cross-attention, and there is no encoder to attend to"),
         ({"encoder": (CROSS,)}, "a block of the encoder has cross-attention, and nothing to attend to"),
         ({"encoder": (ENCODER,), "decoder": (DECODER,)}, "so that it ignores the encoder"),
-        ({"decoder": (DECODER,), "norm": "l2"}, "Transformer: norm is 'l2'; known: layer, rms, None"),
+        ({"decoder": (DECODER,), "norm": "l2"}, "Transformer: norm is 'l2'; known: None, layer, rms"),
         ({"decoder": (DECODER,), "positions": True}, "positions is True; known: None, given, sinusoidal"),
         ({"decoder": (DECODER,), "tied": 1}, "Transformer: tied is 1; it must be True or False"),
         ({"decoder": (DECODER,), "eps": "0"}, "Transformer: eps is '0'; it must be a finite number, not below 0"),

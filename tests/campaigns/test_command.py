@@ -116,7 +116,7 @@ def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.Monk
     monkeypatch.setattr("symattn.sources.verify.verify_target", told)
     (job,) = planned(["a.py:f"], {"small": {"like": "llama"}}, ["float32"], {}, {})
     assert work(job)["verdict"] == "no fault"
-    assert given["origin"].words == ("--like", "llama")
+    assert given["origin"].options == {"like": "llama"}
     assert given["notes"]
 
 

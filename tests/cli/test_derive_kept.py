@@ -12,8 +12,8 @@ import pytest
 
 from symattn import cache, derivations
 from symattn.derivations import derive, kept, names
+from symattn.document.codec import read, written
 from symattn.document.model import Document
-from symattn.document.serialisation import read, written
 from tests.cli.conftest import Run
 
 

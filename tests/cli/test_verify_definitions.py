@@ -9,14 +9,14 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from symattn import Attention, Block, Cached, Gradient, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, verify
 from symattn.attention.positions.fields import Rotary
-from symattn.attention.positions.rotary_fields import SCALINGS
+from symattn.attention.positions.rotary_fields import Scaling
 from symattn.evidence import Grade, Verdict
 from symattn.sources import definitions
 from symattn.sources.request import Request
@@ -128,7 +128,7 @@ def test_definitions_are_written_and_read(spec: object) -> None:
 
 
 def test_descriptions_within_a_definition_are_written_and_read() -> None:
-    for kind in SCALINGS:
+    for kind in get_args(Scaling):
         values: dict[str, Any] = {
             "factor": Fraction(5, 2),
             "length": 64,

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from symattn import Attention, verify
+from symattn.attention.codec.python_text import read
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.presets import PRESETS, small
-from symattn.attention.spelling import read, spelled
+from symattn.document.codec import spelled
 from symattn.errors import InputError
 from symattn.sources.origin import meant
 from symattn_cli.main import main

@@ -10,6 +10,7 @@ import pytest
 from symattn import Verdict
 from symattn.comparing.models import generates
 from symattn.comparing.stored import Recorded
+from symattn.document.codec import record
 from tests.comparing import families, quantised
 from tests.comparing.test_generation import counting_padding, deaf
 
@@ -124,7 +125,7 @@ def test_what_a_cache_loses_is_named(wrong: str, words: str) -> None:
     found = generation(families.made("llama"), 12, caches={"mine": quantised.cache(4, wrong)}, ways=["mine, decoding"])
     assert found.wrong == ("mine, decoding",)
     assert words in " ".join(found.text(columns=200).split())
-    assert found["mine, decoding"].record()["cache"]
+    assert record(found["mine, decoding"])["cache"]
 
 
 @pytest.mark.transformers

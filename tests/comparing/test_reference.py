@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from symattn import Verdict
+from symattn.document.codec import record
 from tests.comparing import families
 
 pytestmark = pytest.mark.transformers
@@ -126,7 +127,7 @@ def test_where_nothing_decides_it_is_said_which_two_differ() -> None:
     words = " ".join(found.text().split())
     assert "eager differs from layers.0 on, first at token 7" in words
     assert "Which of the two is wrong cannot be told: the masks that are built for sdpa and eager differ" in words
-    assert found["eager"].record()["verdict"] == "differs"
+    assert record(found["eager"])["verdict"] == "differs"
 
 
 def test_a_side_that_is_wrong_as_given_is_told_where_masks_differ() -> None:

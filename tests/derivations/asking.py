@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.attention.codec.field_values import written
 from symattn.attention.variants import VARIANTS
-from symattn.derivations.sheets.fields import changed
 
 
 def asked(name: str) -> dict[str, Any]:
     """What ``derive attention`` is asked for a variant, at small sizes."""
     variant = VARIANTS[name]
-    found: dict[str, Any] = changed(variant.spec)
+    found: dict[str, Any] = written(variant.spec, changed=True)
     position = found.get("position", {}).get("rotary", {})
     found["dk"] = 2 * len(position.get("triples", [()])) + bool(variant.spec.latent)
     found["tokens"] = 2

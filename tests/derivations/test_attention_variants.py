@@ -203,7 +203,7 @@ def test_bad_requests_are_one_line(parameters: dict[str, Any], words: str) -> No
 
 
 def test_every_field_is_a_parameter() -> None:
-    from symattn.derivations.sheets.fields import field_types
+    from symattn.attention.fields import field_types
 
     assert set(field_types(type(VARIANTS["dot"].spec))) < set(names()["attention"].parameters)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from symattn import cache
+from symattn.document.codec import read, written
 from symattn.document.notation import Words, equals, name
-from symattn.document.serialisation import read, written
 from symattn.evidence import Evidence, Grade
 from symattn.proving import gathered
 from symattn.theorems import kept as findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
@@ -354,12 +355,18 @@ def test_every_promise_is_an_option_of_the_same_name() -> None:
 
 
 def test_the_command_of_a_report_says_every_promise() -> None:
-    from symattn.sources.verify import _promised
+    from symattn.sources.verify import command_line, requested
     from symattn_cli.promises import PROMISES
 
     domain = replace(_PROMISES, square=False, square_weights=False, decoding=True, max_abs_score=2.5, multiple_of=2,
                      powers_of_two=True, batch=True, nonfinite_forbidden=True)  # fmt: skip
-    words = [*_promised(domain)]
+
+    def words_of(domain: Domain) -> list[str]:
+        spec = Attention()
+        how = {"spec": spec, "request": requested(spec, dtype="float32"), "options": {}}
+        return shlex.split(command_line("f.py:f", domain=domain, **how))[3:]
+
+    words = words_of(domain)
     assert {w[2:].replace("-", "_") for w in words if w.startswith("--")} == {*PROMISES} - {"square", "square_weights"}
     assert words[words.index("--max-abs-score") + 1] == "2.5"
-    assert not [*_promised(Domain(fully_masked_rows=True))]
+    assert words_of(Domain(fully_masked_rows=True)) == ["--fully-masked", "zeros"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Verdict
+from symattn.document.codec import record
 from symattn.evidence import Grade
 from symattn.sources.identity import understood
 from symattn.sources.request import Request
@@ -90,7 +91,7 @@ def test_a_right_function_is_tested_and_its_report_says_with_which_epsilon() -> 
     assert found.words.startswith("tested ε ≤ ")
     assert str(report.grade).startswith("tested ε ≤ ")
     assert "it does not speak of rounding, overflow, underflow" in " ".join(str(report).split())
-    assert found.record()["epsilon"] == found.epsilon
+    assert record(found)["epsilon"] == found.epsilon
     assert any("and every k, v" in note for note in report.notes)
     assert set(CALLS) == {"ndarray"}, "what residues change stays in a copy of the process"
 

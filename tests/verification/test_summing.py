@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from symattn.document.codec import record
 from symattn.verification.summing.asking import Numbers, Sum
 from symattn.verification.summing.order import ordered
 from symattn.verification.summing.reading import Reading, kept, read
@@ -238,7 +239,7 @@ def test_what_is_no_order_is_not_told(adding: Adding, why: str) -> None:
     assert found.tree is None
     assert why in found.words[0]
     assert found.words[0].startswith("The order in which keys are added cannot be told: ")
-    assert found.record()["grade"] == "undecided"
+    assert record(found)["grade"] == "undecided"
 
 
 def test_calls_are_bounded() -> None:
@@ -335,7 +336,7 @@ def test_accumulators_that_differ() -> None:
         found = ordered("keys", 64, lambda n, adding=adding: asked(adding, n, "float32"), 64)
         assert found.words[-1].startswith(f"Where keys 0 and 1 meet, accumulators have {digits} digits")
         assert found.words[-1].endswith(f"; where keys {meets[0]} and {meets[1]} meet, it is not so.")
-        assert found.record()["apart"] == [[0, 1], [*meets]]
+        assert record(found)["apart"] == [[0, 1], [*meets]]
     for adding in (tiles(16), lanes(4), pairs, tiles(16, _cast)):
         assert ordered("keys", 64, lambda n, adding=adding: asked(adding, n, "float32"), 64).apart is None
 

@@ -15,6 +15,7 @@ import symattn
 from cli.main import main
 from symattn import Alibi, Attention, Domain, schemas
 from symattn.arrays.precision import Precision
+from symattn.document.codec import record
 from symattn.errors import InputError
 from symattn.sources.verify import called, requested
 from symattn.verification.probing.inputs import Maker
@@ -72,7 +73,7 @@ def test_a_window_that_takes_no_more_keys_tells_no_parts() -> None:
     found = told(window, Attention(causal=True, window=32), keys=64).order
     assert (found.n, found.tree) == (32, tree_of(tiles(16), 32))
     assert found.words[0].startswith("32 keys, the one at place 32 counted as 0, are added by tiles of 16")
-    assert found.record()["first"] == 32
+    assert record(found)["first"] == 32
     assert (found.longer, found.split, "With" in " ".join(found.words)) == (0, 0, False)
 
 

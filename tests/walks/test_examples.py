@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.attention.codec.exact_arrays import flat
 from symattn.derivations import examples
-from symattn.derivations.elements import flat
 from symattn.derivations.walks import walk
 from symattn.errors import InputError
 from symattn.evidence import Grade

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from symattn.attention.codec.field_values import field_of, made_of, typed, written
+from symattn.attention.codec.json_text import decoded
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary, Shaw, TransformerXL
 from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
-from symattn.derivations.sheets.fields import changed, field_of, made_of, typed, written
-from symattn.derivations.sheets.text import decoded
 from symattn.derivations.walks import walk
 from symattn.errors import InputError
 from symattn_cli.fields import NAMES
@@ -30,13 +30,16 @@ def in_json(data: Any) -> Any:
 def test_what_is_written_is_read_back(name: str) -> None:
     spec = VARIANTS[name].spec
     assert made_of(Attention, in_json(written(spec)), "it") == spec
-    assert made_of(Attention, in_json(changed(spec)), "it") == spec
+    assert made_of(Attention, in_json(written(spec, changed=True)), "it") == spec
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_command_line_can_say_it(name: str) -> None:
     spec = VARIANTS[name].spec
-    words = {field: value if isinstance(value, bool) else typed(value) for field, value in changed(spec).items()}
+    words = {
+        field: value if isinstance(value, bool) else typed(value)
+        for field, value in written(spec, changed=True).items()
+    }
     assert Attention(**{field: field_of(Attention, field, word, field) for field, word in words.items()}) == spec
 
 

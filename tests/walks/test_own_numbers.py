@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, walk
-from symattn.derivations.sheets.text import INPUTS, called, meant
+from symattn.attention.codec.json_text import INPUTS, called, meant
 
 NESTED = {
     "attention": {"causal": True},

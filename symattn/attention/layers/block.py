@@ -8,12 +8,12 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from symattn.arrays.array import Array
-from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
+from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import check_arrays, check_names
-from symattn.attention.layers.block_parts import ORDERS, block_parts
+from symattn.attention.layers.block_parts import block_parts
 from symattn.attention.spec import Attention
 from symattn.attention.trace import Trace
 from symattn.document.model import Document
@@ -80,8 +80,9 @@ class Block(Answering, Shown):
             raise refusal(self, "attention", "give an Attention")
         if not isinstance(self.cross, Attention | None):
             raise refusal(self, "cross", "give an Attention or None")
-        check_words(self, {"norm": NORMS, "order": tuple(ORDERS), "activation": (*ACTIVATIONS, None)})
-        check_flags(self, ("parallel", "gated"))
+        check(self)
+        if self.activation not in (*ACTIVATIONS, None):
+            raise refusal(self, "activation", f"known: {', '.join(ACTIVATIONS)}, None")
         if not finite(self.eps) or self.eps < 0:
             raise refusal(self, "eps", "it must be a finite number, not below 0")
         if self.gated and self.activation is None:

@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from symattn.arrays.array import Array
-from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
+from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
-from symattn.attention.layers.block import EPS, NORMS, Block, Norm
+from symattn.attention.layers.block import EPS, Block, Norm
 from symattn.attention.layers.transformer_inputs import check_arrays, check_names
 from symattn.attention.layers.transformer_parts import transformer_parts
 from symattn.attention.trace import Trace
@@ -71,8 +71,7 @@ class Transformer(Answering, Shown):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_words(self, {"norm": NORMS, "embedding_norm": NORMS, "positions": (None, "given", "sinusoidal")})
-        check_flags(self, ("scaled", "tied"))
+        check(self)
         if not finite(self.eps) or self.eps < 0:
             raise refusal(self, "eps", "it must be a finite number, not below 0")
         if self.softcap is not None and (not finite(self.softcap) or self.softcap <= 0):

@@ -7,12 +7,12 @@ Distances are j − i of a query i and a key j, counted so that the last ones st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from symattn.attention.constants import Number
-from symattn.attention.fields import brief, check_flags, check_whole, check_words, finite, refusal
+from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.positions.buckets import deberta_starts, t5_starts
-from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
+from symattn.attention.positions.rotary_fields import Scaling
 from symattn.errors import InputError
 from symattn.keywords import Answering
 
@@ -54,9 +54,9 @@ class Rotary(Answering):
             raise refusal(self, "base", "it must be a finite number above 1")
         if self.width is not None and (not isinstance(self.width, int) or self.width < 2 or self.width % 2):
             raise refusal(self, "width", "it must be an even number from 2 on, or None")
-        check_words(self, {"layout": ("half", "interleaved"), "given": (None, "positions", "tables")})
-        if self.scaling is not None and not isinstance(self.scaling, SCALINGS):
-            raise refusal(self, "scaling", f"known: None, {', '.join(s.__name__ for s in SCALINGS)}")
+        check(self)
+        if self.scaling is not None and not isinstance(self.scaling, Scaling):
+            raise refusal(self, "scaling", f"known: None, {', '.join(s.__name__ for s in get_args(Scaling))}")
         if isinstance(self.start, bool) or not isinstance(self.start, int):
             raise refusal(self, "start", "it must be a whole number")
         self._check_triples()
@@ -128,8 +128,7 @@ class Alibi(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_words(self, {"slopes": ("computed", "given")})
-        check_flags(self, ("two_sided",))
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +153,7 @@ class Buckets(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_whole(self, {"number": 2, "max_distance": 1})
-        check_flags(self, ("bidirectional",))
+        check(self, number=2, max_distance=1)
         if self.bidirectional and self.number % 2:
             raise refusal(self, "number", "two directions need an even number of buckets")
         t5_starts(self.number // 2 if self.bidirectional else self.number, self.max_distance)
@@ -181,8 +179,7 @@ class Shaw(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_whole(self, {"most": 1})
-        check_flags(self, ("values",))
+        check(self, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,8 +225,7 @@ class Disentangled(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_whole(self, {"span": 1, "max_distance": 1}, ("max_distance",))
-        check_flags(self, ("to_position", "to_content", "backwards"))
+        check(self, span=1, max_distance=1)
         if not (self.to_position or self.to_content):
             raise InputError("Disentangled: without to_position and to_content no term is left")
         if self.max_distance is not None:

@@ -5,33 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 from symattn.arrays.array import Array
 from symattn.attention.constants import Number, number
-from symattn.attention.fields import brief, check_flags, check_whole, check_words, finite, refusal
+from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.positions import rotary_scaling as scaling
 from symattn.document.model import Text
 from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
 from symattn.errors import InputError
 from symattn.keywords import Answering
-
-
-class Scaling(Protocol):
-    """What a scaling gives. ``n`` is how many positions there are, ``base`` the θ of the frequencies."""
-
-    @property
-    def by_length(self) -> bool:
-        """Whether it asks for n."""
-
-    def frequencies(self, frequencies: Array, base: Number, n: int) -> Any:
-        """The frequencies in the place of ω_l."""
-
-    def magnitude(self, like: Array) -> Any:
-        """What cosines and sines are multiplied by."""
-
-    def words(self, wave: Node) -> Text:
-        """What is in the place of the frequency ``wave``, as formulas and words."""
 
 
 class _Steady(Answering):
@@ -107,7 +90,7 @@ class NTKScaling(_Unit):
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
-        check_whole(self, {"length": 1}, ("length",))
+        check(self, length=1)
 
     @property
     def by_length(self) -> bool:
@@ -159,9 +142,7 @@ class YarnScaling(_Steady):
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor", "slow", "fast")
-        check_whole(self, {"length": 1})
-        check_words(self, {"ramp": ("index", "turns")})
-        check_flags(self, ("whole",))
+        check(self, length=1)
         for field in ("weight", "shared"):
             if not finite(getattr(self, field)):
                 raise refusal(self, field, "it must be a finite number")
@@ -216,7 +197,7 @@ class LongRopeScaling(Answering):
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
-        check_whole(self, {"length": 2})
+        check(self, length=2)
         for field in ("short", "long"):
             given = getattr(self, field)
             if not isinstance(given, tuple) or not given or not all(finite(x) and x > 0 for x in given):
@@ -270,4 +251,4 @@ class ProportionalScaling(_Unit):
         return (wave, f" for a share of {self.share} of the pairs, else 0")
 
 
-SCALINGS = (LinearScaling, NTKScaling, YarnScaling, LongRopeScaling, ProportionalScaling)
+Scaling: TypeAlias = LinearScaling | NTKScaling | YarnScaling | LongRopeScaling | ProportionalScaling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 State = Literal["pass", "wrong", "cannot tell"]
 
@@ -29,11 +29,7 @@ class PartFinding:
         """``cannot tell`` is never a pass."""
         return "wrong" if self.wrong else "cannot tell" if self.reason else "pass"
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        ratio = self.ratio if abs(self.ratio) < float("inf") else str(self.ratio)
-        return {"part": self.part, "state": self.state, "ratio": ratio, "cause": self.cause, "reason": self.reason,
-                "not_excluded": list(self.open)}  # fmt: skip
+    RECORD = "part, state, ratio, cause, reason, not_excluded = open"
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,4 @@ class LayerFinding:
         told = self.reason or "; ".join(f"{p.part}: {p.reason}" for p in self.parts if p.reason) or "no part ran"
         return f"CANNOT TELL: {told}"
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        parts = [p.record() for p in self.parts]
-        return {"layer": self.layer, "state": self.state, "verdict": self.verdict, "parts": parts}
+    RECORD = "layer, state, verdict, parts"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.symbolic import Symbolic
+from symattn.attention.codec.field_values import as_options, written
 from symattn.attention.document import sized, whole_formula
 from symattn.attention.flow import Step as Part
 from symattn.attention.inputs import lengths
 from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import options
 from symattn.derivations.attention import expressions
 from symattn.derivations.attention.formulas import entry_formulas, said
 from symattn.derivations.attention.inputs import Request, request, stem
@@ -25,9 +24,9 @@ from symattn.derivations.attention.reading import DRAWS, Read, Run, defines, eve
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
 from symattn.derivations.letters import ONES
-from symattn.derivations.sheets.fields import as_options, changed
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
 from symattn.document import notation as nt
+from symattn.document.codec import command as command_of
 from symattn.document.model import (
     Block,
     Caveat,
@@ -68,7 +67,7 @@ def derivation(command: str = "", **parameters: object) -> Document:
         ("Attention, step by step",),
         _blocks(asked),
         subtitle=_subtitle(asked),
-        command=command or _command(canonical),
+        command=command or command_of("derive", "attention", options=canonical),
         parameters=canonical,
         hints=(
             "symattn derive scaling       why the scores are divided by √d_k",
@@ -333,8 +332,4 @@ def _subtitle(asked: Request) -> Text:
 def _parameters(asked: Request, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
     found = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
-    return {**found, **as_options(changed(asked.spec))}
-
-
-def _command(parameters: Mapping[str, Any]) -> str:
-    return shlex.join(["symattn", "derive", "attention", *options(parameters)])
+    return {**found, **as_options(written(asked.spec, changed=True))}

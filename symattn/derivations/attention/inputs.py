@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.special import FORBIDDEN
+from symattn.attention.codec.field_values import field_of
 from symattn.attention.inputs import OPTIONAL, holds, lengths, needed
 from symattn.attention.inputs import factors as factors_of
 from symattn.attention.positions.checks import known_sizes
@@ -17,7 +18,6 @@ from symattn.attention.spec import Attention
 from symattn.derivations.attention.parameters import FLAGS, SIZES
 from symattn.derivations.attention.place import table
 from symattn.derivations.parameters import whole
-from symattn.derivations.sheets.fields import field_of
 from symattn.errors import InputError
 
 _MOST = {"tokens": 6, "keys": 6, "heads": 6, "dk": 8, "dv": 8, "dmodel": 16}

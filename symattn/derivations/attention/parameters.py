@@ -8,7 +8,7 @@ FLAGS = ("cross", "biases")
 
 def parameters() -> tuple[str, ...]:
     """Every parameter that ``request`` takes."""
+    from symattn.attention.fields import field_types
     from symattn.attention.spec import Attention
-    from symattn.derivations.sheets.fields import field_types
 
     return (*SIZES, "size", *FLAGS, *field_types(Attention))

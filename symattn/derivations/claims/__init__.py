@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
+from symattn.attention.codec.exact_arrays import flat
+from symattn.attention.codec.json_text import short
 from symattn.derivations.claims.equality import Equality, compare
 from symattn.derivations.claims.expressions import is_vector, vector_entries
 from symattn.derivations.claims.measures import (
@@ -20,9 +21,9 @@ from symattn.derivations.claims.measures import (
     sums_of_rounded,
 )
 from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
-from symattn.derivations.elements import decimal, flat
-from symattn.derivations.sheets.text import short
+from symattn.derivations.elements import decimal
 from symattn.derivations.walks.model import counted, enumerated
+from symattn.document.codec import command, record
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
 from symattn.document.text import text
@@ -145,11 +146,10 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and _is_zero(left, right)]
     found = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
     steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in found.items())
-    record = {m: value.record() for m, value in found.items()}
     blocks = [*_given(names, left, right), Steps(steps)]
     if undefined:
         blocks.append(Note(("A vector of zeros has no direction: cosine and angle are not defined.",)))
-    return _document("similarity", "How alike are they?", [a, b], blocks, True, record, _option(measure))
+    return _document("similarity", "How alike are they?", [a, b], blocks, True, found, measure)
 
 
 def _is_zero(*vectors: Vector) -> bool:
@@ -160,18 +160,18 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
     """Are a and b closer than c and d? By one measure, or by all four, all of which must then agree."""
     vectors = tuple(map(vector, (a, b, *than)))
     names = _labels(*vectors)
-    steps, record, sides = [], {}, {}
+    steps, values, sides = [], {}, {}
     for m in _measures(measure):
         first = measured(m, vectors[0].entries, vectors[1].entries)
         second = measured(m, vectors[2].entries, vectors[3].entries)
         sides[m] = second.order < first.order
         steps.append(Step(_compared(m, names, first, second), ("closer" if sides[m] else "not closer",), _CHECKED))
-        record[m] = {"first": first.record(), "second": second.record(), "closer": sides[m]}
+        values[m] = {"first": first, "second": second, "closer": sides[m]}
     holds = all(sides.values())
     verdict = Result(_closer_says(sides), (), (_CHECKED if holds else _REFUTED,))
     words = [a, b, "--than", *than]
     blocks = [*_given(names, *vectors), Steps(tuple(steps)), verdict]
-    return _document("closer", "Are they closer?", words, blocks, holds, record, _option(measure))
+    return _document("closer", "Are they closer?", words, blocks, holds, values, measure)
 
 
 def equal(a: str, b: str) -> Document:
@@ -407,14 +407,16 @@ def _closer_says(sides: dict[str, bool]) -> str:
     return ", ".join([*said, *([f"false of {enumerated(false)}"] if false else [])])
 
 
-def _option(measure: str | None) -> list[str]:
-    return ["--measure", measure] if measure else []
-
-
 def _document(
     name: str, title: str, given: list[str], blocks: list[Block], holds: bool | None, values: dict[str, Any],
-    options: list[str] | None = None,
+    measure: str | None = None,
 ) -> Document:  # fmt: skip
-    command = shlex.join(["symattn", "claim", name, *given, *(options or [])])
-    record = {"claim": " ".join([name, *given]), "holds": holds, "values": values}
-    return Document("claim", name, (title,), tuple(blocks), command=command, record=record)
+    entries = record({"claim": " ".join([name, *given]), "holds": holds, "values": values})
+    return Document(
+        "claim",
+        name,
+        (title,),
+        tuple(blocks),
+        record=entries,
+        command=command("claim", name, *given, options={"measure": measure}),
+    )

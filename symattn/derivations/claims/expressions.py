@@ -16,8 +16,8 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS as OF_ONE_NUMBER
+from symattn.attention.codec.json_text import short
 from symattn.derivations.claims.reading import brackets
-from symattn.derivations.sheets.text import short
 from symattn.errors import InputError, Refused, near
 
 FUNCTIONS = (*OF_ONE_NUMBER, "abs")

@@ -74,9 +74,12 @@ class Value:
         """The digits."""
         return Product((Decimal(self.digits), Words(self.unit))) if self.unit else Decimal(self.digits)
 
-    def record(self) -> dict[str, Any]:
-        """For the JSON form."""
-        return {"exact": None if self.exact is None else str(self.exact), "decimal": float(self.digits)}
+    @property
+    def decimal(self) -> float:
+        """The digits as a float."""
+        return float(self.digits)
+
+    RECORD = "exact, decimal"
 
 
 def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS) -> Value:

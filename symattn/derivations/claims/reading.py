@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.sheets.text import short
+from symattn.attention.codec.json_text import short
 from symattn.errors import InputError, near
 
 MOST = 4096  # entries

@@ -7,8 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from symattn.attention.codec.json_text import short
 from symattn.derivations.sheets.sheet import Sheet, from_text
-from symattn.derivations.sheets.text import short
 from symattn.document.model import Block, Code, Document, Listing, Paragraph
 from symattn.errors import InputError, near
 

@@ -9,6 +9,7 @@ import numpy as np
 from symattn.derivations.exercises.task import Task, checked
 from symattn.derivations.exercises.tasks import TASKS
 from symattn.derivations.parameters import LIMITS, whole
+from symattn.document.codec import command as command_of
 from symattn.document.model import Block, Document, Emph, Heading, Paragraph, Result
 from symattn.evidence import Evidence, Grade
 
@@ -31,7 +32,7 @@ def exercises(seed: int = 1, *, answers: bool = False) -> Document:
     whole("seed", seed, LIMITS["seed"], 0)
     rng = np.random.default_rng(seed)
     tasks = [make(rng) for make in TASKS]
-    command = f"symattn exercises --seed {seed}{' --answers' if answers else ''}"
+    command = command_of("exercises", options={"seed": seed, "answers": answers or None})
     return Document(
         "derivation",
         "exercises",

@@ -10,9 +10,9 @@ import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
-from symattn.derivations.sheets import npz
+from symattn.attention.codec import npz_arrays as npz
+from symattn.attention.codec.json_text import Typed, short
 from symattn.derivations.sheets.sheet import FLOATS, Sheet, check_size, from_data
-from symattn.derivations.sheets.text import Typed, short
 from symattn.errors import InputError
 
 NAME = "the arrays"

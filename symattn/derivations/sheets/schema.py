@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from symattn.attention.codec.exact_arrays import Entries, array_of, flat
+from symattn.attention.codec.field_values import field_of, made_of
+from symattn.attention.codec.json_text import known, short
+from symattn.attention.fields import field_types
 from symattn.attention.spec import Attention
-from symattn.derivations.elements import flat
-from symattn.derivations.sheets.fields import field_of, field_types, made_of
-from symattn.derivations.sheets.numbers import Entries, array_of
-from symattn.derivations.sheets.text import known, short
 from symattn.errors import InputError
 from symattn.keywords import unknown
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from symattn.attention.codec.exact_arrays import Entries, shape_of
+from symattn.attention.codec.json_text import INPUTS, MOST_BYTES, called, content, decoded, meant, short, suggested
+from symattn.attention.fields import field_types
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets.fields import field_types
-from symattn.derivations.sheets.numbers import Entries, shape_of
 from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
-from symattn.derivations.sheets.text import INPUTS, MOST_BYTES, called, decoded, meant, short, suggested
 from symattn.errors import InputError
 
 SCHEMA = 1
@@ -47,10 +48,12 @@ class Sheet:
 
 def read(path: str, name: str | None = None) -> Sheet:
     """The sheet in a file. Raises InputError, in one line, for whatever is wrong with it."""
-    content = _content(path)
-    if content[:4] == b"PK\x03\x04" or Path(path).suffix.lower() in (".npz", ".npy"):
-        return _from_arrays(path, content)
-    return from_text(content, path, name or path)
+    file = content(path, MOST_BYTES, ", which is more than a walk can show")
+    if not file:
+        raise InputError(f"{path} is empty")
+    if file[:4] == b"PK\x03\x04" or Path(path).suffix.lower() in (".npz", ".npy"):
+        return _from_arrays(path, file)
+    return from_text(file, path, name or path)
 
 
 def from_text(content: bytes, where: str, name: str) -> Sheet:
@@ -117,22 +120,6 @@ def _attention(data: Any, given: Mapping[str, Entries], where: str) -> tuple[Att
     return attention_of(data, dict(given), where), ()
 
 
-def _content(path: str) -> bytes:
-    file = Path(path)
-    try:
-        if file.is_dir():
-            raise InputError(f"{path} is a directory; mend: name a file in it")
-        with file.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{path} is larger than {MOST_BYTES // 2**20} MiB, which is more than a walk can show")
-    if not content:
-        raise InputError(f"{path} is empty")
-    return content
-
-
 def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]:
     given = data.get("inputs")
     if not isinstance(given, dict) or not given:
@@ -144,7 +131,7 @@ def _entries(
     given: Mapping[str, Any], shape: Callable[[Any], tuple[int, ...]], where: str
 ) -> tuple[dict[str, Entries], bool]:
     """The arrays as exact numbers, once their sizes are small enough, and whether a decimal was typed."""
-    from symattn.derivations.sheets.numbers import array_of
+    from symattn.attention.codec.exact_arrays import array_of
 
     check_size({name: shape(array) for name, array in given.items()}, where)
     for name, array in given.items():
@@ -162,7 +149,7 @@ def _count(entries: Any) -> int:
 def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
     """At most ``MOST_SCORES`` scores, and as many entries in every array. Raises InputError."""
     for name, shape in shapes.items():
-        size = _product(shape)
+        size = prod(shape)
         if size > MOST_SCORES:
             sides = " × ".join(map(str, shape))
             raise InputError(f"{where}: {name} is {sides}, {size} entries; a walk takes at most {MOST_SCORES}")
@@ -170,19 +157,12 @@ def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
     keys = shapes.get("y", shapes.get("x", shapes.get("k")))
     if queries is None or keys is None or len(queries) < 2 or len(keys) < 2:
         return
-    if _product(queries[:-1]) * keys[-2] > MOST_SCORES:
+    if prod(queries[:-1]) * keys[-2] > MOST_SCORES:
         raise InputError(f"{where}: {queries[-2]} queries × {keys[-2]} keys; a walk takes at most {MOST_SCORES} scores")
 
 
-def _product(shape: tuple[int, ...]) -> int:
-    out = 1
-    for n in shape:
-        out *= n
-    return out
-
-
 def _from_arrays(path: str, content: bytes) -> Sheet:
-    from symattn.derivations.sheets import npz
+    from symattn.attention.codec import npz_arrays as npz
 
     arrays = called(npz.plain(path, content), path)
     check_size({name: array.shape for name, array in arrays.items()}, path)

@@ -11,16 +11,15 @@ from os import PathLike
 from typing import Any
 
 from symattn.arrays import FLOATING
+from symattn.attention.codec.field_values import as_options, written
+from symattn.attention.codec.json_text import short
 from symattn.attention.fields import whole
 from symattn.attention.notation import ARRAYS, SIZES
 from symattn.attention.spec import descriptions
-from symattn.attention.spelling import options
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
-from symattn.derivations.sheets.fields import as_options, changed, written
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet, truncated
-from symattn.derivations.sheets.text import short
 from symattn.derivations.walks import blank as blanks
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
@@ -31,6 +30,7 @@ from symattn.derivations.walks.record import record, too_many
 from symattn.derivations.walks.rounding import ROUNDINGS
 from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.why import why as reasons
+from symattn.document.codec import command
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
 from symattn.document.notation import Decimal, Name, equals
 from symattn.errors import InputError, near
@@ -94,7 +94,7 @@ def walk(
         (made.sheet.title,),
         (*body, *remarks),
         _subtitle(made),
-        _command(named, wishes) if named else "",
+        command("walk", named, options=wishes) if named else "",
         {"source": named or made.sheet.name, **wishes},
         record(made, step) if answers or not empty else blanks.kept(record(made, None), empty),
         hints=_hints(named, made, step, why, all) if named else (),
@@ -269,7 +269,7 @@ def _sizes(sizes: Mapping[str, int]) -> Text:
 def _particulars(made: Walk) -> Iterator[Block]:
     """What else differs from the plain attention, and the sizes that come with it."""
     spec = made.sheet.attention
-    words = [_field(name, value) for name, value in changed(spec).items() if name not in _SAID]
+    words = [_field(name, value) for name, value in written(spec, changed=True).items() if name not in _SAID]
     more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
     if words or more:
         between = " · " if words and more else ""
@@ -296,12 +296,8 @@ def _plain(value: Any) -> str:
 
 def _written(made: Walk, names: Iterable[str]) -> dict[str, Any]:
     """These fields of the specification, as a sheet has them."""
-    fields = written(made.sheet.attention) | changed(made.sheet.attention)
+    fields = written(made.sheet.attention) | written(made.sheet.attention, changed=True)
     return {name: fields[name] for name in names}
-
-
-def _command(source: str, wishes: dict[str, Any]) -> str:
-    return shlex.join(["symattn", "walk", source, *options(wishes)])
 
 
 def _hints(source: str, made: Walk, step: int | None, why: bool, every: bool) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.attention.codec.exact_arrays import shape_of
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.sheets.numbers import shape_of
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks.model import Walk
 from symattn.document.model import Block, Paragraph, Result, Values

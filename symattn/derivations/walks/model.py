@@ -11,12 +11,13 @@ import numpy as np
 
 from symattn.arrays.shown import formula
 from symattn.attention import inputs
+from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS
 from symattn.attention.sizes import Sizes
 from symattn.derivations.attention.letters import entry_letter, product_letter
 from symattn.derivations.attention.reading import Run
-from symattn.derivations.elements import digits, flat, nested
+from symattn.derivations.elements import digits, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import run as walks_run

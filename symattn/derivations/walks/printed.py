@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.elements import decimal, flat, is_number
-from symattn.derivations.sheets.numbers import shape_of
+from symattn.attention.codec.exact_arrays import flat, shape_of
+from symattn.derivations.elements import decimal, is_number
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.rounding import ROUNDINGS, rounded
 from symattn.derivations.walks.run import weighted

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.codec.field_values import written
 from symattn.derivations.elements import ball_json, decimal_json, exact_json, nested
 from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.sheets.fields import written
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import arrays_of, titles

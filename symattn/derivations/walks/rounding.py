@@ -10,7 +10,8 @@ import flint
 
 from symattn.arrays.array import Array
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.elements import flat, is_number
+from symattn.attention.codec.exact_arrays import flat
+from symattn.derivations.elements import is_number
 from symattn.derivations.enclosed import Enclosed
 from symattn.errors import InputError
 

@@ -21,11 +21,12 @@ from symattn.arrays.exact import Exact
 from symattn.arrays.field.approximation import rational_double
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
+from symattn.attention.codec.exact_arrays import flat
+from symattn.attention.codec.json_text import short
 from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
-from symattn.derivations.elements import flat, is_number, nested
+from symattn.derivations.elements import is_number, nested
 from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.sheets.text import short
 from symattn.derivations.walks import mixed
 from symattn.errors import InputError, near
 

@@ -10,9 +10,10 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.shown import formula
 from symattn.arrays.special import Undefined
+from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.notation import ARRAYS, SYMBOLS
 from symattn.derivations.attention.letters import head_symbol, row_symbol
-from symattn.derivations.elements import digits, flat, is_number, nested
+from symattn.derivations.elements import digits, is_number, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed

@@ -14,7 +14,7 @@ from symattn.arrays.notes import listening
 from symattn.arrays.precision import Precision
 from symattn.attention.derivative import vjp
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import changed_fields
+from symattn.document.codec import changed_fields
 from symattn.errors import InputError
 from symattn.evidence import Verdict
 from symattn.sources.graphs.form import Graph

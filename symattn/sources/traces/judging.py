@@ -9,7 +9,7 @@ from pathlib import Path
 from symattn.arrays.formats import FORMATS
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import changed_fields
+from symattn.document.codec import changed_fields
 from symattn.errors import InputError
 from symattn.evidence import Grade, Verdict
 from symattn.sources.closeness import close_to_exact, worst_share

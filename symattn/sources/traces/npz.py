@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.derivations.sheets.npz import described, plain
+from symattn.attention.codec.npz_arrays import described, plain
 from symattn.errors import InputError
 
 MOST_BYTES = 2**28  # of a compressed file, and of each array in it

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from symattn.document.codec import record
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 from symattn.verification.arithmetic.presets import named
@@ -67,18 +68,18 @@ class Answer(Printable):
         verdict = Verdict.FAULT if self.cause else None if self.known else Verdict.UNDECIDED
         if self.trial is None:
             verdict = None if self.order.tree else Verdict.UNDECIDED
-        record: dict[str, Any] = {"order": self.order.record(), "scores": self.scores.record() if self.scores else {}}
-        record |= {"verdict": Grade.SAMPLED.value} if verdict is None else {}
+        entries: dict[str, Any] = {"order": self.order, "scores": self.scores or {}}
+        entries |= {"verdict": Grade.SAMPLED} if verdict is None else {}
         return Document(
             "verification", "arithmetic", ("Arithmetic of ", Code(self.target)),
             (*(_contracts(self.trial, self.like) if self.trial else ()), *self._summed()),
-            command=self.command, verdict=verdict, record=(self._record(self.trial) if self.trial else {}) | record,
+            command=self.command, verdict=verdict,
+            record=record((self._entries(self.trial) if self.trial else {}) | entries),
         )  # fmt: skip
 
-    def _record(self, trial: Trial) -> dict[str, Any]:
+    def _entries(self, trial: Trial) -> dict[str, Any]:
         return {
-            "arithmetic": trial.told.record(), "cause": self.cause, "like": list(self.like),
-            "grade": Grade.SAMPLED.value,
+            "arithmetic": trial.told, "cause": self.cause, "like": self.like, "grade": Grade.SAMPLED,
             "contracts": [{"words": p.contract.stored, "share": p.share} for p in _shown(trial)],
         }  # fmt: skip
 

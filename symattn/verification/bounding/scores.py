@@ -306,8 +306,9 @@ def _frequencies(asked: Rotary, n: int, f: int, w: float, eps: float) -> tuple[n
     rho[0] = w
     if asked.scaling is None:
         return omega, rho, 1.0
-    omega = asked.scaling.frequencies(omega, asked.base, n + asked.start)
-    return omega, 12 * rho + 64 * w, float(abs(asked.scaling.magnitude(like)))
+    scaling: Any = asked.scaling  # here its arrays are NumPy's
+    omega = scaling.frequencies(omega, asked.base, n + asked.start)
+    return omega, 12 * rho + 64 * w, float(abs(scaling.magnitude(like)))
 
 
 def _around(step: Step, x: Balls, cos: Balls, sin: Balls) -> Balls:

@@ -14,8 +14,8 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import rotate
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import by_tiles
+from symattn.document.codec import called
 from symattn.errors import InputError
 from symattn.keywords import Answering
 from symattn.verification.definitions.attending import FEW, axes, check, in_order, settings, swapped, tiles

@@ -10,8 +10,8 @@ from symattn.attention.derivative import vjp
 from symattn.attention.fields import brief, refusal
 from symattn.attention.gradients.backward import backward
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import backward_by_tiles
+from symattn.document.codec import called
 from symattn.errors import InputError
 from symattn.keywords import Answering
 from symattn.verification.definitions.attending import (

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, Literal
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, check_flags, check_words
+from symattn.attention.fields import brief, check
 from symattn.attention.linear.delta import delta_token
 from symattn.attention.linear.features import elu_plus_one, exponential, identity, relu
 from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sums, gated_chunk, gated_step, scan
-from symattn.attention.spelling import called
+from symattn.document.codec import called
 from symattn.errors import InputError
 from symattn.keywords import Answering
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
@@ -70,8 +70,7 @@ class LinearAttention(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_words(self, {"feature": tuple(FEATURES), "gate": (None, "token", "feature")})
-        check_flags(self, ("causal", "normalised", "delta", "scale"))
+        check(self)
         if (self.gate or self.delta) and not self.causal:
             raise InputError("LinearAttention: gates and the delta rule go by the order of tokens; mend: causal=True")
         if self.delta and self.normalised:

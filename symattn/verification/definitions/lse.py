@@ -12,9 +12,9 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import forbid
 from symattn.attention.softmax import log_sum_exp, logarithms, powers
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import called
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
+from symattn.document.codec import called
 from symattn.verification.definitions.attending import (
     FEW,
     admits,

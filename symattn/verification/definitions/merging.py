@@ -10,8 +10,8 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
-from symattn.attention.spelling import called
 from symattn.attention.streaming.states import Partial, merge_partial
+from symattn.document.codec import called
 from symattn.errors import InputError
 from symattn.keywords import Answering
 from symattn.verification.definitions.attending import FEW

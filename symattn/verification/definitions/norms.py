@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from symattn.attention.fields import brief, check_flags, finite, refusal
+from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.keywords import Answering
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
@@ -29,7 +29,7 @@ class Stated(Answering):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_flags(self, ("one_plus",))
+        check(self)
         if not finite(self.eps) or self.eps < 0:
             raise refusal(self, "eps", "it must be a finite number, not below 0")
 

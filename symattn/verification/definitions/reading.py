@@ -9,8 +9,9 @@ from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
+from symattn.attention.codec.python_text import UNREADABLE, value_of
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import UNREADABLE, inside, value_of
+from symattn.document.codec import spelled
 from symattn.errors import InputError
 from symattn.verification.definitions.registry import Specification
 
@@ -63,11 +64,8 @@ def written(spec: Specification) -> str:
     """
     if isinstance(spec, Attention):
         return LSE
-    name = type(spec).__name__
-    usual = {f.name: f.default for f in fields(spec)}
-    told = {n: getattr(spec, n) for n in usual if n != "attention" and getattr(spec, n) != usual[n]}
-    values = ", ".join(f"{n}={inside(x)}" for n, x in told.items())
-    return f"{name}({values})" if told else next(word for word in KNOWN if word.lower() == name.lower())
+    words = spelled(spec, without="attention")
+    return words if "(" in words else next(word for word in KNOWN if word.lower() == words)
 
 
 def attention_of(spec: Specification) -> Attention | None:

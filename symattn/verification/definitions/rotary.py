@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import angles, inverse_frequencies, pairs, rotate
-from symattn.attention.spelling import called
+from symattn.document.codec import called
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, swapped
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
@@ -133,7 +133,7 @@ def _exponentials(spec: Rotary, x: Any, sign: int) -> Any:
 
 
 def _of(spec: Rotary, frequencies: Any, positions: Any, x: Any) -> Tables:
-    xp, size = namespace_of(x), 1
+    xp, size = namespace_of(x), cast(Any, 1)
     if spec.scaling is not None:
         n = int(np.max(np.asarray(positions))) + 1
         frequencies = spec.scaling.frequencies(frequencies, spec.base, n)

@@ -21,6 +21,8 @@ class ObservedScale:
     d_k: int
     observed: float
 
+    RECORD = "d_k, observed, *candidates"
+
     @property
     def candidates(self) -> dict[str, float]:
         """The scales to compare it with."""

@@ -85,21 +85,15 @@ class Order:
         """The tree in a few lines; empty where there is none."""
         return "\n".join(written(self.tree)) if self.tree else ""
 
-    def record(self) -> dict[str, Any]:
-        """As JSON holds it: ``nodes`` as in ``Tree``."""
-        told: dict[str, Any] = {"terms": self.n, "calls": self.calls, "words": list(self.words)}
-        told |= {"grade": Grade.SAMPLED.value if self.tree else Grade.UNDECIDED.value}
-        if self.tree and self.reading:
-            told |= {"reading": self.reading.record(), "nodes": [list(children) for children in self.tree.nodes]}
-        if self.first:
-            told["first"] = self.first
-        if self.longer:
-            told |= {"longer": self.longer, "tile": self.tile, "split": self.split}
-        if self.widths:
-            told["digits"] = [width.record() for width in self.widths]
-        if self.apart:
-            told["apart"] = [list(pair) for pair in self.apart]
-        return told
+    RECORD = (
+        "terms = n, calls, words, grade, reading?, nodes = tree.nodes?, first?, longer?, tile?longer, split?longer, "
+        "digits = widths?, apart?"
+    )
+
+    @property
+    def grade(self) -> Grade:
+        """``sampled`` where the order is known."""
+        return Grade.SAMPLED if self.tree else Grade.UNDECIDED
 
 
 def _by(reading: Reading) -> str:

@@ -58,15 +58,12 @@ class Reading:
             "once": f"all {self.n} at once",
         }.get(self.way, "in no order that has a name here; see the tree")
 
-    def record(self) -> dict[str, object]:
-        """As JSON holds it."""
-        told: dict[str, object] = {"way": self.way, "terms": self.n}
-        told |= {"step": self.step} if self.way in ("order", "reversed") else {}
-        told |= {"size": self.size} if self.size else {}
-        told |= {"tail": self.tail} if self.tail else {}
-        for name, part in (("merge", self.merge), ("inner", self.inner), ("last", self.last)):
-            told |= {name: part.record()} if part else {}
-        return told
+    @property
+    def looped(self) -> bool:
+        """Whether it is one loop, which adds ``step`` terms at a time."""
+        return self.way in ("order", "reversed")
+
+    RECORD = "way, terms = n, step?looped, size?, tail?, merge?, inner?, last?"
 
 
 def _ordinal(n: int) -> str:

@@ -47,9 +47,7 @@ class Scores:
         found = f"Scores are stored in {self.format}" if self.stored else no
         return f"{found}: keys with the scores {s:g} and {t:g} get the weights {a:.4g} and {b:.4g}."
 
-    def record(self) -> dict[str, object]:
-        """As JSON holds it."""
-        return {"stored": self.stored, "scores": list(self.scores), "weights": list(self.weights), "why": self.why}
+    RECORD = "stored, scores, weights, why"
 
 
 def scores(runner: Runner, maker: Maker, keys: int = KEYS) -> Scores:

@@ -50,10 +50,6 @@ class Width:
         rounds = {True: ", rounded to nearest", False: ", cut off", None: ""}[self.nearest]
         return f"{self.digits} digits{name}{rounds}{', ties away from zero' if self.away else ''}"
 
-    def record(self) -> dict[str, object]:
-        """As JSON holds it."""
-        return {"digits": self.digits, "more": self.more, "nearest": self.nearest, "away": self.away}
-
 
 def widths(asked: Sum, tree: Tree) -> tuple[Width, Width]:
     """The accumulator where terms first meet, and the narrowest on the way to the whole sum, for the deepest terms.

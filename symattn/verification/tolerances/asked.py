@@ -13,7 +13,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing
+from symattn.document.codec import differing
 from symattn.errors import InputError
 from symattn.verification.bounding.interface import APriori, Bound, a_priori, bound
 from symattn.verification.probing.inputs import Sizes

@@ -7,7 +7,7 @@ from math import inf, isfinite
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import called, changed_fields
+from symattn.document.codec import called, changed_fields
 from symattn.document.model import (
     Assumption,
     Assumptions,

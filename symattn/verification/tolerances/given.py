@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.plain import real
 from symattn.arrays.precision import Precision
+from symattn.attention.codec.json_text import called, content
+from symattn.attention.codec.npz_arrays import plain
 from symattn.attention.inputs import NEEDED
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets.npz import plain
-from symattn.derivations.sheets.text import called
 from symattn.errors import InputError
 
 MOST_BYTES = 2**28  # of the file, and of each array
@@ -26,7 +25,9 @@ def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarr
     Raises ``InputError``, in one line, where the file cannot be read, lacks an input of the specification, or holds
     numbers that the format does not. Nothing is unpickled, and no more is read than the header declares.
     """
-    return _checked(called(plain(path, _content(path), MOST_BYTES), path), path, spec, precision)
+    return _checked(
+        called(plain(path, content(path, MOST_BYTES, "; mend: fewer rows"), MOST_BYTES), path), path, spec, precision
+    )
 
 
 def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
@@ -56,17 +57,6 @@ def _checked(
 def _floating(name: str, a: np.ndarray) -> np.ndarray:
     """Whole numbers as floats where numbers are meant, and not positions or labels."""
     return a.astype(np.float64) if a.dtype.kind in "iu" and ARRAYS[name].holds == "numbers" else a
-
-
-def _content(path: str) -> bytes:
-    try:
-        with Path(path).open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{path} is larger than {MOST_BYTES // 2**20} MiB; mend: fewer rows")
-    return content
 
 
 def _numbers(a: np.ndarray, place: str, precision: Precision) -> np.ndarray:

@@ -13,38 +13,18 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_origin
 
-from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
-from symattn.attention.spelling import read
-from symattn.derivations.sheets.numbers import number
-from symattn.derivations.sheets.text import known, short, shown
+from symattn.attention.codec.json_text import known, short, shown
+from symattn.attention.codec.python_text import read
+from symattn.attention.fields import field_types, members, words
 from symattn.errors import InputError, near
 
 ROOT = "1/sqrt(d_k)"
 _SCALES = {"none": Fraction(1), ROOT: None}
 _SEPARATOR = re.compile(r"[,/;]")
 _OPEN = ("", "none", "open", None)  # of a side of a window
-
-
-@cache
-def field_types(description: type) -> dict[str, Any]:
-    """Name of a field → what it may be."""
-    hints = get_type_hints(description)
-    return {f.name: hints[f.name] for f in fields(description)}
-
-
-def members(hint: Any) -> tuple[Any, ...]:
-    """The types that a union is made of, those of unions within it too."""
-    found = SCALINGS if hint is Scaling else get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
-    return tuple(m for part in found for m in members(part)) if found else (hint,)
-
-
-def words(hint: object) -> tuple[Any, ...]:
-    """The values of ``Literal`` among the members."""
-    return tuple(w for m in members(hint) if get_origin(m) is Literal for w in get_args(m))
 
 
 def descriptions(hint: object) -> dict[str, type]:
@@ -69,35 +49,27 @@ def made_of(description: type, data: dict[str, Any], place: str) -> Any:
     return description(**{n: field_of(description, n, x, f"{place}: {n}") for n, x in data.items()})
 
 
-def written(description: object) -> dict[str, Any]:
-    """The fields as a sheet has them; ``made_of`` reads them back."""
-    found = {}
-    kind: type = type(description)
-    for name, hint in field_types(kind).items():
-        value = getattr(description, name)
-        if is_dataclass(value):
-            value = {_called(type(value)): written(value)}
-        elif name == "scale":
-            value = ROOT if value is None else str(value)
-        elif isinstance(value, tuple):
-            value = [
-                str(x) if isinstance(x, Fraction | float) else list(x) if isinstance(x, tuple) else x for x in value
-            ]
-        elif isinstance(value, Fraction | float) or (isinstance(value, int) and Fraction in members(hint)):
-            value = str(value)
-        found[name] = value
-    return found
+def written(description: object, changed: bool = False) -> dict[str, Any]:
+    """Return the fields as a sheet has them, or of these the ``changed`` ones; ``made_of`` reads them back."""
+    kind: Any = type(description)
+    values = {f.name: getattr(description, f.name) for f in fields(kind)}
+    usual = {f.name: f.default for f in fields(kind)} if changed else {}
+    return {
+        name: _written(name, value, field_types(kind)[name], changed)
+        for name, value in values.items()
+        if not changed or value != usual[name]
+    }
 
 
-def changed(description: Any) -> dict[str, Any]:
-    """The fields that are not as they are by default, as a sheet has them; of descriptions within it likewise."""
-    plain = {f.name: f.default for f in fields(description)}
-    found = {}
-    for name, value in written(description).items():
-        here = getattr(description, name)
-        if here != plain[name]:
-            found[name] = {_called(type(here)): changed(here)} if is_dataclass(here) else value
-    return found
+def _written(name: str, value: Any, hint: object, changed: bool) -> Any:
+    if is_dataclass(value):
+        return {_called(type(value)): written(value, changed)}
+    if name == "scale":
+        return ROOT if value is None else str(value)
+    if isinstance(value, tuple):
+        return [str(x) if isinstance(x, Fraction | float) else list(x) if isinstance(x, tuple) else x for x in value]
+    rational = isinstance(value, Fraction | float) or (isinstance(value, int) and Fraction in members(hint))
+    return str(value) if rational else value
 
 
 def as_options(values: Mapping[str, Any]) -> dict[str, str | bool]:
@@ -164,6 +136,8 @@ def _plain(hint: object, value: Any, place: str) -> Any:
 
 
 def _rational(value: Any, hint: object, place: str) -> Fraction:
+    from symattn.attention.codec.exact_arrays import number
+
     try:
         factor = number(value, place).rational()
     except InputError as error:

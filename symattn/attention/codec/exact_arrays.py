@@ -7,8 +7,8 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
+from symattn.attention.codec.json_text import Typed, short, shown
 from symattn.attention.notation import ARRAYS
-from symattn.derivations.sheets.text import Typed, short, shown
 from symattn.errors import InputError
 
 Entries = list[Any]
@@ -121,15 +121,18 @@ def _check_rows(entries: Any, shape: tuple[int, ...], place: str) -> None:
 
 
 def _check_one_type(name: str, entries: object, place: str) -> None:
-    kinds = {isinstance(x, bool) for x in _flat(entries)}
+    kinds = {isinstance(x, bool) for x in flat(entries)}
     if len(kinds) > 1:
         raise InputError(f"{place} mixes truth values and numbers")
     if _holds(name) == "booleans" and kinds != {True}:
         raise InputError(f"{place} holds truth values{_MEANING.get(name, '')}")
 
 
-def _flat(entries: Any) -> list[Any]:
-    return [x for e in entries for x in _flat(e)] if isinstance(entries, list) else [entries]
+def flat(entries: Any) -> list[Any]:
+    """The entries of nested lists in order."""
+    if isinstance(entries, (list, tuple)):
+        return [x for entry in entries for x in flat(entry)]
+    return [entries]
 
 
 def _told(error: InputError) -> str:

@@ -14,8 +14,8 @@ from numpy.lib import format as npy
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
-from symattn.derivations.sheets.numbers import INFINITE
-from symattn.derivations.sheets.text import short
+from symattn.attention.codec.exact_arrays import INFINITE
+from symattn.attention.codec.json_text import short
 from symattn.errors import InputError
 
 MOST_BYTES = 2**20  # of one array: far more than a walk can show

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
 from symattn.errors import InputError, near
+from symattn.keywords import plain
 
 MOST_BYTES = 8 * 2**20
 
@@ -17,6 +19,21 @@ class Typed(str):
     """A number as it was typed."""
 
     __slots__ = ()
+
+
+def content(path: str, most: int, mend: str) -> bytes:
+    """Return the bytes of a file, which are at most ``most``; ``mend`` ends the line of error where there are more."""
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise InputError(f"{path} is a directory; mend: name a file in it")
+        with file.open("rb") as opened:
+            found = opened.read(most + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(found) > most:
+        raise InputError(f"{path} is larger than {most // 2**20} MiB{mend}")
+    return found
 
 
 def decoded(content: bytes, where: str) -> Any:
@@ -76,19 +93,12 @@ def _refuse(message: str) -> Any:
 
 # -- names of arrays ---------------------------------------------------------------------------------------------------
 INPUTS = tuple(dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL)))
-
-
-def bare(name: str) -> str:
-    """A name without what spellings differ in: case, underscores and hyphens."""
-    return name.lower().replace("_", "").replace("-", "")
-
-
-_MEANT = {bare(name): name for name in INPUTS}
+_MEANT = {plain(name): name for name in INPUTS}
 
 
 def meant(name: str) -> str | None:
     """The array that a name stands for, or None."""
-    return _MEANT.get(bare(name))
+    return _MEANT.get(plain(name))
 
 
 # Words that people write for letters: ``query`` for q, ``w_query`` and ``query_weight`` for w_q.
@@ -100,11 +110,13 @@ _WORDS |= {letter + "proj": "w" + letter for letter in "qkvo"} | {"embedding": "
 
 
 def suggested(word: str, names: Iterable[str]) -> str:
-    """`` Did you mean 'w_q'?``, or nothing; spellings are compared bare, and words stand for letters."""
-    bares = {bare(name): name for name in names}
-    letter = _WORDS.get(bare(word))
-    nearly = get_close_matches(bare(word), bares, n=1, cutoff=0.9)  # ``input`` is ``inputs`` first, where that is known
-    found = nearly or ([letter] if letter in bares else get_close_matches(bare(word), bares, n=1))
+    """`` Did you mean 'w_q'?``, or nothing; case and hyphens do not count, and words stand for letters."""
+    bares = {plain(name): name for name in names}
+    letter = _WORDS.get(plain(word))
+    nearly = get_close_matches(
+        plain(word), bares, n=1, cutoff=0.9
+    )  # ``input`` is ``inputs`` first, where that is known
+    found = nearly or ([letter] if letter in bares else get_close_matches(plain(word), bares, n=1))
     return f" Did you mean {bares[found[0]]!r}?" if found else ""
 
 

@@ -1,0 +1,201 @@
+"""Values as text: records of the JSON form, words, command lines, and documents that are kept and read back.
+
+A dataclass is recorded by its fields, or by the entries that its ``RECORD`` names: ``name``, ``key = path`` for
+another key, ``name?`` where it is left out if empty, ``name?other`` if ``other`` is, and ``*name`` for the entries of a
+mapping.
+Only the classes named here can be read back; nothing is run.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from fractions import Fraction
+from math import isfinite
+from typing import Any, TypeVar
+
+from symattn.document import model
+from symattn.document import notation as nt
+from symattn.document.tex import tex
+from symattn.document.text import text
+from symattn.evidence import Evidence, Grade, Verdict
+
+_Kept = TypeVar("_Kept")
+_ENUMS: dict[str, type[Enum]] = {"Grade": Grade, "Verdict": Verdict}
+_CLASSES: dict[str, type[Any]] = {
+    c.__name__: c
+    for c in (Evidence, *vars(model).values(), *vars(nt).values())
+    if isinstance(c, type) and is_dataclass(c)
+}
+
+
+def record(x: Any) -> Any:
+    """Return what JSON can hold of a value: no bare NaN or infinity, exact numbers as strings, formulas in both forms.
+
+    >>> record(Evidence(Grade.PROVED, "for all n"))
+    {'grade': 'proved', 'where': 'for all n'}
+    """
+    match x:
+        case Enum():
+            return x.value
+        case None | bool() | int() | str():
+            return x
+        case float():
+            return x if isfinite(x) else str(x)
+        case nt.Node():
+            return {"text": text(x), "tex": tex(x)}
+        case Mapping():
+            return {str(key): record(value) for key, value in x.items()}
+        case tuple() if hasattr(x, "_asdict"):
+            return record(x._asdict())
+        case list() | tuple():
+            return [record(value) for value in x]
+    if is_dataclass(x):
+        return _recorded(x)
+    if isinstance(x, Fraction) or hasattr(x, "notation"):
+        return str(x)
+    raise TypeError(f"no JSON for {type(x).__name__}")
+
+
+def _recorded(x: Any) -> dict[str, Any]:
+    """Return the entries that ``RECORD`` names, or all fields."""
+    found: dict[str, Any] = {}
+    entries = x.RECORD.split(", ") if hasattr(x, "RECORD") else [f.name for f in fields(x)]
+    for entry in entries:
+        name, optional, condition = entry.partition("?")
+        key, _, path = name.partition(" = ")
+        value = _at(x, path or key.removeprefix("*"))
+        if key.startswith("*"):
+            found |= record(value)
+        elif not optional or (_at(x, condition) if condition else value):
+            found[key] = record(value)
+    return found
+
+
+def _at(x: Any, path: str) -> Any:
+    """Return what a path of attributes leads to; None where one on the way is None."""
+    for name in path.split("."):
+        x = None if x is None else getattr(x, name)
+    return x
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+def spelled(value: object, without: str = "") -> str:
+    """Return a field's value as a command line takes it; what a dataclass has by default is left out, and one field.
+
+    >>> spelled(Evidence(Grade.PROVED)), spelled(Fraction(1, 8)), spelled(None)
+    ("Evidence(grade=<Grade.PROVED: 'proved'>)", '1/8', 'none')
+    """
+    if not is_dataclass(value) or isinstance(value, type):
+        return "none" if value is None else str(value) if isinstance(value, str | Fraction) else repr(value)
+    usual = {f.name: f.default for f in fields(value) if f.name != without}
+    changed = {n: getattr(value, n) for n in usual if getattr(value, n) != usual[n]}
+    name = type(value).__name__
+    return f"{name}({', '.join(f'{n}={inside(x)}' for n, x in changed.items())})" if changed else name.lower()
+
+
+def inside(value: object) -> str:
+    """Return a field's value as it stands within the brackets of a description."""
+    if is_dataclass(value):
+        return spelled(value) if "(" in spelled(value) else f"{type(value).__name__}()"
+    return str(value) if isinstance(value, Fraction) else repr(value)
+
+
+def differing(spec: Any, base: object) -> dict[str, Any]:
+    """Return the fields in which a specification differs from another one, in order."""
+    return {f.name: getattr(spec, f.name) for f in fields(spec) if getattr(spec, f.name) != getattr(base, f.name)}
+
+
+def changed_fields(spec: object) -> dict[str, str]:
+    """Return the fields of a specification that are not the usual ones, as words."""
+    return {name: spelled(value) for name, value in differing(spec, type(spec)()).items()}
+
+
+def called(spec: object) -> str:
+    """Return a specification as reports name it: ``Rotary(base=500000, layout=interleaved)``."""
+    return f"{type(spec).__name__}({', '.join(f'{name}={value}' for name, value in changed_fields(spec).items())})"
+
+
+# -- command lines -----------------------------------------------------------------------------------------------------
+def command(*words: object, options: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> str:
+    """Return the command line of symattn that gives a document again.
+
+    An option is left out where it is None, a flag where it is a truth value, and repeated for each entry of a list.
+
+    >>> command("walk", "my sheet.json", options={"causal": True, "window": (2, None), "tokens": None, "scale": 0.25})
+    "symattn walk 'my sheet.json' --causal --window 2,none --scale 0.25"
+    """
+    pairs = options.items() if isinstance(options, Mapping) else options
+    return shlex.join(["symattn", *map(str, words), *(w for name, value in pairs for w in _option(name, value))])
+
+
+def _option(name: str, value: object) -> Iterator[str]:
+    option = name.replace("_", "-")
+    if isinstance(value, bool):
+        yield f"--{option}" if value else f"--no-{option}"
+    elif value is not None:
+        for one in value if isinstance(value, list) else [value]:
+            yield from (f"--{option}", _typed(one))
+
+
+def _typed(value: object) -> str:
+    """Return the value of an option: floats in as few digits as give them again."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, tuple):
+        return ",".join(map(_typed, value))
+    return spelled(value) if value is None or is_dataclass(value) else str(value)
+
+
+# -- kept --------------------------------------------------------------------------------------------------------------
+def written(x: object) -> str:
+    """``x`` as JSON. Raises TypeError for what holds more than documents do."""
+    return json.dumps(_plain(x), ensure_ascii=False)
+
+
+def read(source: str, kind: type[_Kept], *parts: type[Any]) -> _Kept:
+    """What ``written`` wrote of an object of this class, which may hold ``parts`` that documents have not. Raises
+    ValueError for any other text."""
+    try:
+        found = _meant(json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
+    except (KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
+        raise ValueError(f"no {kind.__name__}: {error}") from error
+    if not isinstance(found, kind):
+        raise ValueError(f"no {kind.__name__}")
+    return found
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Grade | Verdict):
+        return {"is": type(x).__name__, "value": x.value}
+    if isinstance(x, Fraction):
+        return {"is": "Fraction", "value": str(x)}
+    if isinstance(x, tuple | list):
+        return [_plain(y) for y in x]
+    if isinstance(x, Mapping):
+        return {"is": "Mapping", "value": [[_plain(key), _plain(y)] for key, y in x.items()]}
+    if is_dataclass(x):
+        return {"is": type(x).__name__, **{f.name: _plain(getattr(x, f.name)) for f in fields(x)}}
+    if x is None or isinstance(x, bool | int | float | str):
+        return x
+    raise TypeError(f"{type(x).__name__} is not kept")
+
+
+def _meant(x: object, classes: Mapping[str, type[Any]]) -> Any:
+    if isinstance(x, list):
+        return tuple(_meant(y, classes) for y in x)
+    if not isinstance(x, dict):
+        return x
+    kind, values = x["is"], {name: _meant(y, classes) for name, y in x.items() if name != "is"}
+    if kind in _ENUMS:
+        return _ENUMS[kind](values["value"])
+    if kind == "Fraction":
+        return Fraction(values["value"])
+    return _mapping(values["value"]) if kind == "Mapping" else classes[kind](**values)
+
+
+def _mapping(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    return dict(items)
