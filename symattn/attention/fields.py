@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from math import isfinite
 from numbers import Rational, Real
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from symattn.errors import InputError
 
@@ -46,6 +47,16 @@ def finite(value: Any) -> bool:
     if isinstance(value, Rational):
         return not isinstance(value, bool)
     return isinstance(value, Real) and isfinite(value)
+
+
+def members(hint: object) -> tuple[Any, ...]:
+    """The types that a union is made of; any other type alone."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def words(hint: object) -> tuple[Any, ...]:
+    """The values of ``Literal`` among the members."""
+    return tuple(w for m in members(hint) if get_origin(m) is Literal for w in get_args(m))
 
 
 def refusal(spec: object, field: str, mend: str) -> InputError:

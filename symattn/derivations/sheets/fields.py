@@ -13,11 +13,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import cache, reduce
+from operator import or_
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
+from symattn.attention.fields import members, words
+from symattn.attention.latent import Latent
+from symattn.attention.positions.fields import Position
+from symattn.attention.positions.rotary_fields import SCALINGS
 from symattn.attention.spelling import read
 from symattn.derivations.sheets.numbers import number
 from symattn.derivations.sheets.text import known, short, shown
@@ -27,24 +31,15 @@ ROOT = "1/sqrt(d_k)"
 _SCALES = {"none": Fraction(1), ROOT: None}
 _SEPARATOR = re.compile(r"[,/;]")
 _OPEN = ("", "none", "open", None)  # of a side of a window
+#: Names in annotations that their modules do not import when they run, or that stand for several types.
+_NAMES = {"Latent": Latent, "Position": Position, "Scaling": reduce(or_, SCALINGS)}
 
 
 @cache
 def field_types(description: type) -> dict[str, Any]:
     """Name of a field → what it may be."""
-    hints = get_type_hints(description)
+    hints = get_type_hints(description, localns=_NAMES)
     return {f.name: hints[f.name] for f in fields(description)}
-
-
-def members(hint: Any) -> tuple[Any, ...]:
-    """The types that a union is made of, those of unions within it too."""
-    found = SCALINGS if hint is Scaling else get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
-    return tuple(m for part in found for m in members(part)) if found else (hint,)
-
-
-def words(hint: object) -> tuple[Any, ...]:
-    """The values of ``Literal`` among the members."""
-    return tuple(w for m in members(hint) if get_origin(m) is Literal for w in get_args(m))
 
 
 def descriptions(hint: object) -> dict[str, type]:
@@ -246,8 +241,8 @@ def _suggestion(value: Any, hint: object) -> str:
 
 def _called(description: type) -> str:
     """``transformer-xl`` for ``TransformerXL``, ``yarn`` for ``YarnScaling``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", description.__name__.removesuffix("Scaling")).lower()
+    return _name(description.__name__.removesuffix("Scaling"))
 
 
 def _name(word: str) -> str:
-    return word.lower().replace("_", "-")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word).lower().replace("_", "-")

@@ -13,7 +13,7 @@ from typing import Any
 from symattn.arrays import FLOATING
 from symattn.attention.fields import whole
 from symattn.attention.notation import ARRAYS, SIZES
-from symattn.attention.spec import descriptions
+from symattn.attention.spec_fields import descriptions
 from symattn.attention.spelling import options
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
