@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import count
 from typing import Any, cast
 
 from symattn.derivations.parameters import checked
-from symattn.document.model import Document
+from symattn.document.model import Document, Result
 from symattn.errors import InputError, named
 
 
@@ -96,4 +97,9 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     given = checked(name, entries[name].parameters, parameters)
     module = import_module(f"symattn.derivations.{name.replace('-', '_')}")
-    return cast(Callable[..., Document], module.derivation)(**given)
+    document = cast(Callable[..., Document], module.derivation)(**given)
+    if sum(isinstance(block, Result) for block in document.blocks) < 2:
+        return document
+    number = count(1)
+    blocks = (replace(b, title=f"{b.title} {next(number)}") if isinstance(b, Result) else b for b in document.blocks)
+    return replace(document, blocks=tuple(blocks))
