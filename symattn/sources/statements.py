@@ -19,7 +19,6 @@ from symattn.theorems import TOPICS, select
 MEND = "state one with the decorator symattn.theorem"
 
 
-@cache
 def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     """The theorems that ``words`` name, by name, each with its file or module, or "" for the catalogue's.
 
@@ -35,8 +34,10 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     return found
 
 
+@cache
 def by_name(words: tuple[str, ...]) -> dict[str, Theorem]:
-    """The same without the places."""
+    """The same without the places, once in a process that proves some of them for another one; elsewhere files may
+    change between two calls."""
     return {name: theorem for name, (theorem, _) in gathered(words).items()}
 
 
