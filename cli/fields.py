@@ -6,12 +6,10 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
-from symattn.attention import spec
-from symattn.attention.codec.field_values import descriptions
-from symattn.attention.fields import field_types, members, words
-from symattn.attention.spec import Attention
+from symattn.attention.fields import members, words
+from symattn.attention.spec_fields import Fields, descriptions
 from symattn.document.characters import to_ascii
 
 from .choices import Choice
@@ -19,7 +17,14 @@ from .groups import under
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ROOT = re.compile(r"√(\w+)")
-NAMES = tuple(field_types(Attention))
+NAMES = tuple(descriptions())
+
+
+class _Description:
+    """Stands for the types of a latent and of positions, which help does not import."""
+
+
+_HINTS = get_type_hints(Fields, localns={"Latent": _Description, "Position": _Description})
 ATTENTION = under("The attention that is meant")
 
 
@@ -36,13 +41,12 @@ def chosen(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _option(name: str) -> Callable[[_Command], _Command]:
-    hint = field_types(Attention)[name]
+    hint = _HINTS[name]
     option, kinds = name.replace("_", "-"), members(hint)
     if bool in kinds:
         return ATTENTION(f"--{option}/--no-{option}", default=None, help=_help(name))
-    if descriptions(hint):
-        kind = "KIND[:FIELD=...]"
-        return ATTENTION(f"--{option}", metavar=kind, help=_help(name) + _kinds(hint))
+    if _Description in kinds:
+        return ATTENTION(f"--{option}", metavar="KIND[:FIELD=...]", help=_help(name))
     if words(hint) and not {int, Fraction} & set(kinds):
         known = [str(w) for w in words(hint)] + (["none"] if NoneType in kinds else [])
         return ATTENTION(f"--{option}", type=Choice(known), help=_help(name))
@@ -51,15 +55,9 @@ def _option(name: str) -> Callable[[_Command], _Command]:
     return ATTENTION(f"--{option}", type=int if whole else str, metavar=metavar, help=_help(name))
 
 
-def _kinds(hint: Any) -> str:
-    """The kinds of a description, where there are several."""
-    known = descriptions(hint)
-    return f" Known: {', '.join(known)}." if len(known) > 1 else ""
-
-
 def _help(name: str) -> str:
     """What ``Attention`` says of a field, as a sentence."""
-    text = spec.descriptions()[name].replace("``", "").replace("None", "none")
+    text = descriptions()[name].replace("``", "").replace("None", "none")
     text = to_ascii(_ROOT.sub(r"sqrt(\1)", text))
     start = text[0] if text[1:2] == " " and text[0] != "a" else text[0].upper()  # a letter of a formula stays small
     return start + text[1:].rstrip(".") + "."

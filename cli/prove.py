@@ -110,11 +110,11 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     from symattn.document.codec import command as command_of
     from symattn.document.model import Block, Code, Column, Document, Heading, Table
     from symattn.errors import InputError
-    from symattn.proving import by_name
+    from symattn.proving import gathered
     from symattn.theorems.documents import titled
     from symattn.theorems.words import found
 
-    chosen = tuple(by_name(names).values())
+    chosen = tuple(theorem for theorem, _ in gathered(names).values())
     chosen = chosen if search is None else found(search, chosen)
     if not chosen:
         raise InputError(f"no theorem speaks of {search!r}; mend: fewer words, or symattn prove --list")

@@ -90,7 +90,6 @@ def _word(name: str | Theorem) -> str:
     return name if isinstance(name, str) else name.name
 
 
-@cache
 def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     """The theorems that ``words`` name, by name, each with its file or module, or "" for the catalogue's.
 
@@ -106,8 +105,10 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     return found
 
 
+@cache
 def by_name(words: tuple[str, ...]) -> dict[str, Theorem]:
-    """The same without the places."""
+    """The same without the places, once in a process that proves some of them for another one; elsewhere files may
+    change between two calls."""
     return {name: theorem for name, (theorem, _) in gathered(words).items()}
 
 

@@ -15,7 +15,11 @@ from symattn.errors import InputError
 @cache
 def field_types(description: type) -> dict[str, Any]:
     """Return what each field may be, by its annotation."""
-    hints = get_type_hints(description)
+    from symattn.attention.latent import Latent
+    from symattn.attention.positions.fields import Position
+
+    # ``spec_fields`` does not import these when it runs.
+    hints = get_type_hints(description, localns={"Latent": Latent, "Position": Position})
     return {f.name: hints[f.name] for f in fields(description)}
 
 

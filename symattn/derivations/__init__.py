@@ -9,11 +9,12 @@ import difflib
 from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
+from itertools import count
 from typing import Any, cast
 
 from symattn.derivations.parameters import checked
 from symattn.document.codec import command
-from symattn.document.model import Document
+from symattn.document.model import Document, Result
 from symattn.errors import InputError, named
 
 
@@ -97,9 +98,18 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     given = checked(name, entries[name].parameters, parameters)
     derivation = import_module(f"symattn.derivations.{name.replace('-', '_')}").derivation
-    document = cast(Document, derivation(**given))
+    document = _numbered(cast(Document, derivation(**given)))
     if document.command:
         return document
     asked = signature(derivation).bind(**given)
     asked.apply_defaults()
     return replace(document, command=command("derive", name, options=asked.arguments))
+
+
+def _numbered(document: Document) -> Document:
+    """The same with numbers of its results, where there are several."""
+    if sum(isinstance(block, Result) for block in document.blocks) < 2:
+        return document
+    number = count(1)
+    blocks = (replace(b, title=f"{b.title} {next(number)}") if isinstance(b, Result) else b for b in document.blocks)
+    return replace(document, blocks=tuple(blocks))

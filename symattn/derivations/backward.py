@@ -95,7 +95,7 @@ def _blocks() -> tuple[Block, ...]:
             claim(equals(total("j", 1, N_K, _at("K", "j")), 0), "nor does one vector added to all keys"),
             claim(
                 equals(total("j", 1, N_K, _at("V", "j")), total("i", 1, N_Q, name("G", "i"))),
-                "each row of weights sums to 1",
+                "each row of weights sums to one",
             ),
         ),
         shifted,

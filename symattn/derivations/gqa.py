@@ -70,14 +70,14 @@ def _blocks(heads: int, dk: int, dv: int) -> tuple[Block, ...]:
                  nt.Relation(nt.node(0), (("≤", Name("b")), ("<", _R)))),
             ),
         ),
-        *grouped.result("Result 1"),
+        *grouped.result(),
         grouped.wrong(),
         Heading(("Both ends",)),
-        *extremes.result("Result 2"),
+        *extremes.result(),
         extremes.wrong(),
         Heading(("The other order",)),
         Paragraph(("Some code tiles the heads instead: query head t reads head t mod g.",)),
-        *relabelled.result("Result 3"),
+        *relabelled.result(),
         relabelled.wrong(),
         *_example(),
         Heading(("What is kept",)),
@@ -152,4 +152,4 @@ def _table(heads: int, dk: int, dv: int) -> Table:
     numbers = {"h": heads, "d_k": dk, "d_v": dv}
     groups = [g for g in range(heads, 0, -1) if heads % g == 0]
     rows = tuple(tuple((value(x, {**numbers, "g": g}).notation(),) for x in formulas) for g in groups)
-    return Table(columns, rows, caption=("Numbers kept of each token and layer; g = h is multi-head attention.",))
+    return Table(columns, rows, caption=("Numbers kept of each token and layer.",))

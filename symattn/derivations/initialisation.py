@@ -111,7 +111,7 @@ def _component(section: Section) -> tuple[Block, ...]:
         Heading(("One component of a query",)),
         together(
             section.define(equals(q("l"), total("i", 1, D_MODEL, name("x", "i", role="input") * entry))),
-            section.claim(equals(mean(q("l")), 0), "A2"),
+            section.claim(equals(mean(q("l")), 0), "the weights have no mean"),
             section.claim(equals(var(q("l")), _COMPONENT), "the variances of the terms add up"),
             section.claim(equals(cov(q("l"), q("r")), other), "other columns are independent"),
         ),
@@ -127,7 +127,7 @@ def _score(section: Section) -> tuple[Block, ...]:
         Heading(("The score",)),
         together(
             section.define(equals(s(), score), ("of the query of ", _X, " and the key of ", _Y)),
-            section.claim(equals(mean(s()), 0), "A2"),
+            section.claim(equals(mean(s()), 0), "nor do their products"),
             section.claim(formula, "each product of two weights occurs once"),
             section.claim(equals(var(s() / Root(D_K)), _SCORE), (Root(D_K), " removes the factor")),
             section.claim(

@@ -93,7 +93,7 @@ def properties(section: Section, title: str) -> tuple[Block, ...]:
     gap = 2 * Fence("round", _PI - HALF) ** 2
     steps = together(
         section.claim(equals(J, Transposed(J)), "entry by entry"),
-        section.claim(equals(J * ONES, P - P * Fence("round", total("j", 1, N, _PJ)), 0), "the weights sum to 1"),
+        section.claim(equals(J * ONES, P - P * Fence("round", total("j", 1, N, _PJ)), 0), "the weights sum to one"),
         section.claim(equals(_form(), spread, _variance()), ("the variance of ", x_i, " under ", P)),
         section.claim(Relation(_form(), (("=", squares), ("≥", nt.node(0)))), "no term is negative"),
         section.claim(equals(norm, sums, largest), "only the diagonal is positive", signs=signs),

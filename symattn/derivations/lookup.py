@@ -210,12 +210,11 @@ def _example() -> tuple[Block, ...]:
     """Weights at growing β, with and without a tie: exact numbers, correctly rounded."""
     columns = [Column((BETA,))]
     for scores in _SCORES:
-        group = ("s = ", nt.Fence("round", nt.commas(*scores)))
+        group = (equals("s", nt.Fence("round", nt.commas(*scores))),)
         columns += [Column((p(j),), group=group) for j in range(1, len(scores) + 1)]
     rows = tuple(((nt.node(beta),), *_row(beta)) for beta in _SHARPNESS)
-    caption = (
-        "The weights softmax(β s): with a tie for the largest score, and without. Exact, then correctly rounded.",
-    )
+    said = ": with a tie for the largest score, and without. Exact, then correctly rounded."
+    caption = ("The weights ", nt.call("softmax", BETA * s()), said)
     return Heading(("In numbers",)), Table(tuple(columns), rows, caption=caption)
 
 

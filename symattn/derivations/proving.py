@@ -12,7 +12,7 @@ from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.theorem import Decision, Outcome, Theorem, decide
-from symattn.theorems.reading import Reading, boxed, read, read_apart
+from symattn.theorems.reading import Reading, boxed, of_print, read, read_apart
 
 ALL = "all sizes"
 FOR_ALL = (Grade.PROVED, Grade.ARGUED)
@@ -36,7 +36,8 @@ class Known:
     def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
         """What it says, or a formula in other letters that says the same."""
         formula = formula or self.statement[0][0]
-        return Step(formula, words(self.theorem.why if reason is None else reason), self.evidence)
+        said = words(self.theorem.why if reason is None else reason)
+        return Step(formula, said, of_print(self.evidence, self.reading)[0])
 
     @property
     def statement(self) -> tuple[tuple[Node, ...], Text]:
@@ -48,7 +49,7 @@ class Known:
     def result(self, title: str = "Result") -> tuple[Block, ...]:
         """The relations of it that were read, in a box; what it says in words, below."""
         formulas, said = read_apart(self.theorem.says, self.reading)
-        return boxed(title, formulas, self.evidence, said)
+        return boxed(title, formulas, self.evidence, said, self.reading)
 
     def wrong(self) -> Note:
         """Its false variant, with the numbers that refute it."""

@@ -72,10 +72,10 @@ def _blocks() -> tuple[Block, ...]:
                         "a rotation moved to the other side"),
             whole.claim(equals(score, moved), "angles add up"),
         ),
-        whole.result("Result 1", equals(score, moved, later)),
+        whole.result("Result", equals(score, moved, later)),
         relative.wrong(),
         Heading(("Two orders of coordinates",)),
-        *layouts.result("Result 2"),
+        *layouts.result(),
         layouts.wrong(),
         Heading(("A bias of the keys is felt",)),
         Paragraph(
@@ -84,7 +84,7 @@ def _blocks() -> tuple[Block, ...]:
                 Code("symattn derive shift"), "). With them it does:",
             )
         ),
-        *bias.result("Result 3"),
+        *bias.result(),
         bias.wrong(),
         *_example(),
         Caveat(

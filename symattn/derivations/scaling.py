@@ -50,7 +50,7 @@ def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
         *scaling_moments.differences(setting),
         Heading(("The softmax Jacobian",)),
         *derivative(softmax, 3),
-        *properties(softmax, "Result 3"),
+        *properties(softmax, "Result"),
         *gap(),
     )
     dropped = scaling_moments.OTHER_MEANS if setting.mean is None else ""

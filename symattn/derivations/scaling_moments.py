@@ -11,6 +11,7 @@ from symattn.derivations.steps import chain, checked, defined, moment, of_all, t
 from symattn.document import notation as nt
 from symattn.document.model import Block, Emph, Heading, Paragraph, Result, Step
 from symattn.document.notation import At, Fence, Node, Relation, Root, Row, Sum, Words, equals, relation, total
+from symattn.document.text import text
 from symattn.evidence import Evidence
 from symattn.statement.glossary import Glossary
 from symattn.statement.section import Section
@@ -31,12 +32,12 @@ def score(setting: Setting) -> tuple[Block, ...]:
             law,
             mean(s()),
             (total("i", 1, D_K, mean(q("i") * k("i"))), "linearity"),
-            (total("i", 1, D_K, mean(q("i")) * mean(k("i"))), "A2"),
-            (square, "A1"),
+            (total("i", 1, D_K, mean(q("i")) * mean(k("i"))), "the components are independent"),
+            (square, "equal means"),
         ),
     ]
     if setting.centred:
-        steps += chain(setting.main(), mean(s()), (nt.node(0), "A3"))
+        steps += chain(setting.main(), mean(s()), (nt.node(0), "no mean"))
     return Heading(("The score and its mean",)), together(steps)
 
 
@@ -45,7 +46,7 @@ def _written_out(setting: Setting) -> tuple[Step, ...]:
         return ()
     law = setting.score().at({"d_k": setting.d_k})
     products = Sum(tuple(q(i) * k(i) for i in range(1, setting.d_k + 1)))
-    where = checked(f"d_k = {setting.d_k}")
+    where = checked(text(at_size(setting)))
     return (moment(law, equals(s(), products), (at_size(setting),), where, law.written_out),)
 
 
@@ -57,9 +58,9 @@ def variance(setting: Setting, compared: tuple[Evidence, ...]) -> tuple[Block, .
         *chain(
             setting.score(),
             var(s()),
-            (total("i", 1, D_K, var(q("i") * k("i"))), "A2: the products are independent"),
-            (D_K * squares, ("A1: equal terms, each ", equals(var(_X), mean(_X**2) - mean(_X) ** 2))),
-            (D_K * split, "A2"),
+            (total("i", 1, D_K, var(q("i") * k("i"))), "the products are independent"),
+            (D_K * squares, ("equal terms, each ", equals(var(_X), mean(_X**2) - mean(_X) ** 2))),
+            (D_K * split, "the factors are independent"),
         ),
         *(_centred_end(setting) if setting.centred else _general_end(setting)),
     ]
@@ -72,13 +73,13 @@ def _centred_end(setting: Setting) -> tuple[Step, ...]:
     return chain(
         setting.main(),
         var(s()),
-        (D_K * mean(q(1) ** 2) * mean(k(1) ** 2), "A3"),
+        (D_K * mean(q(1) ** 2) * mean(k(1) ** 2), "no means"),
         ((nt.Product((D_K, SIGMA**2, SIGMA**2), "·"), D_K * SIGMA**4), reason),
     )
 
 
 def _general_end(setting: Setting) -> tuple[Step, ...]:
-    reason = ("A1: ", equals(mean(q(1) ** 2), SIGMA**2 + setting.mu**2))
+    reason = (equals(mean(q(1) ** 2), SIGMA**2 + setting.mu**2),)
     return chain(
         setting.score(),
         var(s()),
@@ -106,7 +107,7 @@ def _result(setting: Setting, compared: tuple[Evidence, ...]) -> Result:
     ]
     if isinstance(setting.mean, Fraction) and setting.mean:
         formulas.append(_at_mean(setting).formula)
-    return Result("Result 1", tuple(formulas), (of_all(every, scaled, here), *compared))
+    return Result("Result", tuple(formulas), (of_all(every, scaled, here), *compared))
 
 
 def _at_size(setting: Setting) -> Node:
@@ -168,7 +169,7 @@ def other_means(setting: Setting) -> tuple[Block, ...]:
         steps = chain(
             setting.score(),
             var(s()),
-            (D_K * spread, "A1, A2"),
+            (D_K * spread, "the moments of the components"),
             (D_K * SIGMA**2 * (SIGMA**2 + 2 * mu**2), "expanded"),
         )
         here = variance_term(setting.d_k, SIGMA**4) + variance_term(2 * setting.d_k, mu**2 * SIGMA**2)
@@ -200,13 +201,13 @@ def differences(setting: Setting) -> tuple[Block, ...]:
             var(gap),
             (var(dot(q(), Fence("round", k(1) - k(2)))), "the dot product is linear"),
             (var(s(1)) + var(s(2)) - 2 * cov(s(1), s(2)), ""),
-            (2 * D_K * SIGMA**2 * (SIGMA**2 + mu**2), "A1, A2"),
+            (2 * D_K * SIGMA**2 * (SIGMA**2 + mu**2), "the moments of the components"),
         ),
     ]
     end = law.at({mu.base: 0}) if setting.centred else law
     inner = SIGMA**4 if setting.centred else SIGMA**2 * (SIGMA**2 + mu**2)
     if setting.centred:
-        steps += chain(end, var(gap), (2 * D_K * SIGMA**4, "A3"))
+        steps += chain(end, var(gap), (2 * D_K * SIGMA**4, "no means"))
     rows = chain(end, var(gap), (2 * D_K * inner, ""))[0], chain(end, var(gap / Root(D_K)), (2 * inner, ""))[0]
-    result = Result("Result 2", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))
+    result = Result("Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))
     return Heading(("The difference of two scores",)), together(steps), result

@@ -12,8 +12,10 @@ from symattn.attention.notation import D_K
 from symattn.derivations.letters import SIGMA, mean, s, var
 from symattn.derivations.scaling_laws import Setting
 from symattn.derivations.steps import checked, moment, together
+from symattn.document import notation as nt
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Node, Number, Relation, Root, equals, relation
+from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.moments import Law
 
@@ -87,7 +89,7 @@ def _agrees(setting: Setting, centre: Fraction, formula: Node, value: Fraction, 
 
 
 def _named(centre: Fraction) -> str:
-    return f"{{{centre - 1}, {centre + 1}}}" if centre else "{±1}"
+    return text(nt.Fence("curly", nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))))
 
 
 def _there(setting: Setting, centre: Fraction) -> Text:

@@ -18,7 +18,19 @@ from symattn.derivations.letters import DELTA, HALF, MU, SIGMA, E, P, dot, k, me
 from symattn.derivations.steps import FalseStep, enclosed, together, words
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Column, Emph, Heading, Paragraph, Step, Steps, Table, Text
-from symattn.document.notation import Decimal, Fence, Name, Node, Partial, Relation, Root, call, equals, relation
+from symattn.document.notation import (
+    Decimal,
+    Fence,
+    Name,
+    Node,
+    Partial,
+    Relation,
+    Root,
+    call,
+    commas,
+    equals,
+    relation,
+)
 from symattn.document.text import text
 from symattn.errors import Refused, Undecided
 from symattn.evidence import Evidence
@@ -34,6 +46,7 @@ TYPICAL = "The typical row, and the mean over rows"
 """The section that assumes A4."""
 _SIZES = (1, 4, 16, 64, 256)
 _DIGITS, _BITS = 3, 96
+_SQUARES = (Fraction(1, 64), 1, 2)
 _PI, _T, _Z = Name("π"), Name("t"), Name("z")
 _LETTERS = ("σ", "d_k", "z", "π")
 _QUARTER = nt.Number(Fraction(1, 4))
@@ -131,7 +144,9 @@ def _steps(sizes: list[int]) -> Steps:
             _within(),
             1 / Fence("round", 2 + E**quartile + E**-quartile),
         ),
-        at_sizes(sizes, relation(mean(slope), "≤", bound), "largest density at 0; the slope integrates to 1", density),
+        at_sizes(
+            sizes, relation(mean(slope), "≤", bound), "largest in the middle; the slope integrates to one", density
+        ),
         at_sizes(
             sizes,
             relation(mean(slope), "≥", bound * correction),
@@ -174,15 +189,15 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
     What the reason comes to is ``derived``, and the formula is proved equal to it: a weaker bound is refused. The slope
     as a density has the variance π²/3, that of the logistic law.
     """
-    points = [(d, square) for square in (1 / 64, 1, 2) for d in sizes]
+    points = [(d, square) for square in _SQUARES for d in sizes]
 
     def decide(relation: Relation) -> Evidence:
         if not all(_same(side, derived) for _, side in relation.rest):
             raise FalseStep(f"{text(relation)} is not what its reason gives")
         with precision(_BITS):
             for d_k, square in points:
-                _holds_at(relation, d_k, square)
-        return enclosed(f"σ² = 1/64, 1, 2, d_k = {', '.join(map(str, sizes))}")
+                _holds_at(relation, d_k, float(square))
+        return enclosed(", ".join(text(equals(x, commas(*at))) for x, at in ((SIGMA**2, _SQUARES), (D_K, sizes))))
 
     record(Asked(formula, decide, equal=_same))
     return Step(formula, words(reason), decide(formula))
@@ -233,7 +248,7 @@ def _table(sizes: list[int], asked: int) -> Table:
         for d in sizes
     )
     caption: Text = (
-        "The slope ", Partial(p(1), dot(q(), k(1))), " under A4 with ", equals(SIGMA, 1), "; ", Root(2 * D_K),
+        "The slope ", Partial(p(1), dot(q(), k(1))), " with ", equals(SIGMA, 1), "; ", Root(2 * D_K),
         " is the standard deviation of the gap. Every entry is enclosed, and correctly rounded.",
     )  # fmt: skip
     return Table(columns, rows, (sizes.index(asked),), caption)

@@ -60,4 +60,4 @@ def _one_key() -> Step:
     """A shift of one key alone: the counterexample with two keys."""
     moved, kept = call(name("softmax", 1), 1, 0), call(name("softmax", 1), 0, 0)
     formula = Relation(moved, (("=", E / (1 + E)), ("≠", HALF), ("=", kept)))
-    return Section(Glossary(example=True)).claim(formula, "the first key alone is shifted by 1")
+    return Section(Glossary(example=True)).claim(formula, "the first key alone is shifted")

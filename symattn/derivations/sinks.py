@@ -64,7 +64,7 @@ def _blocks() -> tuple[Block, ...]:
             section.claim(relation(row, "<", 1), (E**_B, " is positive"), gaps={row: E**_B / (E**_B + Z)}),
         ),
         Heading(("One more key, of value 0",)),
-        *extra.result("Result 1"),
+        *extra.result(),
         extra.wrong(),
         Heading(("A gate",)),
         together(
@@ -83,7 +83,7 @@ def _blocks() -> tuple[Block, ...]:
             )
         ),
         Heading(("What may be shifted",)),
-        *shift.result("Result 2"),
+        *shift.result(),
         shift.wrong(),
         *_example(),
         Caveat(

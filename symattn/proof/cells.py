@@ -127,12 +127,13 @@ Branching.xp = Namespace(Branching)
 
 @dataclass(frozen=True)
 class Cells:
-    """What was found: exact numbers to look at, of every cell in which they are needed, why there is a doubt, and
-    whether both sides are defined everywhere."""
+    """What was found: exact numbers to look at, of every cell in which they are needed, why there is a doubt, whether
+    both sides are defined everywhere, and whether anything is compared."""
 
     worlds: tuple[Numbers, ...] = ()
     doubt: str = ""
     defined: bool = True
+    compares: bool = False
 
 
 class _Letters(Numbers):
@@ -169,22 +170,24 @@ class _Chosen(Numbers):
         return self.lift(numbers)
 
 
-def cells(sides: Sides, declared: Declared, brought: Named) -> Cells:
-    """Walk the cells at small sizes, and at those at which the code takes another way."""
+def cells(sides: Sides, declared: Declared, brought: Named, equal: bool = True) -> Cells:
+    """Walk the cells at small sizes, and at those at which the code takes another way; until there is a doubt that the
+    sides are ``equal``, if that is asked."""
     worlds: list[Numbers] = []
-    walked, defined = 0, True
+    begun: list[Path] = []
+    doubt, defined = "", True
+    paths = (path for sizes in _sizes(declared, brought) for path in _paths(sides, declared, sizes, begun))
     try:
-        for sizes in _sizes(declared, brought):
-            for path, letters, differences in _paths(sides, declared, sizes):
-                walked += 1
-                more, doubt = _tried(path, letters, differences, brought.numbers)
-                worlds += more
-                defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
-                if doubt or walked == CELLS:
-                    return Cells(tuple(worlds), doubt or f"there are more than {CELLS} cells", defined)
+        for path, letters, differences in paths:
+            more, doubt = _tried(path, letters, differences, brought.numbers)
+            worlds += more
+            defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
+            if (doubt and equal) or len(begun) == CELLS:
+                doubt = doubt or f"there are more than {CELLS} cells"
+                break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
-        return Cells(tuple(worlds), f"its cells were not walked: {reason}", False)
-    return Cells(tuple(worlds), "", defined)
+        doubt, defined = f"its cells were not walked: {reason}", False
+    return Cells(tuple(worlds), doubt, defined, any(path.constraints for path in begun))
 
 
 def _sizes(declared: Declared, brought: Named) -> Iterator[Mapping[str, int]]:
@@ -203,14 +206,14 @@ def _sizes(declared: Declared, brought: Named) -> Iterator[Mapping[str, int]]:
 
 
 def _paths(
-    sides: Sides, declared: Declared, sizes: Mapping[str, int]
+    sides: Sides, declared: Declared, sizes: Mapping[str, int], begun: list[Path]
 ) -> Iterator[tuple[Path, _Letters, list[Any] | None]]:
     """Each way through the comparisons, and the differences of the sides; None where one is undefined."""
     for seed in range(2 if declared.permutations or len(declared.units) > 1 else 1):
         letters = _Letters(sizes, seed)
         script: tuple[int, ...] | None = ()
         while script is not None:
-            path = Path(script)
+            begun.append(path := Path(script))
             token = _path.set(path)
             try:
                 differences = _differences(pairs(sides, declared, letters))

@@ -37,7 +37,7 @@ def attending(attention: Callable[..., Any] | None = None) -> Function:
         letters = tuple(dict.fromkeys((*q.letters, *k.letters, *v.letters)))
         queries, keys, values = (spread(x, letters, x.rank) for x in (q, k, v))
         one = q.rank == 1
-        output = (attention or Attention())(queries[..., None, :] if one else queries, keys, values)
+        output = (attention or Attention(stabilised=False))(queries[..., None, :] if one else queries, keys, values)
         return Value(output[..., 0, :] if one else output, letters, q.rank, one)
 
     return attend

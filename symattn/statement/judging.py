@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from symattn.arrays.ball import precision
+from symattn.arrays.met import meeting
+from symattn.arrays.notes import listening
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade, both
+from symattn.proof.literals import named
 from symattn.proof.statement import Numbers, run
 from symattn.statement import beyond
 from symattn.statement.comparing import FalseStep, NotRead, compared, compared_if_finite
@@ -235,6 +239,7 @@ def _checked(
 ) -> Evidence:
     """All draws in balls, then exact numbers where there are equations. ``only``: false where ``where`` is not met."""
     declared = compiled.declared
+    equations, bounds = [x for x in every if x.sign == "="], [x for x in every if x.sign != "="]
     with precision(_BITS):
         every_world = [(world, _met(compiled, where, world)) for world in _worlds(compiled)]
         met = [world for world, it_is in every_world if it_is]
@@ -245,12 +250,12 @@ def _checked(
         for world in met:
             compared(compiled, every, world)
         if sharp:
-            bounds = [x for x in every if x.sign != "=" and not is_zero(x.left) and not is_zero(x.right)]
-            _sharp(compiled, bounds, sharp, where)
+            _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
     if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
         _look_beyond(compiled, every, where)
+        for alike in filter(None, (equations, bounds)):
+            _walk_cells(compiled, alike, where)
     largest = sizes(declared.sorts())[-2:][0]
-    equations = [x for x in every if x.sign == "="]
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
         with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
@@ -265,8 +270,9 @@ def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link
     """Numbers and sizes beyond those that are printed. Where balls are too wide to tell, or a side is undefined, they
     say nothing. Raises FalseStep."""
     sides = [side for link in (*every, *where) for side in (link.left, link.right)]
-    used = pruned(compiled.glossary, Relation(sides[0], tuple(("=", side) for side in sides[1:])), compiled.sized)
-    concerned, numbers = Compiled(used, compiled.sized), beyond.printed_numbers(sides, used)
+    concerned = _concerned(compiled, sides)
+    used = concerned.glossary
+    numbers = beyond.printed_numbers(sides, used)
     for world in beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used)):
         with (
             precision(beyond.bits(world)),
@@ -274,6 +280,34 @@ def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link
         ):
             if _met(concerned, where, world):
                 compared_if_finite(concerned, every, world)
+
+
+def _concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
+    """The same with the letters alone that the sides are about."""
+    relation = Relation(sides[0], tuple(("=", side) for side in sides[1:]))
+    return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
+
+
+def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> None:
+    """Numbers of every cell in which all comparisons of entries come out alike, of equations or of bounds. Raises
+    FalseStep, and Undecided where a cell leaves a doubt of an equation."""
+    from symattn.proof.cells import cells
+
+    equal = links_[0].sign == "="
+    compiled = _concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
+    declared = compiled.declared
+    if declared.sorts() and not equal:
+        return  # of arrays there are too many cells in which a bound is no equation
+    sides = compiled.sides([(x.left, x.right) for x in links_], not equal)
+    with listening(), meeting():
+        walked = cells(sides, declared, named(sides, declared), equal)
+    for world, balls in product(walked.worlds, (False, True)):
+        world.balls = balls
+        with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
+            if _met(compiled, where, world):
+                compared(compiled, links_, world)
+    if equal and walked.doubt and walked.compares:
+        raise Undecided(walked.doubt)
 
 
 def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:

@@ -82,7 +82,7 @@ def _said(theorem: Theorem, found: Finding) -> tuple[Block, ...]:
     if theorem.letters is None:
         return boxed("Theorem", found.stated, found.evidence, unread(theorem.says))
     formulas, words = read_apart(theorem.says, found.reading)
-    return boxed("Theorem", formulas, found.evidence, words)
+    return boxed("Theorem", formulas, found.evidence, words, found.reading)
 
 
 def _print(reading: Reading) -> tuple[Block, ...]:

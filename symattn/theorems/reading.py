@@ -11,7 +11,7 @@ from symattn.document import notation as nt
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade
+from symattn.evidence import Evidence, Grade, weakest
 from symattn.proof.theorem import Theorem
 from symattn.proof.words import statement, told
 from symattn.statement.comparing import FalseStep, NotRead
@@ -72,11 +72,24 @@ _CONNECTING = ("and", "or", "for", "if", "with", "where", "as", "iff", "so", "he
 _CODE = "What the code of the statement says; it is not printed as a formula."
 
 
-def boxed(title: str, formulas: tuple[nt.Node, ...], evidence: Evidence, words: Text) -> tuple[Block, ...]:
+def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...]:
+    """What a box bears: what its relations earn as they are printed, and beside it what the code earns that says the
+    same, where that is more."""
+    printed = [r.evidence for r in reading.claims if r.evidence] if reading else []
+    grade = weakest([evidence, *printed])
+    if grade is evidence.grade:
+        return (evidence,)
+    where = "; ".join(dict.fromkeys(e.where for e in printed if e.grade is grade))
+    return Evidence(grade, f"as printed, {where}"), replace(evidence, where=f"as code, {evidence.where}")
+
+
+def boxed(
+    title: str, formulas: tuple[nt.Node, ...], evidence: Evidence, words: Text, reading: Reading | None = None
+) -> tuple[Block, ...]:
     """Formulas in a box with their grade; words, which nothing has decided, below it."""
     marked = bool(words) and isinstance(words[0], str) and words[0].startswith("In words")
     below = (Paragraph(words),) if marked else told("In words", words)
-    return (Result(title, formulas, (evidence,), () if formulas else (_CODE,)), *below)
+    return (Result(title, formulas, of_print(evidence, reading), () if formulas else (_CODE,)), *below)
 
 
 def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...], Text]:

@@ -283,7 +283,7 @@ def test_documents_say_what_the_positions_are() -> None:
     for asked, _, _ in TRUE.values():
         assert said(Attention(position=asked))
     assert "3/5" in said(Attention(position=Rotary(triples=((4, 3, 5),))))
-    assert "2^(−e) for e = 4, 8" in said(Attention(heads=2, causal=True, position=Alibi()))
+    assert "e_h = 4, 8" in said(Attention(heads=2, causal=True, position=Alibi()))
     for spec, _ in POSITIONS.values():
         assert "position" in spec.document(("q", "k", "v")).parameters
         assert said(spec)

@@ -17,7 +17,7 @@ from symattn.statement.section import Section
 e, s, t, B, S, A = (Name(x) for x in ("e", "s", "t", "B", "S", "A"))
 Q, K = Name("Q"), Name("K")
 p_j, s_j, r_j = name("p", "j"), name("s", "j"), name("r", "j")
-GIVEN = {"Q": "n_q d_k", "K": "n_k d_k", "s": "n_k", "r": "n_k", "t": "", "a": "", "B": "n_k n_k"}
+GIVEN = {"Q": "n_q d_k", "K": "n_k d_k", "s": "n_k", "r": "n_k", "t": "", "a": "", "b": "", "B": "n_k n_k"}
 
 
 def section() -> Section:
@@ -77,16 +77,32 @@ FALSE = [
     relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 5)),
 ]  # fmt: skip
 
+u = t + Name("a") - Name("b")
+THIN = [
+    equals(size(u - 37) + size(38 - u), size(2 * u - 75)), equals(call("relu", u - 37) * call("relu", 38 - u), 0),
+    relation(size(u - 37) + size(38 - u), "≤", size(2 * u - 75)),
+    equals(call("relu", t**3 - 37) * call("relu", 38 - t**3), 0),
+    equals(call("relu", call("max", s) - 37) * call("relu", 38 - call("max", s)), 0),
+]  # fmt: skip
+"""False between 37 and 38 alone, where no number that is drawn falls."""
+
 TRUE = [
     relation(e**t, "≥", t), relation(norm(s), "≤", norm(s, "1")), relation(N_K**2, "≥", 2 * N_K - 1),
     relation(norm(s, "∞"), "≤", norm(s)), relation(call("lse", s), "≤", call("max", s) + call("log", N_K)),
     relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 4)), relation(size(call("tanh", t)), "≤", 1),
     relation(total("j", 1, N_K, p_j * p_j), "≥", 1 / N_K), relation(over("max", p_j), "≤", 1),
+    equals(call("relu", t) - call("relu", -t), t), equals(size(t) * size(Name("a")), size(t * Name("a"))),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("formula", FALSE, ids=text)
 def test_a_false_bound_is_not_printed_with_a_grade(formula: Node) -> None:
+    with pytest.raises(FalseStep):
+        section().claim(formula, "")
+
+
+@pytest.mark.parametrize("formula", THIN, ids=text)
+def test_what_is_false_in_a_thin_cell_alone_is_not_printed_with_a_grade(formula: Node) -> None:
     with pytest.raises(FalseStep):
         section().claim(formula, "")
 

@@ -7,7 +7,10 @@ import re
 import pytest
 
 from symattn.derivations.examples import names as examples
+from symattn.document.model import Document, Result
+from symattn.evidence import Evidence, Grade
 from symattn.theorems import TOPICS, of_topic
+from tests.statement import strings
 from tests.statement.falsify import DOCUMENTS, VARIANT_DOCUMENTS, Figures, falsified, printed, questions, walked
 
 TRUE_OF_VARIANTS = {
@@ -143,3 +146,31 @@ def test_formulas_of_walks(name: str) -> None:
     assert sum(found.refused.values()) > 10
     one = "transposition: Q_Nᵀ = first(Q) "  # of one row and one column
     assert [s for s in found.survivors if not s.startswith(one)] == []
+
+
+# -- strings -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["shift", "claim weights", "bound"])
+def test_some_strings_beside_grades_are_read_or_made(name: str) -> None:
+    making = next(m for m in strings.makings() if m[0] == name)
+    assert list(strings.survivors(making, share=0.2)) == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("room", ["derive", "walk", "claim", "bound"])
+def test_more_strings_beside_grades_are_read_or_made(room: str) -> None:
+    makings = [m for m in strings.makings() if m[0].split()[0] == room or (room == "derive" and " " not in m[0])]
+    assert [s for making in makings[::4] for s in strings.survivors(making, share=0.03)] == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("making", [*strings.makings()], ids=lambda making: making[0])
+def test_every_string_beside_a_grade_is_read_or_made(making: strings.Making) -> None:
+    assert list(strings.survivors(making)) == []
+
+
+def _typed() -> Document:
+    return Document("derivation", "typed", (), (Result("Result", (), (Evidence(Grade.CHECKED),), ("rows sum to 1",)),))
+
+
+def test_a_string_that_is_typed_beside_a_grade_survives() -> None:
+    assert len(list(strings.survivors(("typed", _typed, (__name__,))))) == 1

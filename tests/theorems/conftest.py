@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from symattn.proving import gathered
 from symattn_cli.main import main
 from tests.cli.conftest import Ran
 
@@ -41,7 +40,6 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(tmp_path)
 
     def ran(*arguments: str) -> Ran:
-        gathered.cache_clear()
         return Ran(int(main(arguments)), *capfd.readouterr())
 
     return ran

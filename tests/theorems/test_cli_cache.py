@@ -15,7 +15,7 @@ from symattn import cache
 from symattn.document.codec import read, written
 from symattn.document.notation import Words, equals, name
 from symattn.evidence import Evidence, Grade
-from symattn.proving import gathered
+from symattn.proving import gathered, prove
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
 from symattn.theorems.findings import Finding
@@ -42,7 +42,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def digest(text: str, file: str = "mine.py") -> str | None:
     Path(file).write_text(text)
-    gathered.cache_clear()
     return findings.digest(next(iter(gathered((file,)).values()))[0])
 
 
@@ -73,6 +72,16 @@ def test_what_has_not_changed_is_not_decided_again(run, monkeypatch):
     assert len(decided) == 7
     run("prove", "heads", "--no-cache")
     assert len(decided) == 14
+
+
+def test_a_file_of_the_same_name_in_another_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for folder, text in (("a", stated()), ("b", stated(body="return exp(2 * s), exp(s)")), ("c", stated())):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Path("mine.py").write_text(text)
+        found.append(prove("mine.py", cached=False).holds)
+    assert found == [True, False, True]
 
 
 def test_a_changed_statement_of_the_same_name_is_decided_again(run, monkeypatch):

@@ -10,14 +10,20 @@ import numpy as np
 import pytest
 
 from symattn.arrays.precision import Precision
+from symattn.document.model import Code, Result
 from symattn.document.notation import Name, Relation, call, node
 from symattn.document.text import text
 from symattn.errors import Undecided
+from symattn.verification.bounding import formula as formula_of
 from symattn.verification.bounding import priori
 from symattn.verification.bounding.counts import Counts
-from symattn.verification.bounding.formula import Equations, equations, formula, value
+from symattn.verification.bounding.formula import Equations, defined, equations, formula, value
+from symattn.verification.bounding.growth import g, rate
 from symattn.verification.bounding.interface import a_priori
 from symattn.verification.bounding.priori import Sizes, evaluate
+from symattn.verification.bounding.rule import Given, Numbers
+from symattn.verification.bounding.rule import exponents as by_rule
+from symattn.verification.tolerances.tolerance import bound
 from tests.statement.mutants import Letters, mutants
 from tests.verification.priori_by_hand import by_hand
 
@@ -111,9 +117,57 @@ def test_what_is_printed_is_what_was_evaluated(monkeypatch: pytest.MonkeyPatch) 
                         for e in honest.definitions)  # fmt: skip
     p = Precision.of("fp32")
     before = a_priori(64, 64, 8.0, 4.0, p)
-    monkeypatch.setattr(priori, "equations", lambda wide, events: replace(honest, definitions=definitions))
+    monkeypatch.setattr(priori, "equations", lambda *_: replace(honest, definitions=definitions))
     after = a_priori(64, 64, 8.0, 4.0, p)
     assert after.value > 1.2 * before.value
     assert after.formula != before.formula
     common = {text(x) for x in formula()}
     assert len(common & {text(x) for x in before.formula}) >= len(common) - 1
+
+
+def rule(sizes: Sizes, precision: Precision) -> list[float]:
+    """a, s and b by the rule on numbers."""
+    known = exponents(sizes, precision)
+    factors = rate(precision.factors) if precision.factors else 0.0
+    given = Given(known.tau, known.t, 2 * known.t, known.times, known.t, known.tau, known.log_n, known.eps, factors)
+    found = by_rule(given, precision, known.counts, Numbers(g, rate, np.maximum))
+    return [float(np.max(x)) for x in (found.a, found.alone, found.below)]
+
+
+def test_the_printed_exponents_are_those_of_the_rule() -> None:
+    cases = [(s, p) for s, p in drawn(60) if exponents(s, p)]
+    p = Precision.of("fp16", contract="fused")
+    cases += [(cases[0][0], replace(p, lse=lse, merges=merges)) for lse in (True, False) for merges in (0, 2)]
+    for sizes, precision in cases:
+        known = exponents(sizes, precision)
+        assert [known.a, known.alone, known.below] == pytest.approx(rule(sizes, precision), rel=1e-12)
+
+
+def test_another_rule_is_another_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = Precision.of("fp32")
+    before = a_priori(64, 64, 8.0, 4.0, p)
+    monkeypatch.setattr(formula_of, "exponents", lambda x, *rest: by_rule(replace(x, times=2 * x.times), *rest))
+    after = a_priori(64, 64, 8.0, 4.0, p)
+    assert after.value > 1.01 * before.value
+    assert "2B" in text(after.formula[-1])
+    assert "2B" not in text(before.formula[-1])
+
+
+def test_each_exponent_that_is_changed_gives_another_value() -> None:
+    sizes = Sizes(64, 64, 8.0, 4.0)
+    known = exponents(sizes, Precision.of("fp32"))
+    for place, equation in enumerate(known.definitions):
+        for kind, mutant in mutants(equation.rest[0][1], Letters()).values():
+            other = Relation(equation.first, (("=", mutant),))
+            found = defined((*known.definitions[:place], other, *known.definitions[place + 1 :]), known.known)
+            assert any(found[x] != known.known[x] for x in "asb") or kind == "order", text(other)
+
+
+@pytest.mark.parametrize("given", [None, {name: np.eye(4) for name in "qkv"}])
+def test_the_tolerance_as_it_is_typed_is_the_bound(given: dict[str, np.ndarray] | None) -> None:
+    found = bound(None, given, n=64)
+    (typed,) = [part.text for block in found.document().blocks if isinstance(block, Result)
+                for part in block.text if isinstance(part, Code)]  # fmt: skip
+    read = dict(pair.split("=") for pair in typed.split(", "))
+    assert found.value <= float(read.pop("atol")) <= 1.01 * found.value
+    assert read == {"rtol": "0"}

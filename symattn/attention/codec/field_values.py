@@ -220,8 +220,8 @@ def _suggestion(value: Any, hint: object) -> str:
 
 def _called(description: type) -> str:
     """``transformer-xl`` for ``TransformerXL``, ``yarn`` for ``YarnScaling``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", description.__name__.removesuffix("Scaling")).lower()
+    return _name(description.__name__.removesuffix("Scaling"))
 
 
 def _name(word: str) -> str:
-    return word.lower().replace("_", "-")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word).lower().replace("_", "-")

@@ -19,7 +19,7 @@ from symattn.attention.positions import alibi, buckets, relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.stages.roles import then
 from symattn.document.model import Text
-from symattn.document.notation import Fence, Node, Over, Power, Transposed, call, equals, name, node
+from symattn.document.notation import Fence, Node, Over, Power, Transposed, call, commas, equals, name, node
 
 I_, J_, L_, P_, R_ = (name(x) for x in ("i", "j", "ℓ", "p", "r"))
 OMEGA, THETA = name("ω", "ℓ"), name("θ", "ℓ")
@@ -229,7 +229,7 @@ def _linear(flow: Flow, asked: Alibi) -> None:
     if asked.slopes == "computed":
         exponents = alibi.slope_exponents(flow.spec.heads)
         run = partial(_slopes, flow.spec.heads)
-        reason = f"2^(−e) for e = {', '.join(map(str, exponents))}"
+        reason = (equals(name("e", "h"), commas(*exponents)),)
         flow.add("slopes", run, Power(node(2), -name("e", "h")), ("scores",), reason=reason)
     behind = _query(flow) - J_
     distances = Fence("abs", behind) if asked.two_sided else behind

@@ -200,9 +200,9 @@ def _of_weights(told: _Told, part: Part, array: Any, where: Evidence) -> list[St
         return [*steps, *_row_sums(Read(part, told.runs), where)]
     formula = equals(symbol * ONES, ONES)
     if _depends_on_example(asked):
-        return [*steps, Step(formula, ("every row sums to 1",), Read(part, told.runs[:DRAWS]).check(formula, where))]
+        return [*steps, Step(formula, ("every row sums to one",), Read(part, told.runs[:DRAWS]).check(formula, where))]
     as_many = asked.spec.causal
-    reason: Text = ("every row sums to 1", *((", where ", equals(SIZES["n_q"], SIZES["n_k"])) if as_many else ()))
+    reason: Text = ("every row sums to one", *((", where ", equals(SIZES["n_q"], SIZES["n_k"])) if as_many else ()))
     return [*steps, _weights_section(asked).claim(formula, reason)]
 
 

@@ -15,7 +15,7 @@ from symattn.attention.codec.field_values import as_options, written
 from symattn.attention.codec.json_text import short
 from symattn.attention.fields import whole
 from symattn.attention.notation import ARRAYS, SIZES
-from symattn.attention.spec import descriptions
+from symattn.attention.spec_fields import descriptions
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.schema import overridden

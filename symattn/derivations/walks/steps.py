@@ -180,11 +180,12 @@ def row_sums(walk: Walk) -> Evidence:
     weights = walk.arrays["weights"].reshape(-1, walk.arrays["weights"].shape[-1])
     defined = [row for row in weights if not any(isinstance(x, Undefined) for x in row)]
     full = [row for row in defined if any(not x.is_zero() for x in row)]
-    one = all(sum(row, Quotient.of(0)) == 1 for row in full)
+    other = next((s for row in full if (s := sum(row, Quotient.of(0))) != 1), None)
+    total = text((other or Quotient.of(1)).notation())
     rows = f"each of {counted(len(full), 'row')}" if len(full) > 1 else "the row" if full else "no row is there that"
     rest = [(len(defined) - len(full), "fully masked"), (len(weights) - len(defined), "undefined")]
     others = "".join(f"; {n} {word}" for n, word in rest if n)
-    return Evidence(Grade.CHECKED if one else Grade.REFUTED, f"{rows} sums to 1 exactly{others}")
+    return Evidence(Grade.REFUTED if other else Grade.CHECKED, f"{rows} sums to {total} exactly{others}")
 
 
 def _products(walk: Walk, i: int) -> Iterator[Block]:
@@ -271,22 +272,20 @@ def _merged(walk: Walk, _: int) -> Iterator[Block]:
     for array in arrays_of(walk, 9):
         yield from _whole(walk, array)
     if walk.sheet.attention.latent is not None:
-        yield _the_other_way(walk)
+        yield from _the_other_way(walk)
 
 
-def _the_other_way(walk: Walk) -> Result:
+def _the_other_way(walk: Walk) -> Iterator[Block]:
     """The same with matrices absorbed, or not."""
     other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
-    words = (
-        "With W_UK in the queries and W_UV in the outputs, so that no key and no value is made, the output is the same."
-    )
-    if not absorbed:
-        words = "With keys and values made of the latent, the output is the same."
+    kept = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"
+    yield Paragraph(("With ", *(kept if absorbed else ("keys and values made of the latent",)), ":"))
     where = "every entry" if exact else "every entry, in balls"
     grade = Grade.REFUTED if not agrees else Grade.CHECKED if exact else Grade.ENCLOSED
     title = "the same with matrices absorbed" if absorbed else "the same with keys and values made"
-    return Result(title, (), (Evidence(grade, where),), (words,))
+    other_output = name("O", "absorbed" if absorbed else "made", role="output")
+    yield Result(title, (equals(SYMBOLS["output"], other_output),), (Evidence(grade, where),))
 
 
 def _row(i: int) -> tuple[Any, ...]:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import log, prod
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.precision import Precision
 from symattn.document import notation as nt
@@ -27,7 +28,9 @@ from symattn.document.notation import (
     relation,
 )
 from symattn.document.text import text
+from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.growth import growth_of
+from symattn.verification.bounding.rule import Given, Numbers, exponents
 
 if TYPE_CHECKING:
     from symattn.verification.bounding.priori import Sizes, Terms
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 E, V, W, P, G, S, U, M, X, Y, D, F = (Name(letter) for letter in "eVWPGSUMXYDF")
 SUMS = Name("E")
 _A, _S, _B, _N, _H, _RHO = (Name(letter) for letter in "asbnhρ")
-LAMBDA_P, PATH = name("λ", "P"), name("λ", "+")
+LAMBDA_S, LAMBDA_A, LAMBDA_F, LAMBDA_P, PATH = (name("λ", of) for of in "saFP+")
 EVERY, STORED = name("η", "e"), name("η", "P")
 
 
@@ -58,13 +61,11 @@ class Equations:
 
     definitions: tuple[Relation, ...]
     bound: Relation
+    exponents: tuple[Relation, ...] = ()
 
     def values(self, letters: Mapping[str, float]) -> dict[str, float]:
         """Every letter, those given and those defined; the bound is ``bound``."""
-        found = dict(letters)
-        for equation in (*self.definitions, Relation(Name("bound"), (("=", self.bound.rest[0][1]),))):
-            found[text(equation.first)] = value(equation.rest[0][1], found)
-        return found
+        return defined((*self.definitions, Relation(Name("bound"), (("=", self.bound.rest[0][1]),))), letters)
 
     @property
     def printed(self) -> tuple[Node, ...]:
@@ -72,11 +73,54 @@ class Equations:
         by_letter = {text(equation.first): equation for equation in self.definitions}
         rows = [Row(tuple(by_letter[letter] for letter in group)) if len(group) > 1 else by_letter[group]
                 for group in ("M", "W", "XS", "G", "Y", "P", "E", "U", "FD") if group[0] in by_letter]  # fmt: skip
-        return (self.bound, *rows)
+        return (self.bound, *rows, *reversed(self.exponents))
 
 
-def equations(wide: bool, events: bool) -> Equations:
-    """The equations of an arithmetic.
+def defined(definitions: Iterable[Relation], letters: Mapping[str, float]) -> dict[str, float]:
+    """Every letter, those given and those defined, each by those before it."""
+    found = dict(letters)
+    for equation in definitions:
+        found[text(equation.first)] = value(equation.rest[0][1], found)
+    return found
+
+
+def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, ...]:
+    """The rule for a, s and b, run on letters, with a letter for each error that they are made of."""
+    made: dict[str, Node] = {}
+
+    def named(letter: str, x: Node) -> Node:
+        made[letter] = x
+        return Name(letter)
+
+    t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
+    factors = 0 if precision.factors is None else LAMBDA_F
+    given = Given(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
+    numbers = Numbers(
+        lambda n, _: _grown(n * LAMBDA_S),
+        lambda _: LAMBDA_A,
+        lambda x, y: call("max", commas(x, y)),
+        named=named,
+    )
+    counted: Any = SimpleNamespace(
+        below=int(counts.below.max()),
+        alone=counts.alone,
+        merges=counts.merges,
+        room=lambda each: 1 - counts.merges * each,
+    )
+    found = exponents(given, precision, counted, numbers)
+    read = {"b": found.below, "s": found.alone, "a": found.a}
+    for letter, x in reversed(made.items()):
+        if any(nt.replaced(y, {Name(letter): Name("")}) != y for y in read.values()):
+            read[letter] = x
+    return tuple(equals(letter, _without_zeros(x)) for letter, x in reversed(read.items()))
+
+
+def _without_zeros(x: Node) -> Node:
+    return nt.Sum(tuple(term for term in x.terms if term != nt.node(0))) if isinstance(x, nt.Sum) else x
+
+
+def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) -> Equations:
+    """The equations of an arithmetic, with those of ``exponents``.
 
     ``wide``: weights are stored as precisely as sums, so that distances of values are not computed; ``events``: few
     partial sums round, so that their sizes tell more than their number.
@@ -99,7 +143,8 @@ def equations(wide: bool, events: bool) -> Equations:
     )
     y, o = Name("y"), Name("o")
     last = M + name("g", "O") * _fence(V + M) + name("η", "O")
-    return Equations(definitions, relation(Fence("abs", y - o), "≤", _fence(1 + _RHO) * _fence(last)))
+    bound = relation(Fence("abs", y - o), "≤", _fence(1 + _RHO) * _fence(last))
+    return Equations(definitions, bound, exponents)
 
 
 def value(x: Node, letters: Mapping[str, float]) -> float:
@@ -107,7 +152,7 @@ def value(x: Node, letters: Mapping[str, float]) -> float:
     match x:
         case nt.Number():
             return float(x.value)
-        case Name() if text(x) in letters:
+        case Name() | nt.Call() if text(x) in letters:
             return letters[text(x)]
         case nt.Sum((Power(Name("e"), exponent), nt.Neg(nt.Number(one)))) if one == 1:
             return growth_of(value(exponent, letters))
@@ -137,9 +182,6 @@ def formula() -> tuple[Node, ...]:
     return Equations(alike, every.bound).printed
 
 
-_FIRST = "To first order, M is V (a + s + b + λ_P + (sums)), and every exponent is a number of roundings times u."
-
-
 def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[Node, str, float], ...]:
     """Each letter: how it is written, in words, value."""
     p, q = precision, terms.quantities
@@ -153,10 +195,20 @@ def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[
         (name("u", "a"), f"unit roundoff of sums ({p.accumulate.name})", float(p.accumulate.u)),
         (name("u", "P"), f"unit roundoff of stored weights ({p.stored.name})", float(p.stored.u)),
         (name("u", "O"), f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
-        (Name("ε"), f"error of the exponential, {p.exp_ulps:g} ulps", 2 * p.exp_ulps * float(p.score.u)),
     ]
     letters: list[tuple[Node, str]] = [
         (Name("τ"), "error of a score as it is stored"),
+        (Name("m"), "largest absolute value of the largest score"),
+        (Name("Δ"), "largest distance of a score from the largest"),
+        (Name("B"), "rescalings of a term"),
+        (Name("ε"), f"error of the exponential, {p.exp_ulps:g} ulps, as an exponent"),
+        (LAMBDA_S, "rounding of a score or an exponential, as an exponent"),
+        (LAMBDA_A, "rounding of a sum, as an exponent"),
+        (LAMBDA_F, "rounding of a value to the format of factors, as an exponent"),
+        (Name("r"), "error of an exponential, beside that of its score"),
+        (Name("β"), "error of a sum of exponentials"),
+        (Name("r′"), "error of an exponential of a score less a log-sum-exp"),
+        (Name("μ"), "error of merging parts by their log-sum-exps"),
         (Name("a"), "error of an exponent that numerator and denominator share"),
         (Name("s"), "error of a term of the numerator alone, but for its sum"),
         (Name("b"), "error of a term of the denominator alone"),
@@ -185,23 +237,15 @@ def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[
 def derivation(precision: Precision) -> tuple[str, ...]:
     """Why the formula holds, one step a paragraph; the whole proof is that of ``symattn.verification.bounds``."""
     p = precision
-    shared = " or exp(score − log-sum-exp)" if p.lse else ""
-    additions = "in any order, at most n − 1" if p.height is None else f"at most {p.height}"
+    shared = " or to a log-sum-exp" if p.lse else ""
+    additions = "in any order" if p.height is None else f"at most {p.height} for a term"
     return (
-        "An operation multiplies its result by a factor 1 + δ with |δ| ≤ u, so n of them by e^x with |x| ≤ nλ, "
-        "λ = u/(1 − u); g(n) = e^{nλ} − 1.",
-        "A product in a score passes at most d_k additions and six roundings of constants, the score two more: it is "
-        "off by at most τ = g(d_k + 6) T + g(2)(T + …).",
-        "Exponentials are of differences to a largest score: roundings of the reference and of the difference give "
-        f"g(5)(2T + 2τ), exponentials ε each, and one more for each time the maximum grows{shared}. What numerator and "
-        "denominator share is an error a of the exponent: weights are those of scores that are off by a.",
-        "The output is a mean of the values with these weights. It moves by at most "
-        "Σ p_j (e^a − 1)|v_j − o| / Σ p_j e^{−a} ≤ V e^a (e^a − 1) = W, since a mean deviation from the mean is at "
-        "most half the range.",
-        "What they do not share: terms of the numerator have roundings of their own (product, division, rescaling: "
-        f"e^s), sums round once for each addition (for one term {additions}), the denominator is off by a factor e^b, "
-        "and weights are rounded when they are stored.",
-        "Results below the normal numbers may be off by η each, which gives U. At last the output is rounded: "
-        "g_O(1)(V + M) + η_O.",
-        _FIRST,
+        "Each operation multiplies its result by a factor near one, and the exponents of such factors add up.",
+        f"Exponentials are of differences to a largest score{shared}. What numerator and denominator share is an error "
+        "of the exponent: weights are those of scores that are off by it.",
+        "The output is a mean of the values with these weights. A mean deviation from the mean is at most half the "
+        "range, so the mean moves by at most a part of the largest value.",
+        "What they do not share: terms of the numerator have roundings of their own, of a product, a division and "
+        f"rescaling; sums round once for each addition ({additions}); and weights are rounded when they are stored.",
+        "Results below the normal numbers may lose more, which is added. At last the output is rounded.",
     )

@@ -11,8 +11,8 @@ o| ≤ V (with chords instead: for o between −V and V, the chord of f(o) = Σ 
 root of a mean square at most that, too; so W ≤ min{V e^a (e^a − 1), 2V} and Y ≤ V e^{2a}, or V e^{2a} + V where it is
 not computed.  ∎
 
-M is what the equations of ``formula`` give, which are evaluated as they are printed. The value is enlarged by a part
-ρ = 2⁻¹⁰ + n 2⁻²², for the roundings of that evaluation in floats.
+a, s, b and M are what the equations of ``formula`` give, which are evaluated as they are printed. The value is
+enlarged by a part ρ = 2⁻¹⁰ + n 2⁻²², for the roundings of that evaluation in floats.
 """
 
 from __future__ import annotations
@@ -28,9 +28,21 @@ from symattn.document.text import text
 from symattn.errors import InputError, Undecided
 from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.exponents import stored
-from symattn.verification.bounding.formula import EVERY, LAMBDA_P, PATH, STORED, Equations, equations
+from symattn.verification.bounding.formula import (
+    EVERY,
+    LAMBDA_A,
+    LAMBDA_F,
+    LAMBDA_P,
+    LAMBDA_S,
+    PATH,
+    STORED,
+    Equations,
+    defined,
+    equations,
+    exponent_equations,
+)
 from symattn.verification.bounding.growth import FARTHEST, g, growth_of, rate
-from symattn.verification.bounding.rule import Given, Numbers, exponents, limit
+from symattn.verification.bounding.rule import limit
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 
 
@@ -100,12 +112,24 @@ class _Formula:
         self.tau = max(stored(tau, self.t, p), g(6, f) * self.t)
 
     def _exponents(self) -> None:
-        """a, s and b."""
+        """a, s and b, by the equations as they are printed."""
         p, t = self.precision, self.t
-        factors = rate(p.factors) if p.factors is not None else 0.0
-        given = Given(self.tau, t, 2 * t, self.times, t, self.tau, self.log_n, self.eps, factors)
-        found = exponents(given, p, self.counts, Numbers(g, rate, np.maximum, lambda x: x))
-        self.a, self.alone, self.below = (float(np.max(x)) for x in (found.a, found.alone, found.below))
+        self.counts.room(g(6, p.score) + 2 * self.eps)
+        letters = {
+            "τ": self.tau,
+            "T": t,
+            "m": t,
+            "Δ": 2 * t,
+            "B": self.times,
+            "ln(n)": self.log_n,
+            "ε": self.eps,
+            text(LAMBDA_S): rate(p.score),
+            text(LAMBDA_A): self.lam,
+            **({} if p.factors is None else {text(LAMBDA_F): rate(p.factors)}),
+        }
+        self.definitions = exponent_equations(p, self.counts)
+        self.known = defined(self.definitions, letters)
+        self.a, self.alone, self.below = (self.known[letter] for letter in "asb")
         if max(self.a, self.alone, self.below) > FARTHEST / 4:
             raise Undecided("exponents of errors beyond all range")
 
@@ -113,7 +137,7 @@ class _Formula:
         """M, and the last rounding, by the equations as they are printed."""
         share = self._share()
         wide = self.precision.stored.u <= self.precision.accumulate.u
-        every = equations(wide, share < 0.5)
+        every = equations(wide, share < 0.5, self.definitions)
         found = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
         if found["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
@@ -122,7 +146,7 @@ class _Formula:
         parts["sums"] += factor * found["E"]
         last = found["bound"] / up - found["M"]
         parts |= {"stored weights": found["P"], "underflow": found["U"], "output": last}
-        quantities = {"τ": self.tau, **found}
+        quantities = {**self.known, **found}
         value = found["bound"] if self._in_range() else inf
         return Terms(value, {name: x * up for name, x in parts.items()}, quantities, every)
 

@@ -1,7 +1,8 @@
 """Steps 2 to 6 of ``bounds``, for the kinds of number that the bound is evaluated in.
 
-``balls`` takes them in balls, ``floats`` in float64 rounded up, ``priori`` in single numbers that stand for all keys.
-(``exponents`` has steps 2 to 4 in place, for large arrays of floats; ``formula`` prints 5 and 6 for single numbers.)
+``balls`` takes them in balls, ``floats`` in float64 rounded up, ``formula`` in letters, one for all keys: these are
+the equations that ``priori`` evaluates. (``exponents`` has steps 2 to 4 in place, for large arrays of floats;
+``formula`` has 5 and 6 for single numbers.)
 Names are those of the statement.
 """
 
@@ -21,7 +22,7 @@ from symattn.verification.bounding.counts import Counts
 @dataclass(frozen=True)
 class Numbers:
     """What a kind of number offers beside + and ×: g(n), λ, the larger of two, the largest of each row; and e^x − 1
-    and e^x, the smaller of two, a choice element by element, and numbers of the kind from floats."""
+    and e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
 
     g: Callable[[int, Format], Any]
     rate: Callable[[Format], Any]
@@ -32,6 +33,7 @@ class Numbers:
     minimum: Callable[[Any, Any], Any] = min
     where: Callable[[Any, Any, Any], Any] = np.where
     lifted: Callable[[Any], Any] = lambda x: x
+    named: Callable[[str, Any], Any] = lambda letter, x: x
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Given:
     star: Any
     log_n: Any
     eps: Any
-    values: Any = 0.0
+    values: Any = 0
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,16 @@ def exponents(x: Given, precision: Precision, counts: Counts, numbers: Numbers) 
     p, rate = precision, numbers.rate(precision.accumulate)
     two, three, four, six = (numbers.g(n, p.score) for n in (2, 3, 4, 6))
     first = (x.size + (x.top + 2 * x.star)) * two + (x.fall + 2 * x.star) * three + (x.times + 1) * x.eps
+    first = numbers.named("r", first)
     sums = (x.times + counts.below) * rate
     grown = numbers.largest(first + sums) + ((x.top + (x.log_n + 2 * x.star)) * four + 2 * x.eps * x.log_n)
+    grown = numbers.named("β", grown)
     common, logarithms = x.log_n + 2 * x.star + grown, (x.log_n + grown) * (2 * x.eps)
-    second = (x.fall + common) * three + x.eps
-    shared: Any = 0.0
+    second = numbers.named("r′", (x.fall + common) * three + x.eps)
+    shared: Any = 0
     if counts.merges:
         merging = (x.size + (x.top + common)) * six + (logarithms + x.eps)
-        shared = merging * (counts.merges / counts.room(six + 2 * x.eps))
+        shared = numbers.named("μ", merging * (counts.merges / counts.room(six + 2 * x.eps)))
     alone = (x.times + counts.alone) * rate + shared + x.values
     if p.lse:
         shared = numbers.maximum(shared, first + second + ((x.top + common) * four + logarithms))
