@@ -135,7 +135,7 @@ def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
     """Whether every query may attend to some key."""
 
     def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
-        open_ = places(spec, sizes["n_q"], sizes["n_k"], {})
+        open_ = places(spec, sizes.get("n_q", 1), sizes["n_k"], {})
         if "keep" in given:
             open_ = open_ & np.asarray(given["keep"])[..., None, :]
         if "mask" in given:

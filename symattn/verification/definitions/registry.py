@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.merging import Merge
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+    from symattn.verification.definitions.weights import Softmax
 
 Specification: TypeAlias = (
-    "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | Merge | RMSNorm | Rotary"
+    "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | Merge | RMSNorm | Rotary | Softmax"
 )
 
 _ROOM = "symattn.verification.definitions."
@@ -40,6 +41,7 @@ _SUBJECTS = {
     "Merge": "merging",
     "RMSNorm": "norms",
     "Rotary": "rotary",
+    "Softmax": "weights",
 }
 
 
@@ -55,7 +57,7 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
     """
     for form, found in enumerate(_forms(spec, layout)):
         remade = partial(_form, layout, form)
-        yield replace(found, numbered=tuple(of_fields(spec, remade)), remade=remade)
+        yield replace(found, numbered=(*found.numbered, *of_fields(spec, remade)), remade=remade)
 
 
 def _form(layout: Layout, form: int, spec: Any) -> Definition:

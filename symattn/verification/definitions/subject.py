@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
+    from symattn.verification.reference import Run
 
 _WHOLE = 10  # cases for which all ways are run, whatever the function gives
 _DRAWN = 6  # cases on which a mistake must have an effect to be one
@@ -161,6 +162,7 @@ class Definition(Subject):
     closing   inputs with queries that no key is left to, made of others
     numbered  mistakes with a number
     remade    the same of another specification, for mistakes of both kinds at once
+    as_run    the run of an attention whose output this is: what leaves the range of a format is then named
     """
 
     title: str
@@ -183,6 +185,7 @@ class Definition(Subject):
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     numbered: tuple[Numbered, ...] = ()
     remade: Callable[[Any], Definition] | None = None
+    as_run: Callable[[Inputs], Run] | None = None
     enough = 12
     climbed = 200
 
