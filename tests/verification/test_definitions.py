@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from symattn import (
     Attention,
     Block,
+    Cached,
+    Domain,
     Gradient,
     InputError,
     LayerNorm,
@@ -21,7 +25,9 @@ from symattn import (
 from symattn.evidence import Verdict
 from symattn.verification.definitions import causes as definition_causes
 from symattn.verification.definitions import gradients
+from symattn.verification.definitions.drawing import within
 from symattn.verification.definitions.judging import explains
+from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.definitions.rules import of_fields
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
@@ -373,6 +379,34 @@ def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: py
     (fault,) = verify(backward, Gradient(Attention()), precision="float64", examples=0).faults
     assert (fault.step, fault.cause) == ("backward", None)
     assert len(asked) < 150
+
+
+def test_sizes_are_such_as_the_attention_can_take() -> None:
+    rotary = Attention(causal=True, position=Rotary(width=4))
+    for spec in (Block(attention=rotary), Gradient(rotary), Cached(rotary), replace(rotary, lse=True)):
+        subject = next(subjects_of(spec))
+        for sizes in subject.shapes:
+            more = {x: n if x in subject.kept else n + 5 for x, n in sizes.items()}
+            for domain in (Domain(), Domain(max_width=7)):
+                d_k = within(more, subject, domain)["d_k"]
+                assert d_k >= 4
+                assert d_k % 2 == 0
+
+
+@pytest.mark.deep
+def test_the_base_of_positions_within_a_layer_is_fitted() -> None:
+    def layer(base):
+        block = Block(attention=Attention(position=Rotary(base=base)), norm=None, activation=None)
+
+        def function(x, w_q, w_k, w_v, w_o):
+            weights = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
+            return block(x, **{f"attention.{name}": w for name, w in weights.items()})
+
+        return block, function
+
+    (right, _), (_, wrong) = layer(10000), layer(500)
+    (fault,) = verify(wrong, right, framework="numpy", examples=0).faults
+    assert (fault.step, fault.cause) == ("position", "the angles have the base 500")
 
 
 def test_the_base_of_positions_within_an_attention_is_fitted() -> None:

@@ -9,6 +9,7 @@ from importlib import import_module
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from symattn.attention.positions.checks import least_width
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.verification.definitions.rules import of_fields
@@ -55,9 +56,11 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
 
     Raises InputError for what is none.
     """
+    attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
     for form, found in enumerate(_forms(spec, layout)):
         remade = partial(_form, layout, form)
-        yield replace(found, numbered=(*found.numbered, *of_fields(spec, remade)), remade=remade)
+        width = partial(least_width, attention) if attention is not None else int
+        yield replace(found, width=width, numbered=(*found.numbered, *of_fields(spec, remade)), remade=remade)
 
 
 def _form(layout: Layout, form: int, spec: Any) -> Definition:

@@ -152,6 +152,7 @@ class Definition(Subject):
     families  how numbers are drawn: a name, and the function
     settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
     kept      letters that are the same in every case, however small
+    width     the smallest d_k from a number on that the specification can take
     means     letters that stand for the n_q, n_k, d_k, d_v or d_model of a domain, with the factor by
               which that is larger; ``n`` is n_q and ``d`` is d_k otherwise
     changes   inputs that a call may change
@@ -182,6 +183,7 @@ class Definition(Subject):
     admits: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
     open: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
     closing: Callable[[dict[str, Array]], dict[str, Array]] | None = None
+    width: Callable[[int], int] = int
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     numbered: tuple[Numbered, ...] = ()
     remade: Callable[[Any], Definition] | None = None
@@ -234,7 +236,9 @@ class Definition(Subject):
     def admitted(self, inputs: Inputs, domain: Domain | None = None) -> bool:
         """Whether the definition has a result for these inputs, and the domain has such."""
         sizes, domain = self.sizes_of(inputs), domain or Domain()
-        if not self.admits(inputs, sizes) or not domain.admits(self.named(sizes)):
+        named = self.named(sizes)
+        legal = "d_k" not in named or self.width(named["d_k"]) == named["d_k"]
+        if not legal or not self.admits(inputs, sizes) or not domain.admits(named):
             return False
         return domain.fully_masked_rows or self.open(inputs, sizes)
 
