@@ -287,9 +287,9 @@ class Definition(Subject):
         """Cases of the smaller sizes, of two families in turn."""
         return drawing.unseen(session, np.random.default_rng((session.seed, 1)))
 
-    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
+    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Normal inputs, of the sizes of a small case otherwise."""
-        return drawing.sized(session, sizes, rng)
+        yield drawing.sized(session, sizes, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Whether the definition has a result for them, and the domain has them."""
