@@ -29,7 +29,7 @@ _JUDGING = (
     ATTENTION(
         "--definition", metavar="NAME[(FIELD=VALUE, ...)]",
         help="In place of attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, LinearAttention, "
-        "Block, merge.",
+        "Block, merge, softmax.",
     ),
     CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?"),
     CALL("--time-limit", type=float, metavar="SECONDS", help="Longest processor time for one call; by default 10."),

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.merging import Merge
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+    from symattn.verification.definitions.weights import Softmax
     from symattn.verification.domain import Domain
     from symattn.verification.report import Report
     from symattn.verification.tolerances.tolerance import bound
@@ -89,6 +90,7 @@ _WHERE = {
     "Refused": "symattn.errors",
     "Report": "symattn.verification.report",
     "Rotary": "symattn.attention.positions.fields",
+    "Softmax": "symattn.verification.definitions.weights",
     "Shaw": "symattn.attention.positions.fields",
     "SymattnError": "symattn.errors",
     "Transformer": "symattn.attention.layers.transformer",
@@ -152,6 +154,7 @@ __all__ = [
     "Report",
     "Rotary",
     "Shaw",
+    "Softmax",
     "SymattnError",
     "Transformer",
     "TransformerXL",

@@ -17,6 +17,7 @@ _STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 #: Other names that parameters have for settings.
 _SETTINGS = {
+    "axis": "dim",
     "eps": "epsilon variance_epsilon norm_eps layer_norm_eps rms_norm_eps",
     "normalized_shape": "shape",
     "base": "theta rope_theta rotary_base freq_base",

@@ -23,6 +23,7 @@ from symattn.verification.probing import behaviour, groups, hints
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.probes import Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
+from symattn.verification.probing.sizes import single
 from symattn.verification.reduce import Axes
 from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
 from symattn.verification.subject import Array, Cases, Random, Subject
@@ -91,10 +92,11 @@ class OfAttention(Subject):
 
         return held_out(session, mistakes)
 
-    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
-        """Of a domain's letters; as many keys as queries at least."""
+    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
+        """Of a domain's letters, as many keys as queries at least; and queries that give one key all their weight."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
-        return session.maker.make(wanted, FAMILIES["normal"](rng), rng)
+        yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
+        yield single(session.maker, wanted.n_k, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Whether the specification takes them, and the domain promises them."""

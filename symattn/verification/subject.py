@@ -85,8 +85,8 @@ class Subject(ABC):
         """Inputs that no mistake was found by: those who explain the function must explain it there too."""
 
     @abstractmethod
-    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
-        """Normal inputs of these sizes, as far as the domain has such; None where there are none."""
+    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
+        """Normal inputs of these sizes, and others that show more; None for those that the domain has not."""
 
     @abstractmethod
     def fits(self, session: Session, inputs: Inputs) -> bool:

@@ -14,7 +14,19 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Cached, Gradient, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, verify
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    Gradient,
+    InputError,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Softmax,
+    verify,
+)
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.evidence import Grade, Verdict
@@ -118,7 +130,7 @@ SPECS = [
     Attention(causal=True, lse=True), Gradient(Attention(scale=1)), Cached(Attention(causal=True)), LayerNorm(),
     LayerNorm(eps=1e-6, one_plus=True), RMSNorm(eps=0), Rotary(layout="interleaved", width=2), Rotary(start=3),
     LinearAttention(feature="relu", causal=False, gate=None), Block(attention=Attention(heads=2), norm=None),
-    Merge(), Merge(base=2),
+    Merge(), Merge(base=2), Softmax(Attention(mask="boolean")),
 ]  # fmt: skip
 
 

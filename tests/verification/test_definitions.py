@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Gradient, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    Domain,
+    Gradient,
+    InputError,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Rotary,
+    Softmax,
+    verify,
+)
 from symattn.evidence import Verdict
 from symattn.verification.definitions import causes as definition_causes
 from symattn.verification.definitions import gradients
+from symattn.verification.definitions.drawing import within
 from symattn.verification.definitions.judging import explains
+from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.definitions.rules import of_fields
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
@@ -363,8 +381,99 @@ def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: py
     assert len(asked) < 150
 
 
+def test_sizes_are_such_as_the_attention_can_take() -> None:
+    rotary = Attention(causal=True, position=Rotary(width=4))
+    for spec in (Block(attention=rotary), Gradient(rotary), Cached(rotary), replace(rotary, lse=True)):
+        subject = next(subjects_of(spec))
+        for sizes in subject.shapes:
+            more = {x: n if x in subject.kept else n + 5 for x, n in sizes.items()}
+            for domain in (Domain(), Domain(max_width=7)):
+                d_k = within(more, subject, domain)["d_k"]
+                assert d_k >= 4
+                assert d_k % 2 == 0
+
+
+@pytest.mark.deep
+def test_the_base_of_positions_within_a_layer_is_fitted() -> None:
+    def layer(base):
+        block = Block(attention=Attention(position=Rotary(base=base)), norm=None, activation=None)
+
+        def function(x, w_q, w_k, w_v, w_o):
+            weights = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
+            return block(x, **{f"attention.{name}": w for name, w in weights.items()})
+
+        return block, function
+
+    (right, _), (_, wrong) = layer(10000), layer(500)
+    (fault,) = verify(wrong, right, framework="numpy", examples=0).faults
+    assert (fault.step, fault.cause) == ("position", "the angles have the base 500")
+
+
 def test_the_base_of_positions_within_an_attention_is_fitted() -> None:
     for spec in (Rotary(), Gradient(Attention(position=Rotary())), Block(attention=Attention(position=Rotary()))):
         families = of_fields(spec, lambda other: None)  # type: ignore[arg-type, return-value]
         words = [f.words for f in families if f.spec(300.0) != spec]
         assert "the angles have the base {}" in words
+
+
+# -- softmax alone -----------------------------------------------------------------------------------------------------
+def softmax(s, axis=-1, power=np.exp, top=lambda s, axis: s.max(axis, keepdims=True), total=lambda e: e):
+    e = power(s - top(s, axis))
+    return e / total(e).sum(axis, keepdims=True)
+
+
+def tiled_softmax(s):
+    m, z = np.full((*s.shape[:-1], 1), -np.inf, s.dtype), np.zeros((), s.dtype)
+    for i in range(0, s.shape[-1], 16):
+        tile, old = s[..., i : i + 16], m
+        m = np.maximum(old, tile.max(-1, keepdims=True))
+        z = z * np.exp(old - m) + np.exp(tile - m).sum(-1, keepdims=True)
+    return np.exp(s - m) / z
+
+
+def masked_softmax(s, mask):
+    return softmax(np.where(mask, s, -np.inf))
+
+
+def log_softmax(s):
+    t = s - s.max(-1, keepdims=True)
+    return t - np.log(np.exp(t).sum(-1, keepdims=True))
+
+
+UNSHIFTED = "the largest score is not subtracted: e^s overflows in {} for s above 88.72, and every e^s vanishes below"
+SOFTMAXES = [
+    ("float32", "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),
+    ("float16", "normalize", "the last key is left out of the sum", lambda s: softmax(s, total=lambda e: e[..., :-1])),
+    ("float32", "normalize", "the softmax runs over axis 1, not the last one", lambda s: softmax(s, 1)),
+    ("float32", "normalize", "logarithms of the weights are taken for the weights", log_softmax),
+    ("float32", "normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
+     lambda s: softmax(s, total=lambda e: np.concatenate([e, np.ones_like(e[..., :1])], -1))),
+    ("bfloat16", "max", UNSHIFTED.format("bfloat16"), lambda s: softmax(s, top=lambda s, _: s.dtype.type(0))),
+    ("float32", "max", "the maximum of the whole array is subtracted", lambda s: softmax(s, top=lambda s, _: s.max())),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("precision", "step", "cause", "function"),
+    [pytest.param(*case, marks=[pytest.mark.deep] if i else []) for i, case in enumerate(SOFTMAXES)],
+)
+def test_a_wrong_softmax_is_named(precision: str, step: str, cause: str, function) -> None:
+    with np.errstate(all="ignore"):
+        (fault,) = verify(function, Softmax(), precision=precision, framework="numpy", examples=0).faults
+    assert fault.step == step
+    assert (fault.cause or "").startswith(cause)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("precision", ["float16", "bfloat16", "float32", "float64"])
+def test_a_right_softmax_is_not_accused(precision: str) -> None:
+    asked = ((softmax, Attention()), (tiled_softmax, Attention()), (masked_softmax, Attention(mask="boolean")))
+    for function, attention in asked:
+        report = verify(function, Softmax(attention), precision=precision, framework="numpy", examples=2)
+        assert report.verdict is Verdict.NO_FAULT, (function, report.faults)
+
+
+def test_a_softmax_has_no_place_for_what_comes_before_scores() -> None:
+    for attention in (Attention(position=Rotary()), Attention(score="cosine"), Attention(lse=True)):
+        with pytest.raises(InputError, match="Softmax"):
+            Softmax(attention)

@@ -82,6 +82,14 @@ def known_sizes(spec: Attention) -> dict[str, int]:
     return {"n_d": 2 * asked.span} if isinstance(asked, Disentangled) else {}
 
 
+def least_width(spec: Attention, d_k: int) -> int:
+    """The smallest d_k from this one on that positions and truncated scores can take."""
+    least = spec.truncate or 1
+    if isinstance(spec.position, Rotary):
+        d_k = max(d_k + d_k % 2, spec.position.width or 2 * len(spec.position.triples or ()) or 2)
+    return max(d_k, least)
+
+
 def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str]) -> None:
     """Raise InputError where lengths that are numbers do not fit the position; ``found`` has them by letter."""
     lengths = {letter: int(length) for letter, length in found.items() if isinstance(length, int)}

@@ -118,15 +118,15 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
             continue
         if k > 3:  # of batches there is enough
             front = {x: size if spec.heads > 1 and x != "b" else 1 for x, size in front.items()}
-        found.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k + d_k % 2 * bool(spec.position), "d_v": d_v})
+        found.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v})
     return tuple(found)
 
 
 def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
-    """Whether positions have a meaning: queries stand at the end of the keys, and rotations turn pairs."""
+    """Whether positions have a meaning: queries stand at the end of the keys."""
 
     def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
-        return spec.position is None or (sizes["n_q"] <= sizes["n_k"] and sizes["d_k"] % 2 == 0)
+        return spec.position is None or sizes["n_q"] <= sizes["n_k"]
 
     return run
 
@@ -135,7 +135,7 @@ def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
     """Whether every query may attend to some key."""
 
     def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
-        open_ = places(spec, sizes["n_q"], sizes["n_k"], {})
+        open_ = places(spec, sizes.get("n_q", 1), sizes["n_k"], {})
         if "keep" in given:
             open_ = open_ & np.asarray(given["keep"])[..., None, :]
         if "mask" in given:

@@ -112,7 +112,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),
         finish=partial(_emptied, layout) if static else lambda inputs: inputs,
-        admits=lambda inputs, found: (not static or found["m"] >= found["n"]) and not (a.position and found["d_k"] % 2),
+        admits=lambda inputs, found: not static or found["m"] >= found["n"],
         means={"m": ("n_k", 1)},
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,10 @@ from symattn.verification.definitions.rules import both, changes, of_outputs
 from symattn.verification.definitions.subject import Definition, Mistake, Numbered
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
 from symattn.verification.diagnosis.matching import LITTLE
+from symattn.verification.diagnosis.outofrange import out_of_range
+from symattn.verification.judge import Traced
+from symattn.verification.reference import Run
+from symattn.verification.target import Inputs
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
@@ -105,6 +110,9 @@ class InDefinition(Search[Mistake]):
 
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
         """One cause for each output that is wrong, where that explains them all."""
+        run = self.subject.as_run
+        if run is not None and not found and (beyond := self._beyond_range(run)):
+            return (Cause(tuple(self.wrong), beyond, self),)
         outputs = sorted(frozenset().union(*(r.wrong for r in self.wrong)))
         if self.among is not None or len(outputs) < 2 or any(r.ratios is None for r in self.wrong):
             return ()
@@ -118,6 +126,24 @@ class InDefinition(Search[Mistake]):
                 return ()
             causes.append(search.cause(mistakes, sure))
         return tuple(causes)
+
+    def _beyond_range(self, run: Callable[[Inputs], Run]) -> tuple[Any, ...]:
+        """See ``out_of_range``; where more than one fits, the plainest."""
+
+        def as_attention(judged: CaseResult) -> CaseResult:
+            part = judged.parts[0]
+            traced = Traced(partial(run, judged.case.inputs), part.expected.allowed)
+            return replace(judged, parts=(replace(part, expected=traced),))
+
+        lost = [
+            as_attention(r) for r in self.wrong if r.parts[0].got is not None and not np.isfinite(r.parts[0].got).all()
+        ]
+        seen = [as_attention(r) for r in self.session.records if r.ratios is not None]
+        return out_of_range(self.session, lost, seen, apart=False)[:1] if lost else ()
+
+    def gives(self, mistake: Mistake) -> bool:
+        """Not those of numbers that leave the range of a format."""
+        return isinstance(mistake, Mistake)
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:

@@ -133,8 +133,9 @@ def within(sizes: Mapping[str, int], subject: Definition, domain: Domain) -> dic
         near = lengths.both(*wanted) if len(pair) == 2 else tuple(map(lengths.near, wanted))
         for x, length in zip(pair, near, strict=True):
             factor = subject.meaning(x)[1]
-            while length % factor and (more := lengths.up(length + 1)):
-                length = more
+            legal = subject.width if subject.meaning(x)[0] == "d_k" else int
+            fitting = [n for n in range(1, lengths.most + 1) if n in lengths and n % factor == 0 and legal(n) == n]
+            length = next((n for n in fitting if n >= length), max(fitting, default=length))
             found[x] = length // factor
     if domain.square and {"n_q", "n_k"} <= letters.keys():
         found[letters["n_q"]] = found[letters["n_k"]]

@@ -25,10 +25,11 @@ _WHERE = {
     "Merge": _ROOM + "merging",
     "RMSNorm": _ROOM + "norms",
     "Rotary": "symattn.attention.positions.fields",
+    "Softmax": _ROOM + "weights",
 }
 LSE = "lse"  # an Attention with lse=True
 #: The words for definitions.
-KNOWN = (LSE, *(name.lower() if name in ("Cached", "Gradient", "Merge") else name for name in _WHERE))
+KNOWN = (LSE, *(name.lower() if name in ("Cached", "Gradient", "Merge", "Softmax") else name for name in _WHERE))
 _SMALL = {name.lower(): name for name in (LSE, *_WHERE)}
 
 

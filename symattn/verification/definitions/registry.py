@@ -9,6 +9,7 @@ from importlib import import_module
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from symattn.attention.positions.checks import least_width
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.verification.definitions.rules import of_fields
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.merging import Merge
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+    from symattn.verification.definitions.weights import Softmax
 
 Specification: TypeAlias = (
-    "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | Merge | RMSNorm | Rotary"
+    "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | Merge | RMSNorm | Rotary | Softmax"
 )
 
 _ROOM = "symattn.verification.definitions."
@@ -40,6 +42,7 @@ _SUBJECTS = {
     "Merge": "merging",
     "RMSNorm": "norms",
     "Rotary": "rotary",
+    "Softmax": "weights",
 }
 
 
@@ -53,9 +56,11 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
 
     Raises InputError for what is none.
     """
+    attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
     for form, found in enumerate(_forms(spec, layout)):
         remade = partial(_form, layout, form)
-        yield replace(found, numbered=tuple(of_fields(spec, remade)), remade=remade)
+        width = partial(least_width, attention) if attention is not None else int
+        yield replace(found, width=width, numbered=(*found.numbered, *of_fields(spec, remade)), remade=remade)
 
 
 def _form(layout: Layout, form: int, spec: Any) -> Definition:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
+    from symattn.verification.reference import Run
 
 _WHOLE = 10  # cases for which all ways are run, whatever the function gives
 _DRAWN = 6  # cases on which a mistake must have an effect to be one
@@ -151,6 +152,7 @@ class Definition(Subject):
     families  how numbers are drawn: a name, and the function
     settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
     kept      letters that are the same in every case, however small
+    width     the smallest d_k from a number on that the specification can take
     means     letters that stand for the n_q, n_k, d_k, d_v or d_model of a domain, with the factor by
               which that is larger; ``n`` is n_q and ``d`` is d_k otherwise
     changes   inputs that a call may change
@@ -161,6 +163,7 @@ class Definition(Subject):
     closing   inputs with queries that no key is left to, made of others
     numbered  mistakes with a number
     remade    the same of another specification, for mistakes of both kinds at once
+    as_run    the run of an attention whose output this is: what leaves the range of a format is then named
     """
 
     title: str
@@ -180,9 +183,11 @@ class Definition(Subject):
     admits: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
     open: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
     closing: Callable[[dict[str, Array]], dict[str, Array]] | None = None
+    width: Callable[[int], int] = int
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     numbered: tuple[Numbered, ...] = ()
     remade: Callable[[Any], Definition] | None = None
+    as_run: Callable[[Inputs], Run] | None = None
     enough = 12
     climbed = 200
 
@@ -231,7 +236,9 @@ class Definition(Subject):
     def admitted(self, inputs: Inputs, domain: Domain | None = None) -> bool:
         """Whether the definition has a result for these inputs, and the domain has such."""
         sizes, domain = self.sizes_of(inputs), domain or Domain()
-        if not self.admits(inputs, sizes) or not domain.admits(self.named(sizes)):
+        named = self.named(sizes)
+        legal = "d_k" not in named or self.width(named["d_k"]) == named["d_k"]
+        if not legal or not self.admits(inputs, sizes) or not domain.admits(named):
             return False
         return domain.fully_masked_rows or self.open(inputs, sizes)
 
@@ -280,9 +287,9 @@ class Definition(Subject):
         """Cases of the smaller sizes, of two families in turn."""
         return drawing.unseen(session, np.random.default_rng((session.seed, 1)))
 
-    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
+    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Normal inputs, of the sizes of a small case otherwise."""
-        return drawing.sized(session, sizes, rng)
+        yield drawing.sized(session, sizes, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Whether the definition has a result for them, and the domain has them."""

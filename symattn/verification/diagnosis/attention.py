@@ -28,6 +28,7 @@ _FEW, _TEN = 20, 10
 _LOOKED_AT = 6  # wrong cases by which mistakes are put in order
 _PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
 _FIRSTS = 3  # mistakes beside which others are tried
+_BEYOND = 8  # times what is allowed
 _LARGE = 400  # entries of inputs of cases by which pairs are sought
 
 
@@ -39,6 +40,7 @@ class InAttention(Search[Mistake]):
     names: frozenset[str] = field(init=False)
     clear: list[Mistake] = field(default_factory=list)
     dim: list[Mistake] = field(default_factory=list)
+    conditional: list[Mistake] = field(default_factory=list)
     without_rows: bool = False  # whether rows without any key are put aside
 
     def __post_init__(self) -> None:
@@ -78,6 +80,16 @@ class InAttention(Search[Mistake]):
             return float("inf")
         return float(np.abs(got - out).max(initial=0.0))
 
+    def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """Also where what came is farther from the mistake than any implementation of the definition is from that: in
+        half formats little is known of implementations of the mistake."""
+        if super().contradicts(judged, mistake):
+            return True
+        got, out, allowed = judged.outcome.output, self._output(judged, mistake), judged.parts[0].expected.allowed
+        if got is None or not got.shape == out.shape == allowed.shape:
+            return False
+        return bool((np.abs(got - out) > _BEYOND * allowed).any())
+
     def gives(self, mistake: Mistake) -> bool:
         """Not those of numbers that leave the range of a format."""
         v = mistake.variant
@@ -102,6 +114,7 @@ class InAttention(Search[Mistake]):
         yield self._in_floats, True
         yield self.sometimes, True
         yield self._dim_sometimes, True
+        yield self._sometimes_in_floats, False
         yield self.pairs, True
 
     def known(self) -> Iterator[Mistake]:
@@ -140,7 +153,14 @@ class InAttention(Search[Mistake]):
         self._begin(self.guesses)
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
         for mistake in islice(self._distinct(best(self.screen, self.wrong, dim)), _FIRSTS):
-            yield from self.conditioned(mistake)
+            for made in self.conditioned(mistake):
+                self.conditional.append(replace(made, in_floats=True))
+                yield made
+
+    def _sometimes_in_floats(self) -> list[Mistake]:
+        """The same, where balls say nothing of them: in half formats scores far apart leave an implementation of a
+        mistake any weights, and what is left of the errors decides."""
+        return self.conditional
 
     def _in_floats(self) -> Iterator[Mistake]:
         """Mistakes that float64 shows in most cases and contradicts in none, where the bound for balls is too narrow:

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, combinations, islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -233,10 +234,19 @@ class Search(ABC, Generic[M]):
 
     def conditioned(self, mistake: M) -> Iterator[M]:
         """The mistake, made at sizes that tell what is wrong from what is right."""
-        against = [r for r in self.right if self.screened(r, mistake) is False]
-        places = chain(separating(self.session, self.wrong, against), thresholds(self.session, self.wrong, against))
+        against = [r for r in self.right if self.contradicts(r, mistake)]
+        made = partial(self._made, mistake)
+        from_on = thresholds(self.session, self.wrong, against, made)
+        places = chain(separating(self.session, self.wrong, against), from_on)
         for words, test in islice(places, _PLACES):
             yield only_where(self.session, mistake, words, test)
+
+    def contradicts(self, judged: CaseResult, mistake: M) -> bool:
+        """Whether a case looks as if the mistake were not made in it; balls decide later."""
+        return self.screened(judged, mistake) is False
+
+    def _made(self, mistake: M, judged: CaseResult) -> bool | None:
+        return False if self.contradicts(judged, mistake) else self.screened(judged, mistake)
 
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""

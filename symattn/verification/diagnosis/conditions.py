@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"), ("n_q", "d_k"), ("n_k", "d_k"))
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
 M = TypeVar("M", bound=Any)
 Test = Callable[[dict[str, int]], bool]
+Answer = Callable[[CaseResult], bool | None]
 _ANY: tuple[str, Test] = ("", lambda sizes: True)
 
 
@@ -62,37 +63,50 @@ def separating(
 
 
 def thresholds(
-    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult]
+    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult], answer: Answer
 ) -> Iterator[tuple[str, Test]]:
     """“n_k ≥ 200”, or that for multiples of a tile's length, or for others alone: a size from which on all is wrong,
-    found by halves between the largest right and the smallest wrong one."""
+    found by halves between the largest right and the smallest wrong one. ``answer`` says whether a case shows it."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     for name in (n for n in _LENGTHS if n in yes[0]):
         for words, test in (_ANY, *_multiples(name)):
             low = max((s[name] for s in no if test(s)), default=0)
             high = min(s[name] for s in yes)
             if 0 < low < high and all(map(test, yes)):
-                first = _first(session, name, yes[0], (low, high), test)
+                first = _first(session, name, yes[0], (low, high), test, answer)
                 yield (
                     f"{name} ≥ {first}{words and f' and {words}'}",
                     lambda s, n=name, t=first, test=test: s[n] >= t and test(s),  # type: ignore[misc]
                 )
 
 
-def _first(session: Session, name: str, usual: dict[str, int], between: tuple[int, int], test: Test) -> int:
-    rng, (low, high) = np.random.default_rng((session.seed, 5)), between
+def _first(
+    session: Session, name: str, usual: dict[str, int], between: tuple[int, int], test: Test, answer: Answer
+) -> int:
+    low, high = between
     while high - low > 1:
         middle = (low + high) // 2
         middle += not test(usual | {name: middle})
-        if middle == high:
-            return high
         wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: middle}
-        inputs = session.subject.sized(session, wanted, rng)
-        judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
-        if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != middle:
+        made = _is_made(session, name, wanted, answer) if middle < high else None
+        if made is None:
             return high
-        low, high = (middle, high) if judged.finding is None else (low, middle)
+        low, high = (low, middle) if made else (middle, high)
     return high
+
+
+def _is_made(session: Session, name: str, wanted: Mapping[str, int], answer: Answer) -> bool | None:
+    """Whether a mistake is made at these sizes, by the first inputs that show it or its absence; by whether something
+    is wrong where none do, and None where there are no such inputs."""
+    wrong: bool | None = None
+    for inputs in session.subject.sized(session, wanted, np.random.default_rng((session.seed, 5))):
+        judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
+        if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != wanted[name]:
+            continue
+        if (told := answer(judged)) is not None:
+            return told
+        wrong = wrong or judged.finding is not None
+    return wrong
 
 
 def only_where(session: Session, mistake: M, words: str, test: Test) -> M:

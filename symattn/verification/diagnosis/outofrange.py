@@ -50,11 +50,12 @@ Rows = Callable[[CaseResult], _Row]
 
 
 def out_of_range(
-    session: Session, lost: Sequence[CaseResult], seen: Sequence[CaseResult], beside: bool = False
+    session: Session, lost: Sequence[CaseResult], seen: Sequence[CaseResult], beside: bool = False, apart: bool = True
 ) -> tuple[Mistake, ...]:
     """Those of one format that explain what was ``lost``, all that was ``seen``, and inputs that tell them apart.
 
-    ``beside`` another mistake, which explains the finite numbers, they explain what is not finite.
+    ``beside`` another mistake, which explains the finite numbers, they explain what is not finite. No inputs are made
+    to tell them ``apart`` where these are not those of attention.
     """
     p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
@@ -62,7 +63,7 @@ def out_of_range(
         found = [m for m in _mistakes(f) if any(_lost(m[2](r), beside) for r in lost)]
         found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
         found = [m for m in found if any(_keeps(r, m[2](r)) for r in seen)]  # else all is lost, for any reason
-        for judged in _apart(session, f) if len(found) > 1 else ():
+        for judged in _apart(session, f) if apart and len(found) > 1 else ():
             found = [m for m in found if judged.ratios is None or agrees(judged, m[2](judged))]
         if found:
             return tuple(

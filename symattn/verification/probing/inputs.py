@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths, shape
-from symattn.attention.positions.checks import known_sizes
+from symattn.attention.positions.checks import known_sizes, least_width
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.verification.domain import Domain, Lengths
@@ -209,12 +209,9 @@ class Maker:
 
     def _needed(self, d_k: int) -> int:
         """The smallest d_k from this one on that the specification can take."""
-        position, least = self.spec.position, self.spec.truncate or 1
         if self.spec.latent is not None:
-            return max(d_k, self._rotated + 1, least)
-        if isinstance(position, Rotary):
-            d_k = max(d_k + d_k % 2, position.width or 2 * len(position.triples or ()) or 2)
-        return max(d_k, least)
+            return max(d_k, self._rotated + 1, self.spec.truncate or 1)
+        return least_width(self.spec, d_k)
 
     @property
     def _rotated(self) -> int:

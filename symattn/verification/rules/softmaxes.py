@@ -38,7 +38,7 @@ def _along_masked(spec: Attention) -> Iterator[Mistake]:
     """As those along another axis, where all that lies along it may be forbidden: then said only if that shows."""
     for axis, over in _axes(spec).items():
         words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
-        wrong = partial(_along, axis, fully_masked="nan")
+        wrong = partial(along, axis, fully_masked="nan")
         yield replace(told("normalize", words, False, weights=wrong), general=True)
 
 
@@ -143,7 +143,7 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     if spec.normaliser != "softmax":
         return
     for axis, over in _axes(spec).items():
-        yield "normalize", f"the softmax runs over the {over}", partial(_along, axis)
+        yield "normalize", f"the softmax runs over the {over}", partial(along, axis)
         words = f"exponentials of s − max s, each row's maximum, are divided by their sum over the {over}"
         yield "normalize", words, partial(_summed_along, axis)
     yield from _UNDIVIDED
@@ -161,8 +161,10 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         yield "normalize", words, lambda at: at.first - softmax.log_sum_exp(at.first, base=at.spec.base)
 
 
-def _along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
-    if len(at.first.shape) < -axis:
+def along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
+    """The softmax over another axis."""
+    n = len(at.first.shape)
+    if not -n <= axis < n:
         raise ValueError("there is no such axis")
     moved = softmax.softmax(at.xp.moveaxis(at.first, axis, -1), fully_masked=fully_masked, base=at.spec.base)
     return at.xp.moveaxis(moved, -1, axis)

@@ -1,0 +1,228 @@
+"""``Softmax``: the steps of an attention from its scores to its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.formats import Format
+from symattn.attention.fields import brief, refusal
+from symattn.attention.softmax import logarithms, powers, row_max
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import called
+from symattn.attention.streaming.states import State, merge
+from symattn.errors import InputError
+from symattn.keywords import Answering
+from symattn.verification import rules
+from symattn.verification.definitions.attending import FEW, check, closing, inputs, open_rows, settings, tiles
+from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Later, Mistake, Numbered, Numbers
+from symattn.verification.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
+from symattn.verification.rules.at import At, Wrong, change
+from symattn.verification.rules.families import families
+from symattn.verification.rules.softmaxes import along
+from symattn.verification.subject import Random
+from symattn.verification.target import Inputs
+
+_STEPS = frozenset({*SCORES, "weights"}) - {"positioned"}
+_LENGTHS = ((2, 3), (3, 5), (4, 4), (1, 1), (5, 2), (2, 8), (3, 17), (17, 16), (2, 33), (1, 64), (3, 65), (2, 130),
+            (1, 257), (1, 1025))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Softmax(Answering):
+    """a_ij = e^{s_ij} / Σ_l e^{s_il} over the last axis, or what else an attention makes of its scores.
+
+    attention  the attention whose scale, cap, bias, masks, sink and normaliser are meant; without a scale of its own
+               it is that of scores that are scaled
+
+    A function for it takes scores (…, n_q, n_k), or (n_k,), and what else the attention needs, and gives the weights.
+
+    >>> import numpy as np
+    >>> Softmax(Attention(base=2))(np.array([0.0, 1.0])) * 3
+    array([1., 2.])
+
+    Source: Bridle, Probabilistic interpretation of feedforward classification network outputs (1990).
+    """
+
+    attention: Attention = field(default_factory=Attention)
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attention, Attention) or self.attention.lse:
+            raise refusal(self, "attention", "give an Attention, without lse")
+        check(self.attention, "Softmax", "nd")
+        beside = {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
+        if beside or self.attention.score != "dot":
+            made = ", ".join(sorted(beside)) or f"scores by {self.attention.score}"
+            raise InputError(f"Softmax takes scores and gives weights; it has no place for {made}")
+
+    def __call__(self, scores: Any, **given: Any) -> Any:
+        """The weights."""
+        return self.run(RIGHT, scores, **given)
+
+    def run(self, variant: Variant, scores: Any, **given: Any) -> Any:
+        """The weights of a variant of the definition."""
+        return self.traced(variant, scores, **given)["weights"]
+
+    def traced(self, variant: Variant, scores: Any, **given: Any) -> dict[str, Any]:
+        """The scores and what is made of them, as arrays of an attention."""
+        spec, arrays = changed(self.scaled, {**given, **dict.fromkeys("qkv", scores)}, variant)
+        own = {"scores": lambda spec, values: scores}
+        own |= {"scaled": lambda spec, values: scores} if self.attention.scale is None else {}
+        return trace(spec, dict(arrays), replace(variant, steps={**own, **variant.steps}), {"weights"})
+
+    @property
+    def scaled(self) -> Attention:
+        """The attention, with the scale 1 where it has none of its own."""
+        return replace(self.attention, scale=1) if self.attention.scale is None else self.attention
+
+
+def subject(spec: Softmax) -> Definition:
+    """The weights, ready to be verified."""
+    a = spec.scaled
+    beside = tuple(i for i in inputs(a, "nd") if i.name not in "qkv")
+    words = "s x logits input inputs a z qk score attn_scores attention_scores attn_logits"
+    return Definition(
+        title=f"Softmax({called(spec.attention)})",
+        step="normalize",
+        inputs=(Input("scores", "b h n_q n_k", words), *beside),
+        outputs=("weights",),
+        ways=tuple(_ways(spec)),
+        mistakes=Later(lambda: _mistakes(spec)),
+        others=(Mistake("exp", _LOSING, partial(spec.run, of_weights(partial(_by_log_sum, whole=True))), exact=False),),
+        shapes=tuple(_sizes(a, bool(beside) or a.masks_anything)),
+        families={**FEW, **{name: partial(_placed, where) for name, where in _FAR.items()}},
+        settings={**settings(a), "axis": -1},
+        kept=frozenset("h") if a.heads > 1 else frozenset(),
+        open=open_rows(a),
+        closing=closing,
+        numbered=tuple(_numbered(spec)),
+        as_run=partial(_as_run, spec),
+    )
+
+
+def _sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
+    """Rows of every length, alone if they need not be of queries; with heads and batches in front."""
+    heads = {"h": a.heads} if a.heads > 1 else {}
+    for k, (n_q, n_k) in enumerate(_LENGTHS):
+        more = [{}, {"h": 2}, {"b": 2, "h": 3}][k % 3] if n_k < 30 else {}
+        yield {**more, **heads, "n_q": n_q, "n_k": n_k}
+        if k in (1, 3, 5) and not rows and not heads:
+            yield {"n_k": n_k}
+
+
+#: Scores that lie far apart: all of them from 0, rows, or keys.
+_FAR: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
+    "offset": lambda shape: (1,) * len(shape), "rows": lambda shape: (*shape[:-1], 1), "keys": lambda shape: shape,
+}  # fmt: skip
+
+
+def _placed(where: Callable[[tuple[int, ...]], tuple[int, ...]], rng: Random) -> Numbers:
+    far = (-1000, -150, -60, 0, 60, 150, 1000)
+    return lambda name, shape: rng.standard_normal(shape) + rng.choice(far, where(shape))
+
+
+def of_weights(wrong: Wrong) -> Variant:
+    """The definition with other weights of the scores."""
+    return Variant({"weights": change("weights", wrong)})
+
+
+# -- ways --------------------------------------------------------------------------------------------------------------
+def _ways(spec: Softmax) -> Iterator[Compute]:
+    """The definition, and of a plain softmax the forms that it has."""
+    yield spec
+    a = spec.attention
+    for words, form in _FORMS.items() if a.normaliser == "softmax" and a.sink is None else ():
+        yield Form(words, partial(spec.run, of_weights(form)))
+
+
+def _divisors(at: At, sums: Any) -> Any:
+    """The sums; 1 for rows without any key, where these are to give zeros."""
+    empty = ~at.open.any(axis=-1, keepdims=True) & (at.spec.fully_masked == "zeros")
+    return at.xp.where(empty, at.number(1), sums)
+
+
+def _shifted(at: At, whole: bool, factor: Any = 1, more: Any = 0) -> Any:
+    """s c − (m c + more); unless it is the ``whole``, (s − m) c − more where scores are stored in a half format, which
+    rounds a shift as large as the scores to nothing that code could use."""
+    precision = getattr(type(at.first), "precision", None)
+    if whole or precision is None or precision.score.u <= Format("float32").u:
+        return at.first * factor - (at.top * factor + more)
+    return (at.first - at.top) * factor - more
+
+
+def _in_other_base(at: At) -> Any:
+    """Powers of 2 of the scores times log₂ e; of the base 2, powers of e of the scores times log 2."""
+    two = at.xp.log(at.number(2))
+    e = powers(_shifted(at, False, two if at.spec.base else 1 / two), None if at.spec.base else 2)
+    return e / _divisors(at, at.sum(e))
+
+
+def _by_log_sum(at: At, whole: bool = False) -> Any:
+    return at.power(_shifted(at, whole, more=logarithms(_divisors(at, at.total), at.spec.base)))
+
+
+def _by_tiles(at: At) -> Any:
+    """Sums of tiles, each by its own maximum, are merged."""
+    tops = [(t, row_max(t)) for a, b in pairwise(tiles(at.first, at.n)) for t in [at.first[..., a:b]]]
+    state = reduce(partial(merge, base=at.spec.base), (State(m, at.sum(at.power(t - m)), 0) for t, m in tops))
+    return at.power(at.first - state.maximum) / _divisors(at, state.normaliser)
+
+
+_FORMS: dict[str, Wrong] = {
+    "powers of the other base of s c − m c, c = log₂ e or log 2, over their sum": _in_other_base,
+    "e^{s − L}, L = log Σ e^s": _by_log_sum,
+    "e^{s − m} over a sum that is merged tile by tile": _by_tiles,
+}
+_LOSING = "weights are e^(s − L), and L, as large as the scores, is rounded: the error does not cancel"
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+def _mistakes(spec: Softmax) -> Iterator[Mistake]:
+    """Those of attention between its scores and its weights."""
+    for m in rules.known(spec.scaled, frozenset("qkv")):
+        v = m.variant
+        if v.steps.keys() <= _STEPS and v.inputs is None and not m.around and not m.in_floats and _of_kind(spec, v):
+            yield Mistake(m.step, m.cause, partial(spec.run, m.variant))
+    for words, wrong in _WHOLE_AXES.items() if spec.attention.normaliser == "softmax" else ():
+        yield Mistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
+
+
+def _whole(at: At) -> Any:
+    return at.xp.reshape(at.weights(at.xp.reshape(at.first, (-1,))), at.first.shape)
+
+
+#: Axes by their number, whatever lies along them.
+_WHOLE_AXES: dict[str, Wrong] = {
+    **{f"axis {axis}, not the last one": partial(along, axis) for axis in (0, 1, 2, -3)},
+    "the whole array": _whole,
+}
+
+
+def _of_kind(spec: Softmax, variant: Variant) -> bool:
+    """Whether a variant is made of the same steps."""
+    try:
+        Softmax(variant.spec(spec.scaled) if variant.spec else spec.scaled)
+    except InputError:
+        return False
+    return True
+
+
+def _numbered(spec: Softmax) -> Iterator[Numbered]:
+    for f in families(spec.scaled):
+        if _STEPS.issuperset(f.steps):
+            yield Numbered(f.step, f.words, lambda x, f=f: partial(spec.run, f.variant(x)), f.grid)  # type: ignore[misc]
+
+
+def _as_run(spec: Softmax, given: Inputs) -> Run:
+    """A run of the attention with these scores, whose output are the weights."""
+    values = spec.traced(RIGHT, **{n: lifted(np.asarray(a), Ball) for n, a in given.items()})
+    values |= {"v": Ball.lift(np.ones((1, 1))), "output": values["weights"]}
+    return Run(spec.scaled, dict.fromkeys("qkv", given["scores"]) | {**given}, values)
