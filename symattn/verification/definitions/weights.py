@@ -15,8 +15,8 @@ from symattn.arrays.formats import Format
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import called
 from symattn.attention.streaming.states import State, merge
+from symattn.document.codec import called
 from symattn.errors import InputError
 from symattn.keywords import Answering
 from symattn.verification import rules
