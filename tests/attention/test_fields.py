@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.attention.document import shape
+from symattn.attention.fields import field_types, members, words
 from symattn.attention.latent import Latent
 from symattn.attention.notation import SYMBOLS
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
+from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
 from symattn.document.notation import Name, Product
 from symattn.errors import InputError
@@ -257,3 +260,26 @@ def test_parts_with_their_logarithms_make_the_whole(fields: dict[str, Any]) -> N
         top, bottom = top + weight * o, bottom + weight
     assert (top / bottom == whole).all()
     assert (exact.xp.exp(total)[:, None] == bottom).all()
+
+
+_DESCRIPTIONS = (
+    Attention(),
+    Rotary(),
+    Alibi(),
+    Buckets(),
+    Shaw(most=2),
+    Disentangled(span=2),
+    Latent(),
+    YarnScaling(factor=2, length=8),
+)
+
+
+@pytest.mark.parametrize("description", _DESCRIPTIONS, ids=lambda d: type(d).__name__)
+def test_words_and_truth_values_are_those_of_the_annotations(description: Any) -> None:
+    for name, hint in field_types(type(description)).items():
+        if members(hint) == (bool,):
+            with pytest.raises(InputError, match=f"{name} is 1; it must be True or False"):
+                replace(description, **{name: 1})
+        elif words(hint) and all(isinstance(word, str) for word in words(hint)) and name != "scale":
+            with pytest.raises(InputError, match=f"{name} is 'another'; known: .*{words(hint)[-1]}"):
+                replace(description, **{name: "another"})

@@ -1,4 +1,4 @@
-"""The fields of a description, read by their annotations: as a sheet has them, as a command line, or as Python.
+"""The fields of a description, read by their annotations: as a sheet has them, or a command line.
 
     {"causal": true, "window": [2, 0], "scale": "1/3", "position": {"rotary": {"layout": "half"}}, "latent": {}}
     --causal         --window 2,0      --scale 1/3     --position rotary:layout=half             --latent absorbed
