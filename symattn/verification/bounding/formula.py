@@ -95,18 +95,10 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
     t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
     factors = 0 if precision.factors is None else LAMBDA_F
     given = Given(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
-    numbers = Numbers(
-        lambda n, _: _grown(n * LAMBDA_S),
-        lambda _: LAMBDA_A,
-        lambda x, y: call("max", commas(x, y)),
-        named=named,
-    )
-    counted: Any = SimpleNamespace(
-        below=int(counts.below.max()),
-        alone=counts.alone,
-        merges=counts.merges,
-        room=lambda each: 1 - counts.merges * each,
-    )
+    larger: Any = lambda x, y: call("max", commas(x, y))  # noqa: E731
+    numbers = Numbers(lambda n, _: _grown(n * LAMBDA_S), lambda _: LAMBDA_A, larger, named=named)
+    below, merges = int(counts.below.max()), counts.merges
+    counted: Any = SimpleNamespace(below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each)
     found = exponents(given, precision, counted, numbers)
     read = {"b": found.below, "s": found.alone, "a": found.a}
     for letter, x in reversed(made.items()):

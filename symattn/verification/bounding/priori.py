@@ -116,17 +116,10 @@ class _Formula:
         p, t = self.precision, self.t
         self.counts.room(g(6, p.score) + 2 * self.eps)
         letters = {
-            "τ": self.tau,
-            "T": t,
-            "m": t,
-            "Δ": 2 * t,
-            "B": self.times,
-            "ln(n)": self.log_n,
-            "ε": self.eps,
-            text(LAMBDA_S): rate(p.score),
-            text(LAMBDA_A): self.lam,
+            "τ": self.tau, "T": t, "m": t, "Δ": 2 * t, "B": self.times, "ln(n)": self.log_n, "ε": self.eps,
+            text(LAMBDA_S): rate(p.score), text(LAMBDA_A): self.lam,
             **({} if p.factors is None else {text(LAMBDA_F): rate(p.factors)}),
-        }
+        }  # fmt: skip
         self.definitions = exponent_equations(p, self.counts)
         self.known = defined(self.definitions, letters)
         self.a, self.alone, self.below = (self.known[letter] for letter in "asb")
