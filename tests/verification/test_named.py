@@ -317,6 +317,8 @@ _PAIRS = (
     _Pair(_one_head_doubled, _factors(lambda c: c), "scale", "scores of head 3 are 2 times", Attention(heads=4)),
     _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",
           Attention(sink="given"), "float16", Domain(max_tokens=130), 0),
+    _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",
+          Attention(sink="given"), "bfloat16", examples=0),
     _Pair(_tiled_with_sink(False, True), _tiled_with_sink(True, True), "values", "the output so far is not rescaled",
           Attention(sink="given")),
     _Pair(_tiled_with_sink(False, False), _tiled_with_sink(True, True), "normalize", "neither output nor sum so far",

@@ -28,6 +28,7 @@ _FEW, _TEN = 20, 10
 _LOOKED_AT = 6  # wrong cases by which mistakes are put in order
 _PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
 _FIRSTS = 3  # mistakes beside which others are tried
+_LIKELY, _SEEN = 24, 60  # mistakes by rule, and the right cases that must not contradict them
 _BEYOND = 8  # times what is allowed
 _LARGE = 400  # entries of inputs of cases by which pairs are sought
 
@@ -132,7 +133,9 @@ class InAttention(Search[Mistake]):
         self._begin()
         survivors = self.survivors(self._possible(rules.of_entries(self.session.spec, self.names)))
         likely = best(self.screen, self.wrong, (*self.dim, *survivors))
-        yield from islice(self._distinct(likely), _MOST)
+        beside = self.right[:_SEEN]
+        kept = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
+        yield from islice(self._distinct(list(kept)), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
         """Arrays that are stored in a narrower format on the way, where that accounts for nearly all of the errors."""
