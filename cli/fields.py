@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import MISSING, Field
+from dataclasses import fields as dataclass_fields
 from fractions import Fraction
 from types import NoneType
 from typing import Any, TypeVar
@@ -19,7 +21,7 @@ from .groups import under
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ROOT = re.compile(r"√(\w+)")
 NAMES = tuple(field_types(Attention))
-ATTENTION = under("The attention that is meant")
+ATTENTION = under("Fields of the attention", "fields")
 
 
 def fields(command: _Command) -> _Command:
@@ -51,9 +53,14 @@ def _option(name: str) -> Callable[[_Command], _Command]:
 
 
 def _kinds(hint: Any) -> str:
-    """The kinds of a description, where there are several."""
-    known = descriptions(hint)
-    return f" Known: {', '.join(known)}." if len(known) > 1 else ""
+    """The kinds of a description, each with its fields and their defaults."""
+    known = {kind: ", ".join(map(_field, dataclass_fields(made))) for kind, made in descriptions(hint).items()}
+    return " Kinds: " + "; ".join(f"{kind} ({inner})" if inner else kind for kind, inner in known.items()) + "."
+
+
+def _field(field: Field[Any]) -> str:
+    plain = field.default is None or field.default is MISSING
+    return field.name if plain else f"{field.name}={str(field.default).lower()}"
 
 
 def _help(name: str) -> str:
