@@ -59,7 +59,7 @@ def command(
     from symattn.errors import InputError
 
     if all_rows and rows is not None:
-        raise InputError("--rows and --all-rows exclude each other; mend: give one of them")
+        raise InputError("--rows and --all-rows exclude each other; hint: give one of them")
     rows = None if all_rows else rows or _ROWS
     apart = output.format != "text" and output.path is None
     with redirect_stdout(sys.stderr) if apart else nullcontext():

@@ -25,7 +25,7 @@ def wholes(context: click.Context, parameter: click.Parameter, text: str | None)
     except ValueError:
         found = ()
     if not found or min(found) < 1 or max(found) > 2**24:
-        raise click.BadParameter(f"{text!r} is no number from 1 to 2^24, and no list of such: 256,1024.")
+        raise click.BadParameter(f"{text!r} is neither an integer from 1 to 2^24 nor a list of such: 256,1024.")
     return found
 
 
@@ -37,7 +37,9 @@ def words(context: click.Context, parameter: click.Parameter, text: str | None) 
 def path(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """A file; the two words that once stood here say what to write instead."""
     if text in ("normal", "bounded") and not Path(text).exists():
-        raise click.BadParameter(f"{text!r} is no file; mend: leave it out, and say --largest X for bounded entries.")
+        raise click.BadParameter(
+            f"{text!r} is not a file; hint: leave it out, and say --largest X for bounded entries."
+        )
     return text
 
 

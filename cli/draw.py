@@ -98,7 +98,7 @@ def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path
     if fragment and found != "svg":
         raise click.UsageError(f"--fragment belongs to svg, and the form is {found}.")
     if found != "svg" and not path and sys.stdout.isatty():
-        raise click.UsageError(f"{found} is no text for a terminal; mend: -o FILE.{found}.")
+        raise click.UsageError(f"a terminal cannot show {found}; write it with -o FILE.{found}.")
     return found, target
 
 
@@ -111,7 +111,7 @@ def _compared(path: Path, content: bytes) -> Status:
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
     if there.replace(b"\r\n", b"\n") == content.replace(b"\r\n", b"\n"):
         return Status.HOLDS
-    say(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check")
+    say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from textwrap import wrap
 from typing import Any, TypeVar
 
 import click
@@ -59,12 +60,14 @@ class Grouped(click.Command):
         for title, lines in listed(self, ctx).items():
             with formatter.section(title):
                 formatter.write_dl(lines)
-        if shared := [(topic, " ".join(names)) for topic, names in topics(self).items()]:
+        if named := topics(self):
+            lines = {topic: wrap(" ".join(names), formatter.width - 14, break_on_hyphens=False)
+                     for topic, names in named.items()}  # fmt: skip
             with formatter.section("More options, explained by `symattn help TOPIC`"):
-                formatter.write_dl(shared)
+                formatter.write_dl([(topic, "\b\n" + "\n".join(kept)) for topic, kept in lines.items()])
 
 
 def _refuse_empty(option: click.Option, value: Any, ctx: click.Context) -> None:
     """Refuse an empty word: ``--check "$FILE"``, of a variable that is not set, would check nothing and exit with 0."""
     if "" in (value if isinstance(value, tuple) else (value,)):
-        raise click.UsageError(f"{option.opts[-1]} is empty; mend: give it a value, or leave it out.", ctx)
+        raise click.UsageError(f"{option.opts[-1]} is empty; hint: give it a value, or leave it out.", ctx)

@@ -86,7 +86,7 @@ def compared(path: Path, text: str) -> Status:
         raise InputError(f"{path} cannot be compared: {getattr(error, 'strerror', None) or error}") from error
     if _timeless(there) == _timeless(text):
         return Status.HOLDS
-    say(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check")
+    say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 

@@ -101,7 +101,7 @@ def _write(found: list[Decided], path: Path, force: bool) -> None:
     from symattn.theorems.documents import certified
 
     if len(found) != 1:
-        raise InputError(f"--certificate is for one theorem, and these are {len(found)}; mend: name one")
+        raise InputError(f"--certificate is for one theorem, and these are {len(found)}; hint: name one")
     files.write(path, certified(found[0]), force)
 
 
@@ -116,7 +116,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = tuple(by_name(names).values())
     chosen = chosen if search is None else found(search, chosen)
     if not chosen:
-        raise InputError(f"no theorem speaks of {search!r}; mend: fewer words, or symattn prove --list")
+        raise InputError(f"no theorem speaks of {search!r}; hint: fewer words, or symattn prove --list")
     titles = ("theorem", "says")
     columns = tuple(Column((title,), align="left") for title in titles)
     blocks: list[Block] = []

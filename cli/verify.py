@@ -99,7 +99,7 @@ def _refuse_those_of_files(target: str, wishes: dict[str, Any]) -> None:
     """Take away the options that are for files alone; raise ``UsageError`` where one of them was given."""
     for name, kind in (("array", "an ONNX model"), ("prove", "an ONNX model"), ("rows", "a trace")):
         if wishes.pop(name) not in (None, ()):
-            raise click.UsageError(f"--{name} is for {kind}, and {target} is a function; mend: leave it out.")
+            raise click.UsageError(f"--{name} is for {kind}, and {target} is a function; hint: leave it out.")
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:

@@ -75,7 +75,7 @@ def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
     if weights is None and not Path(model["config"]).exists():
         raise click.UsageError(f"--config {model['config']}: there is no such folder or file")
     if weights is None:
-        raise click.UsageError("--config names no numbers; mend: --weights model.safetensors")
+        raise click.UsageError("--config names no numbers; hint: --weights model.safetensors")
     tokens = numbered(model["ids"] or "0,1,2")
     return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, tokens, **wishes)
 

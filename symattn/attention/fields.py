@@ -16,14 +16,14 @@ def check_words(spec: object, words: Mapping[str, tuple[str | None, ...]]) -> No
     for field, allowed in words.items():
         value = getattr(spec, field)
         if (value is not None and not isinstance(value, str)) or value not in allowed:
-            raise refusal(spec, field, f"known: {', '.join(map(str, allowed))}")
+            raise refusal(spec, field, f"must be one of {', '.join(map(str, allowed))}")
 
 
 def check_flags(spec: object, fields: Iterable[str]) -> None:
     """Raise InputError unless the fields are True or False."""
     for field in fields:
         if not isinstance(getattr(spec, field), bool):
-            raise refusal(spec, field, "it must be True or False")
+            raise refusal(spec, field, "must be True or False")
 
 
 def check_whole(spec: object, least: Mapping[str, int], optional: Iterable[str] = ()) -> None:
@@ -33,7 +33,7 @@ def check_whole(spec: object, least: Mapping[str, int], optional: Iterable[str] 
         if value is None and field in optional:
             continue
         if not whole(value, lowest):
-            raise refusal(spec, field, f"it must be a whole number from {lowest} on")
+            raise refusal(spec, field, f"must be an integer of at least {lowest}")
 
 
 def whole(value: object, lowest: int) -> bool:
@@ -48,9 +48,9 @@ def finite(value: Any) -> bool:
     return isinstance(value, Real) and isfinite(value)
 
 
-def refusal(spec: object, field: str, mend: str) -> InputError:
-    """The error for a field that means nothing: which, what it is, and how to mend it."""
-    return InputError(f"{type(spec).__name__}: {field} is {getattr(spec, field)!r}; {mend}")
+def refusal(spec: object, field: str, rule: str) -> InputError:
+    """Return the error for a field that breaks a rule, such as "must be an integer"."""
+    return InputError(f"{type(spec).__name__}: {field} {rule}, got {getattr(spec, field)!r}")
 
 
 # -- representations ---------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def whole(parameter: str, value: Any, most: int, least: int = 1) -> int:
     """``value``, if it is a whole number from ``least`` to ``most``. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         symbol = _SYMBOLS[parameter]
-        raise InputError(f"{symbol} is {value!r}; mend: a whole number from {least} to {most}")
+        raise InputError(f"{symbol} must be an integer from {least} to {most}, got {value!r}")
     return value
 
 

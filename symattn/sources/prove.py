@@ -57,7 +57,7 @@ def decided(
     progress: Progress = lambda done, of, name: None,
 ) -> list[Decided]:
     """The theorems with these names, topics or files, and theorems as they are, with what was found of each."""
-    words = tuple(named("a theorem", name) for name in names if not isinstance(name, Theorem))
+    words = tuple(named("prove()", name) for name in names if not isinstance(name, Theorem))
     own = {name.name: (name, "prove") for name in names if isinstance(name, Theorem)}
     chosen = {**(gathered(words) if words or not own else {}), **own}
     for theorem, place in chosen.values():

@@ -156,7 +156,7 @@ def test_null_for_scale_is_refused_in_sheets(run, tmp_path) -> None:
     sheet.write_text('{"x": [[1, 2]], "w_q": [[1], [1]], "w_k": [[1], [1]], "w_v": [[1], [1]], "scale": null}')
     ran = run("walk", str(sheet))
     assert (ran.status, ran.stdout) == (2, "")
-    assert 'scale is null; mend: "none" for no scaling' in ran.stderr
+    assert 'scale is null; hint: "none" for no scaling' in ran.stderr
 
 
 @pytest.mark.parametrize("word", ["rope", "multihead", "gqa", "multi_head", "flashattention", "layernorm", "variance"])

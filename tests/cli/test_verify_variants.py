@@ -113,7 +113,7 @@ def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--like", "nosuch"], "no preset is called 'nosuch'"),
+        (["--like", "nosuch"], "unknown model 'nosuch'"),
         (["--config", "nosuch.json"], "nosuch.json cannot be read"),
         (["--config", "config.json", "--layer", "4"], "layer 4 is asked for; there are 4"),
         (["--config", "config.json", "--kind", "cross"], "no attention of the kind 'cross'"),

@@ -298,7 +298,7 @@ def test_measured_widths_are_never_too_small() -> None:
         ("weights", {"head": 2}, "head is 2"),
         ("geometry", {"query": 4}, "query is 4"),
         ("geometry", {"source": "documents"}, "one head"),
-        ("geometry", {"source": "additive"}, "no dot product"),
+        ("geometry", {"source": "additive"}, "not a dot product"),
         ("rope", {"dk": 7}, "even number"),
         ("rope", {"tokens": 1}, "n is 1"),
         ("tiles", {"tile": 0}, "tile is 0"),

@@ -121,7 +121,7 @@ def test_large_inputs_that_do_not_return_leave_the_verdict_open() -> None:
     (why,) = report.missing
     assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
     assert "long (0 of at least 3)" in why
-    assert why.endswith("mend: a larger --time-limit")
+    assert why.endswith("hint: a larger --time-limit")
 
 
 def test_a_function_that_hangs_on_small_inputs_is_said_to_and_is_not_refuted() -> None:
@@ -205,7 +205,7 @@ def test_a_slow_function_is_called_as_a_quick_one(clock: Clock) -> None:
 
 def test_a_search_for_the_call_that_takes_too_long_says_so(clock: Clock) -> None:
     assert any("ended early, after 120 s; --layout" in note for note in _agreed(_padded(clock, 3.0)).notes)
-    with pytest.raises(InputError, match="was found within 120 s; mend: --layout"):
+    with pytest.raises(InputError, match="was found within 120 s; hint: --layout"):
         _agreed(_padded(clock, 50.0))
 
 
@@ -213,7 +213,7 @@ def test_a_search_for_the_call_that_takes_too_many_calls_says_so(clock: Clock, m
     monkeypatch.setattr("symattn.sources.trial._CALLS", 80)
     assert any("ended early, after 80 calls; --layout" in note for note in _agreed(_padded(clock, 0.0)).notes)
     monkeypatch.setattr("symattn.sources.trial._CALLS", 1)
-    with pytest.raises(InputError, match="was found within 1 calls; mend: --layout"):
+    with pytest.raises(InputError, match="was found within 1 calls; hint: --layout"):
         _agreed(_padded(clock, 0.0))
 
 

@@ -304,7 +304,7 @@ _PAIRS = (
           Attention(mask="boolean")),
     _Pair(_moved_back, _plain, "normalize", "keys of the tile before count twice (tiles of 16)"),
     _Pair(lambda q, k, v: _plain(q, k[:512], v[:512]), _plain, "mask", "only the first 512 keys take part"),
-    _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is no multiple of 64"),
+    _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is not a multiple of 64"),
     _Pair(_features(lambda x: np.maximum(x, 0) + 1), _features(_elu_plus_one),
           "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),

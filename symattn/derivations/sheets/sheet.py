@@ -121,7 +121,7 @@ def _content(path: str) -> bytes:
     file = Path(path)
     try:
         if file.is_dir():
-            raise InputError(f"{path} is a directory; mend: name a file in it")
+            raise InputError(f"{path} is a directory; hint: name a file in it")
         with file.open("rb") as opened:
             content = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
@@ -136,7 +136,7 @@ def _content(path: str) -> bytes:
 def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]:
     given = data.get("inputs")
     if not isinstance(given, dict) or not given:
-        raise InputError(f'{where}: "inputs" is missing; mend: "inputs": {{"x": [[1, "1/2"], …]}}')
+        raise InputError(f'{where}: "inputs" is missing; hint: "inputs": {{"x": [[1, "1/2"], …]}}')
     return _entries(called(given, f"{where}: inputs"), shape_of, where)
 
 

@@ -25,18 +25,18 @@ def decoded(content: bytes, where: str) -> Any:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         mend = "save it as UTF-8, or give an npz"
-        raise InputError(f"{where} is not UTF-8 text (byte {error.start}); mend: {mend}") from None
+        raise InputError(f"{where} is not UTF-8 text (byte {error.start}); hint: {mend}") from None
     try:
         return json.loads(
             text,
             parse_float=Typed,
             parse_int=Typed,
-            parse_constant=lambda word: _refuse(f"{where}: {word} is no number that a sheet may hold"),
+            parse_constant=lambda word: _refuse(f"{where}: {word} is not a number that a sheet may hold"),
             object_pairs_hook=lambda pairs: _object(pairs, where),
         )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f'{where} is no JSON at {place}: {error.msg}; fractions are texts, "1/3"') from None
+        raise InputError(f'{where} is not valid JSON at {place}: {error.msg}; fractions are texts, "1/3"') from None
     except RecursionError:
         raise InputError(f"{where} is nested too deeply to be a sheet") from None
 

@@ -133,7 +133,7 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
         return python.sheet_of(source)
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(
-            'a walk takes an example, a file or arrays by name; mend: walk({"x": …}), or walk({"q": …, …})'
+            'a walk takes an example, a file or arrays by name; hint: walk({"x": …}), or walk({"q": …, …})'
         )
     if not isinstance(source, str):
         return sheets.read(os.fspath(source))
@@ -158,7 +158,7 @@ def _check_fields(fields: Iterable[str]) -> None:
     arrays = [name for name in fields if name in ARRAYS and name not in descriptions()]
     if arrays:
         inner = ", ".join(f"{name!r}: …" for name in arrays)
-        raise InputError(f"arrays are given together, as the source of the walk; mend: walk({{{inner}}})")
+        raise InputError(f"arrays are given together, as the source of the walk; hint: walk({{{inner}}})")
     for name in fields:
         if name not in descriptions():
             raise unknown("walk", name, (*(walk.__kwdefaults__ or ()), *descriptions()))
@@ -184,7 +184,7 @@ def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: i
     """The steps that are left empty. Raises InputError where they do not go with the other wishes."""
     if blank is None:
         if answers:
-            raise InputError("answers belong to steps that are left empty; mend: --blank 5,6 --answers")
+            raise InputError("answers belong to steps that are left empty; hint: --blank 5,6 --answers")
         return ()
     if step is not None:
         raise InputError("--step shows one step and --blank leaves steps of a whole walk empty; give one of them")

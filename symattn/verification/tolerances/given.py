@@ -49,7 +49,7 @@ def _checked(
             raise InputError(f"{where} has no array {name}; it holds {', '.join(found) or 'nothing'}")
     for name in found:
         if name not in wanted:
-            raise InputError(f"{where}: {name} is no input of this attention; it takes {', '.join(wanted)}")
+            raise InputError(f"{where}: {name} is not an input of this attention; it takes {', '.join(wanted)}")
     return {name: _numbers(_floating(name, found[name]), f"{where}: {name}", precision) for name in wanted}
 
 
@@ -65,7 +65,7 @@ def _content(path: str) -> bytes:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > MOST_BYTES:
-        raise InputError(f"{path} is larger than {MOST_BYTES // 2**20} MiB; mend: fewer rows")
+        raise InputError(f"{path} is larger than {MOST_BYTES // 2**20} MiB; hint: fewer rows")
     return content
 
 
@@ -74,7 +74,7 @@ def _numbers(a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
         return a
     wide = a.astype(np.float64)
     if np.isnan(wide).any() or np.isposinf(wide).any():
-        raise InputError(f"{place} holds NaN or infinity; mend: finite numbers, or −inf in a mask")
+        raise InputError(f"{place} must hold finite numbers (a mask also −inf), but holds NaN or infinity")
     if not np.array_equal(precision.input.rounded(wide), wide):
-        raise InputError(f"{place} holds numbers that {precision.input.name} does not; mend: round them, or --dtype")
+        raise InputError(f"{place} holds numbers that {precision.input.name} does not; hint: round them, or --dtype")
     return wide
