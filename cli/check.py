@@ -49,6 +49,11 @@ def _certificates(file: Path) -> int:
 
     with file.open("rb") as source:
         found = check_file(source.read(LARGEST + 1))
+    if found.why and not _holds_certificates(file):
+        click.echo(
+            f"refused: {file}: symattn did not write it ({found.why}); hint: --skip-others passes over such files"
+        )
+        return Status.FAULT
     if found.why:
         click.echo(f"refused: {found.name + ': ' if found.name else ''}{found.why}")
         return Status.FAULT

@@ -267,3 +267,22 @@ def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.Capture
     assert told("--n", "16", "--dk", "4") == bound(n=16, d_k=4).value != bound(n=16, d_k=4, largest=3).value
     assert main(["bound", "--inputs", "bounded", "--largest", "4"]) == 2
     assert "hint: leave it out, and say --largest X" in " ".join(capsys.readouterr().err.split())
+
+
+def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
+    tmp_path.joinpath("foreign.md").write_text("# Notes\n")
+    tmp_path.joinpath("attn.py").write_text("")
+    for words, hint in (
+        (("derive", "jacobian", "--dk", "4"), "it takes n (typed: --tokens)"),
+        (("derive", "jacobian", "--mean", "0"), "typed: --tokens"),
+        (("prove", "nosuch"), "`symattn prove --list` names them"),
+        (("prove", "softmax-shfit"), "did you mean 'softmax-shift'?"),
+        (("verify", f"{tmp_path}/atn.py:attention"), "attn.py"),
+    ):
+        ran = run(*words)
+        assert ran.status in (2, 4)
+        assert hint in ran.stderr
+    ran = run("check", str(tmp_path / "foreign.md"))
+    assert (ran.status, "symattn did not write it" in ran.stdout, "--skip-others" in ran.stdout) == (1, True, True)
+    assert run("walk", "eight-step", "--step", "5").stdout.count("*") == 0
+    assert "\nStep 5: Softmax\n" in run("walk", "eight-step", "--step", "5").stdout

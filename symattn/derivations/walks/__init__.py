@@ -24,7 +24,7 @@ from symattn.derivations.sheets.text import short
 from symattn.derivations.walks import blank as blanks
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
-from symattn.derivations.walks.order import first_query, titles
+from symattn.derivations.walks.order import capital, first_query, titles
 from symattn.derivations.walks.page import page
 from symattn.derivations.walks.printed import check_shapes
 from symattn.derivations.walks.record import record, too_many
@@ -195,7 +195,7 @@ def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]
     """What belongs into the steps that were left empty."""
     yield Heading(("Answers",))
     for number in empty:
-        yield Paragraph((Emph(f"Step {number}: {titles(made)[number]}"),))
+        yield Paragraph((Emph(f"Step {number}: {capital(titles(made)[number])}"),))
         yield from blocks(made, number, every)
 
 
@@ -219,7 +219,7 @@ def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterat
 
 
 def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
-    yield Paragraph((Emph(f"Step {step}: {titles(made)[step]}"),))
+    yield Paragraph((Emph(f"Step {step}: {capital(titles(made)[step])}"),))
     yield from reasons(made, step) if why else ()
     yield from blocks(made, step, every or step == 8)
     if every and step in (4, 5, 6, 7):
