@@ -162,7 +162,7 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         for field, value in told.items():
             whole = type(getattr(Domain(), field)) is int
             if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
-                raise InputError(f"{where}.{field} must be a {'integer' if whole else 'value'}, got {value!r}")
+                raise InputError(f"{where}.{field} must be {'an integer' if whole else 'a value'}, got {value!r}")
         Domain(**told)
         yield name, told
 

@@ -243,14 +243,14 @@ def test_attention_alone_and_masks_of_each_attention() -> None:
     ("fields", "message"),
     [
         ({"attention": None}, "Block: attention must be an Attention, got None"),
-        ({"cross": "yes"}, "Block: cross is 'yes'; give an Attention or None"),
-        ({"norm": "batch"}, "Block: norm is 'batch'; known: layer, rms, None"),
-        ({"order": "last"}, "Block: order is 'last'; known: pre, post, inner, sandwich"),
+        ({"cross": "yes"}, "Block: cross must be an Attention or None, got 'yes'"),
+        ({"norm": "batch"}, "Block: norm must be one of layer, rms, None"),
+        ({"order": "last"}, "Block: order must be one of pre, post, inner, sandwich"),
         ({"gated": "yes"}, "Block: gated must be True or False, got 'yes'"),
         ({"eps": -1}, "Block: eps must be a finite number of at least 0, got -1"),
         ({"eps": "1e-5"}, "Block: eps must be a finite number of at least 0, got '1e-5'"),
         ({"parallel": True, "order": "post"}, "after a norm outside it is gone; hint: order='pre'"),
-        ({"activation": None, "gated": True}, "Block: gated is True, and there is no feed-forward layer to gate"),
+        ({"activation": None, "gated": True}, "Block: gated is True, but there is no feed-forward layer to gate"),
     ],
 )
 def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:

@@ -157,8 +157,8 @@ def test_definitions_use_the_standard_alone(name: str) -> None:
     ("fields", "message"),
     [
         ({"alignment": "left"}, "Attention: alignment must be one of bottom-right, top-left, got 'left'"),
-        ({"mask": "bool"}, "Attention: mask is 'bool'; known: None, boolean, additive"),
-        ({"fully_masked": "ones"}, "Attention: fully_masked is 'ones'; known: zeros, nan, error"),
+        ({"mask": "bool"}, "Attention: mask must be one of None, boolean, additive, got 'bool'"),
+        ({"fully_masked": "ones"}, "Attention: fully_masked must be one of zeros, nan, error, got 'ones'"),
         ({"heads": 0}, "Attention: heads must be an integer of at least 1, got 0"),
         ({"heads": 2.0}, "Attention: heads must be an integer of at least 1, got 2.0"),
         ({"heads": True}, "Attention: heads must be an integer of at least 1, got True"),
@@ -234,12 +234,12 @@ BAD: list[tuple[Attention, dict[str, Any], str]] = [
     (MASKED, given("q k v mask", mask=np.ones((3, 2, 4), bool)),
      "mask has shape (3, 2, 4); it needs none before the last two"),
     (MASKED, given("q k v mask", mask=np.zeros((2, 4))),
-     "mask must hold booleans, True where a query may, got float64"),
+     "mask must hold booleans, True where a query may attend, got float64"),
     (ADDED, given("q k v mask"), "mask must hold numbers, not booleans, got bool"),
     (PADDED, given("q k v keep", keep=np.ones(3, bool)), "k has shape (4, 3) and keep (3,): n_k differs"),
     (PADDED, given("q k v keep", keep=np.ones((2, 4), bool)),
      "keep has shape (2, 4); it needs none before the last"),
-    (PADDED, given("q k v keep", keep=np.ones(4)), "keep must hold booleans, got float64"),
+    (PADDED, given("q k v keep", keep=np.ones(4)), "keep must hold booleans"),
 ]  # fmt: skip
 
 

@@ -21,7 +21,11 @@ pytestmark = pytest.mark.smoke
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [
-        (InputError("d_k is 0"), 2, "symattn: d_k is 0"),
+        (
+            InputError("d_k must be an integer from 1 to 65536, got 0"),
+            2,
+            "symattn: d_k must be an integer from 1 to 65536, got 0",
+        ),
         (Refused("exact has no sort"), 2, "exact has no sort"),
         (MissingExtra("torch", "torch"), 2, "pip install 'symattn[torch]'"),
         (Undecided("is it zero?"), 3, "undecided: is it zero?"),

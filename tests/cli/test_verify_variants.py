@@ -120,7 +120,7 @@ def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str])
         (["--config", "config.json", "--like", "llama"], "give one of them"),
         (["--layer", "1"], "--layer belongs to --config"),
         (["--position", "nosuch"], "'nosuch' is none of rotary, alibi"),
-        (["--position", "Rotary(base=0)"], "base is 0"),
+        (["--position", "Rotary(base=0)"], "base must be"),
         (["--position", "__import__('os')"], "is none of none"),
         (["--window", "x"], "--window is a whole number, a list or none, not 'x'"),
         (["--heads", "3", "--kv-heads", "2"], "kv_heads must divide heads"),

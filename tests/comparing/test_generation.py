@@ -286,7 +286,7 @@ def test_a_cache_that_is_called_as_a_way_is_refused() -> None:
 def test_bad_input_is_refused() -> None:
     model = families.made("llama")
     for given, words in [
-        ((3,), "no model of transformers"),
+        ((3,), "not a model of transformers"),
         ((model, 3), "3 tokens"),
         ((model, [1, 2, 3, 99, 1, 1]), "from 0 to 63"),
     ]:

@@ -25,8 +25,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "digits": (lambda x: evaluate(Attention(), INPUTS, digits=x), "digits must be an integer of at least 1"),
     "model": (lambda x: evaluate(x, INPUTS), "cannot be evaluated"),
     "inputs": (lambda x: evaluate(Attention(), x), "the inputs go by their names"),
-    "tokens": (lambda x: Domain(max_tokens=x), "max_tokens is .* whole number from 1 on"),
-    "score": (lambda x: Domain(max_abs_score=x), "max_abs_score is .* number above 0"),
+    "tokens": (lambda x: Domain(max_tokens=x), "max_tokens must be an integer of at least 1"),
+    "score": (lambda x: Domain(max_abs_score=x), "max_abs_score must be a number above 0"),
     "step": (lambda x: walk("eight-step", step=x), "step"),
     "specification": (lambda x: assert_close_to_exact(ONE, ONE, ONE, ONE, x), "the specification is an Attention"),
 }

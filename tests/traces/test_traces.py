@@ -133,7 +133,7 @@ def _lies() -> dict[str, tuple[object, int | None, str]]:
         "huge": ({}, 2**63, "cut off"),
     }
     found = {name: ({**good, **told}, length, words) for name, (told, length, words) in change.items()}
-    return found | {"list": ([1], None, "no JSON object"), "missing": ({}, None, "no array")}  # type: ignore[return-value]
+    return found | {"list": ([1], None, "not a JSON object"), "missing": ({}, None, "no array")}  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("lie", list(_lies()))

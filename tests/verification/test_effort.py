@@ -121,7 +121,7 @@ def test_large_inputs_that_do_not_return_leave_the_verdict_open() -> None:
     (why,) = report.missing
     assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
     assert "long (0 of at least 3)" in why
-    assert why.endswith("hint: a larger --time-limit")
+    assert why.endswith("hint: raise --time-limit")
 
 
 def test_a_function_that_hangs_on_small_inputs_is_said_to_and_is_not_refuted() -> None:

@@ -23,7 +23,7 @@ def inputs(**arrays) -> dict:
     ("content", "words"),
     [
         ("", "is empty"),
-        ("{", "no JSON at line 1"),
+        ("{", "not valid JSON at line 1"),
         ("[1, 2]", "a sheet is an object"),
         ("7", "a sheet is an object"),
         ("null", "not a null"),
@@ -104,7 +104,7 @@ def test_bad_sheets(refused, sheet, content, words: str) -> None:
         (b"\xff\xfe{\x00}\x00", "is not UTF-8 text"),
         (b"\x80\x04K\x01.", "is not UTF-8 text"),
         ('{"' + "k" * 10_000 + '": 1}', "unknown name"),
-        ('{"inputs": {"q": [[0x10]]}}', "no JSON"),
+        ('{"inputs": {"q": [[0x10]]}}', "not valid JSON"),
     ],
 )
 def test_bad_texts(refused, sheet, text, words: str) -> None:
@@ -207,7 +207,7 @@ class Trap:
         ({"q": npy(np.array([[1, np.inf]]))}, "q[1][2] is inf"),
         ({"q": npy(np.array([[-np.inf]]))}, "q[1][1] is -inf"),
         ({"q": npy(np.array([[1e300]]))}, "the most that a walk takes"),
-        ({"q": npy(np.float64(3))}, "is a single number"),
+        ({"q": npy(np.float64(3))}, "must be a matrix, got a single number"),
         ({"q": npy(np.array([1.0]))}, "is a matrix"),
         ({"q": npy(np.zeros((0, 3)))}, "is empty"),
         ({"q": npy(np.zeros((2, 2), complex))}, "has the type complex128"),
