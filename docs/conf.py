@@ -19,6 +19,7 @@ extensions = [
     "symattn.plugins.sphinx",
     "commands",
     "docstrings",
+    "links",
     "notebooks",
 ]
 templates_path = ["_templates"]

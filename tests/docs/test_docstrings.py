@@ -52,6 +52,13 @@ def test_examples_of_the_reference(reference: ModuleType) -> None:
 
 
 @pytest.mark.docs
+def test_a_link_that_leads_nowhere_is_found(reference: ModuleType, tmp_path: Path) -> None:
+    tmp_path.joinpath("a.html").write_text('<a href="b.html#there">1</a> <a href="https://example.org/x.html">2</a>')
+    tmp_path.joinpath("b.html").write_text('<p id="there"></p> <a class="x" href="#not">3</a> <a href="c.html">4</a>')
+    assert list(import_module("links").broken(tmp_path)) == ["b.html: #not", "b.html: c.html"]
+
+
+@pytest.mark.docs
 def test_every_parameter_of_the_reference_has_a_meaning(reference: ModuleType) -> None:
     tables = {
         name: reference.parameters(value, (inspect.getdoc(value) or "").split("\n"))
