@@ -61,10 +61,10 @@ class Grouped(click.Command):
             with formatter.section(title):
                 formatter.write_dl(lines)
         if named := topics(self):
-            lines = {topic: wrap(" ".join(names), formatter.width - 14, break_on_hyphens=False)
+            folded = {topic: wrap(" ".join(names), formatter.width - 14, break_on_hyphens=False)
                      for topic, names in named.items()}  # fmt: skip
             with formatter.section("More options, explained by `symattn help TOPIC`"):
-                formatter.write_dl([(topic, "\b\n" + "\n".join(kept)) for topic, kept in lines.items()])
+                formatter.write_dl([(topic, "\b\n" + "\n".join(kept)) for topic, kept in folded.items()])
 
 
 def _refuse_empty(option: click.Option, value: Any, ctx: click.Context) -> None:
