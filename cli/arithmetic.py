@@ -11,7 +11,7 @@ import click
 from .calling import calling
 from .choices import Choice, Whole
 from .errors import Status, say
-from .fields import ATTENTION, chosen, fields
+from .fields import chosen, fields
 from .groups import Grouped
 from .output import Output, given, options
 from .progress import progress
@@ -26,27 +26,27 @@ DTYPES = ("bfloat16", "float16", "float32", "float64")
 
 @click.command("arithmetic", cls=Grouped, short_help="Tell what a kernel stores, and in which order it adds.")
 @click.argument("target")
-@click.option("--dtype", type=Choice(DTYPES), help="Type of the inputs; by default bfloat16.")
-@ATTENTION("--definition", metavar="NAME[(FIELD=VALUE, ...)]", help="In place of attention: LayerNorm.")
+@click.option("--dtype", type=Choice(DTYPES), help="Type of the inputs. Default: bfloat16.")
+@click.option("--definition", metavar="NAME[(...)]", help="Something else than attention: LayerNorm.")
 @fields
 @variants
 @calling
 @promises
-@click.option("--keys", type=Whole(4, 512), metavar="N", help="Keys that are added; by default 128.")
-@click.option("--draw", metavar="FILE", help="Write FILE, too: the tree of the sum, as .svg, .pdf or .png.")
+@click.option("--keys", type=Whole(4, 512), metavar="N", help="Number of keys that are summed. Default: 128.")
+@click.option("--draw", metavar="FILE", help="Also draw the summation tree to FILE: .svg, .pdf or .png.")
 @click.option("--seed", type=int, help="Seed of the inputs.")
 @options
 def command(target: str, output: Output, draw: str | None, **wishes: Any) -> int:
-    """Tell what TARGET, a function of attention, stores in half precision on the way, and in which order it adds.
-
-    One call with 256 tokens is compared, bit for bit, with the definition in which scores, weights, exponentials,
-    scaled queries or the scale are stored. A mistake in the function is told with its arithmetic. Further calls tell
-    in which order it adds over keys, in tiles, lanes and parts, and with how many digits, in float32 and float64 too.
+    """Identify what TARGET, an attention function, stores in half precision, and the order in which it adds.
 
     \b
     symattn arithmetic attn.py:kernel --causal --framework torch
     symattn arithmetic torch.nn.functional:scaled_dot_product_attention --dtype float16 --draw tree.svg
     symattn arithmetic norms.py:layer_norm --definition LayerNorm --dtype float32
+
+    One call with 256 tokens is compared bit for bit with definitions that store scores, weights, exponentials, scaled
+    queries or the scale. Mistakes of the function are reported as well. Further calls identify the order of summation
+    over keys (tiles, lanes, parts) and its precision, in float32 and float64 too.
     """
     from symattn.sources.arithmetic import arithmetic_target
     from symattn.sources.loading import CannotRun

@@ -27,11 +27,11 @@ _JUDGED = under("How calls are judged")
 )
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@_JUDGED("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
-@_JUDGED("--rows", type=Whole(1), help="Queries of each head that are looked at; by default 32.")
-@_JUDGED("--all-rows", is_flag=True, help="Look at every query.")
-@_JUDGED("--gradients", is_flag=True, help="Judge backward passes, too: dQ, dK and dV of every call.")
-@_JUDGED("--layers", is_flag=True, help="Judge whole layers, too: norms, rotations, feed-forward layers.")
+@_JUDGED("--contract", type=Choice(("eager", "fused")), help="Whether scores are stored in the input type or wider.")
+@_JUDGED("--rows", type=Whole(1), help="Number of queries judged in each head. Default: 32.")
+@_JUDGED("--all-rows", is_flag=True, help="Judge every query.")
+@_JUDGED("--gradients", is_flag=True, help="Also judge backward passes: dQ, dK and dV of every call.")
+@_JUDGED("--layers", is_flag=True, help="Also judge whole layers: norms, rotations, feed-forward layers.")
 @options
 def command(
     script: str,
@@ -43,23 +43,23 @@ def command(
     gradients: bool,
     layers: bool,
 ) -> int:
-    """Run SCRIPT with its own ARGUMENTS, and judge every call of attention in it.
-
-    Each call of torch and transformers is held to exact attention of what it received, and to what the model's
-    configuration promises. Options of symattn stand before SCRIPT. The exit code is that of the audit; that of the
-    script is told.
+    """Run SCRIPT with its own ARGUMENTS, and judge every attention call in it.
 
     \b
     symattn audit generate.py --prompt "Hello"
     symattn audit -f json -o audit.json generate.py
     symattn audit --gradients train.py
     symattn audit --layers generate.py
+
+    Each call in torch and transformers is compared with exact attention of the inputs it received, and with the model's
+    configuration. Put options of symattn before SCRIPT. The exit code is that of the audit; the exit code of the script
+    is printed.
     """
     from symattn.auditing.script import audit_script
     from symattn.errors import InputError
 
     if all_rows and rows is not None:
-        raise InputError("--rows and --all-rows exclude each other; mend: give one of them")
+        raise InputError("--rows and --all-rows exclude each other; hint: give one of them")
     rows = None if all_rows else rows or _ROWS
     apart = output.format != "text" and output.path is None
     with redirect_stdout(sys.stderr) if apart else nullcontext():

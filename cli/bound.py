@@ -25,7 +25,7 @@ def wholes(context: click.Context, parameter: click.Parameter, text: str | None)
     except ValueError:
         found = ()
     if not found or min(found) < 1 or max(found) > 2**24:
-        raise click.BadParameter(f"{text!r} is no number from 1 to 2^24, and no list of such: 256,1024.")
+        raise click.BadParameter(f"{text!r} is neither an integer from 1 to 2^24 nor a list of such: 256,1024.")
     return found
 
 
@@ -37,26 +37,38 @@ def words(context: click.Context, parameter: click.Parameter, text: str | None) 
 def path(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """A file; the two words that once stood here say what to write instead."""
     if text in ("normal", "bounded") and not Path(text).exists():
-        raise click.BadParameter(f"{text!r} is no file; mend: leave it out, and say --largest X for bounded entries.")
+        raise click.BadParameter(
+            f"{text!r} is not a file; hint: leave it out, and say --largest X for bounded entries."
+        )
     return text
 
 
 @click.command("bound", cls=Grouped, short_help="How far may correct code be off? The tolerance to write down.")
-@click.option("--n", default="1024", callback=wholes, help="Number of keys, or several: 256,1024; by default 1024.")
-@click.option("--dk", default="64", callback=wholes, help="d_k, or several: 64,128; by default 64.")
-@click.option("--dtype", default="float32", callback=words, help="Arithmetic, or several: float32,bf16,fp16.")
+@click.option("--n", default="1024", callback=wholes, help="Number of keys, or several: 256,1024. Default: 1024.")
+@click.option("--dk", default="64", callback=wholes, help="d_k, or several: 64,128. Default: 64.")
 @click.option(
-    "--contract", type=Choice(("eager", "fused")), help="Scores in the input type, or wider (fused)? By default fused."
+    "--dtype", default="float32", callback=words, help="Arithmetic, or several: float32,bf16,fp16. Default: float32."
+)
+@click.option(
+    "--contract",
+    type=Choice(("eager", "fused")),
+    help="Whether scores are stored in the input type or wider. Default: fused.",
 )
 @click.option("--accumulate", metavar="FORMAT", help="Arithmetic of sums: float32, fp32-truncated, fp22, ...")
-@click.option("--tile", type=Whole(1), metavar="KEYS", help="Keys come in such tiles, one after another.")
-@click.option("--largest", type=float, metavar="X", help="Entries of at most X; by default they are from N(0, 1).")
+@click.option("--tile", type=Whole(1), metavar="KEYS", help="Number of keys in a tile of a streaming kernel.")
+@click.option("--largest", type=float, metavar="X", help="Largest absolute entry. Default: entries from N(0, 1).")
 @click.option(
-    "--inputs", "--input", callback=path, metavar="FILE", help="An npz file of q, k, v, ...: the bound of each element."
+    "--inputs", "--input", callback=path, metavar="FILE", help="An npz file with q, k, v, ...: bound each element."
 )
-@click.option("--compare/--no-compare", default=True, help="Try what other tolerances accept and refuse.")
-@click.option("--seed", type=Whole(0), default=0, help="Seed of the inputs of that comparison.")
-@click.option("--alpha", type=float, default=1e-9, metavar="P", help="That a right output exceeds the sharp tolerance.")
+@click.option("--compare/--no-compare", default=True, help="Show what common tolerances accept and refuse.")
+@click.option("--seed", type=Whole(0), default=0, help="Seed of the inputs of --compare.")
+@click.option(
+    "--alpha",
+    type=float,
+    default=1e-9,
+    metavar="P",
+    help="Probability that a correct output exceeds the sharp tolerance.",
+)
 @fields
 @variants
 @options

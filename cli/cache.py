@@ -9,18 +9,18 @@ from .groups import Grouped
 from .output import Output, options
 
 
-@click.command("cache", cls=Grouped, short_help="Say where results are kept and how large they are, or clear them.")
+@click.command("cache", cls=Grouped, short_help="Show the location and size of the cache, or clear it.")
 @click.argument("action", type=Choice(("show", "clear")), default="show")
 @options
 def command(action: str, output: Output) -> int:
-    """Say where theorems and derivations that were decided are kept, and how large they are; or clear them.
-
-    What is kept is found again by its content alone: nothing is stale when symattn, or a theorem, changes. The folder
-    is the user's, or that of the variable SYMATTN_CACHE.
+    """Show the location and size of the cache of theorems and derivations, or clear it.
 
     \b
     symattn cache
     symattn cache clear
+
+    Entries are found by their content, so none is out of date when symattn or a theorem changes. SYMATTN_CACHE sets
+    another folder.
     """
     from symattn import cache
     from symattn.document.model import Code, Column, Document, Paragraph, Table

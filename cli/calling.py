@@ -8,34 +8,40 @@ from typing import Any, TypeVar
 import click
 
 from .choices import Choice, Whole
-from .fields import ATTENTION
 from .groups import under
+from .variants import MODEL
 
-CALL = under("How the function is called")
+CALL = under("How the function is called", "calling")
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 LAYOUTS = ("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")
 
-_SEARCH = under("How much is tried")
+SEARCH = under("How much is tried", "effort")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OPTIONS = (
-    CALL("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true."),
+    CALL("--call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword, such as is_causal=true."),
     CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation."),
-    CALL("--layout", type=Choice(LAYOUTS), help="Order of the axes; found by trial unless told."),
-    CALL("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are."),
+    CALL("--layout", type=Choice(LAYOUTS), help="Order of the axes. Default: detected by trial."),
+    CALL("--framework", type=Choice(("numpy", "torch")), help="The arrays to call it with. Default: detected."),
 )
 _JUDGING = (
-    click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32."),
-    ATTENTION(
-        "--definition", metavar="NAME[(FIELD=VALUE, ...)]",
-        help="In place of attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, LinearAttention, "
-        "Block, merge, softmax.",
+    click.option(
+        "--dtype", type=Choice(DTYPES), default="float32", metavar="TYPE",
+        help=f"Type of the inputs: {', '.join(DTYPES)}. Default: float32.",
     ),
-    CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?"),
-    CALL("--time-limit", type=float, metavar="SECONDS", help="Longest processor time for one call; by default 10."),
-    _SEARCH("--examples", type=Whole(0), help="Number of inputs at random; by default 100."),
-    _SEARCH("--budget", type=float, metavar="SECONDS", help="Most processor time for a function; by default 120."),
-    _SEARCH("--seed", type=int, help="Seed of the inputs that are tried."),
+    MODEL(
+        "--definition", metavar="NAME",
+        help="Something else than attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, "
+        "LinearAttention, Block, merge, softmax.",
+    ),
+    CALL(
+        "--contract", type=Choice(("eager", "fused")),
+        help="Whether scores are stored in the input type (eager) or wider (fused).",
+    ),
+    CALL("--time-limit", type=float, metavar="SECONDS", help="Processor time allowed for one call. Default: 10."),
+    SEARCH("--examples", type=Whole(0), help="Number of random inputs. Default: 100."),
+    SEARCH("--budget", type=float, metavar="SECONDS", help="Processor time allowed for a function. Default: 120."),
+    SEARCH("--seed", type=int, help="Seed of the random inputs."),
 )  # fmt: skip
 
 

@@ -22,23 +22,25 @@ if TYPE_CHECKING:
 
 _TRIED = under("What is verified")
 _WHERE = under("Where it runs")
-_SUMMARY = under("The summary")
+_SUMMARY = under("Summary")
 
 
 @click.command("campaign", cls=Grouped, short_help="Verify many targets, specifications and dtypes at once.")
 @click.argument("what", nargs=-1, metavar="FILE.toml|TARGET...")
-@_TRIED("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain.")
-@_TRIED("--dtypes", metavar="DTYPE,...", help="Types of the inputs; by default float32.")
-@_TRIED("--budget", type=float, metavar="SECONDS", help="Most processor time for each verification.")
-@_TRIED("--examples", type=Whole(0), help="Number of inputs at random, for each verification.")
-@click.option("-o", "--output", "path", metavar="DIR", help="Where results are kept; with --summary, a file.")
-@_SUMMARY("--summary", metavar="DIR", help="Verify nothing; tell what the results in DIR say.")
-@_WHERE("--backend", type=Choice(("joblib", "dask")), default="joblib", help="All cores by joblib, or dask.")
-@_WHERE("--scheduler", metavar="ADDRESS", help="Where the cluster is, such as tcp://host:8786; by default here.")
-@_WHERE("--jobs", "cores", type=Whole(1), metavar="N", help="Processes; by default as many as there are cores.")
-@_SUMMARY("-f", "--format", "form", type=Choice(FORMATS), help="Form of the summary; by default text.")
+@_TRIED("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain for none.")
+@_TRIED("--dtypes", metavar="DTYPE,...", help="Types of the inputs. Default: float32.")
+@_TRIED("--budget", type=float, metavar="SECONDS", help="Processor time allowed for each verification.")
+@_TRIED("--examples", type=Whole(0), help="Number of random inputs for each verification.")
+@click.option("-o", "--output", "path", metavar="DIR", help="Folder for the results; with --summary, a file.")
+@_SUMMARY("--summary", metavar="DIR", help="Verify nothing, and summarise the results in DIR.")
+@_WHERE(
+    "--backend", type=Choice(("joblib", "dask")), default="joblib", help="How work is distributed. Default: joblib."
+)
+@_WHERE("--scheduler", metavar="ADDRESS", help="Address of the cluster, such as tcp://host:8786. Default: local.")
+@_WHERE("--jobs", "cores", type=Whole(1), metavar="N", help="Number of processes. Default: one per core.")
+@_SUMMARY("-f", "--format", "form", type=Choice(FORMATS), help="Format of the summary. Default: text.")
 @_SUMMARY("--force", is_flag=True, help="Replace the summary's file even if symattn did not write it.")
-@_SUMMARY("--ascii/--unicode", "ascii", default=None, help="Plain letters; by default where stdout needs it.")
+@_SUMMARY("--ascii/--unicode", "ascii", default=None, help="Print ASCII only. Default: where stdout needs it.")
 @_SUMMARY("--color", "colour", type=Choice(("auto", "always", "never")), default="auto", help="Colour.")
 def command(
     what: tuple[str, ...],
@@ -52,12 +54,12 @@ def command(
 ) -> int:
     """Verify every target with every specification and dtype, and keep the results in a folder.
 
-    A campaign that was interrupted or killed goes on where it was when the same command is given again.
-
     \b
     symattn campaign kernels.toml -o results
     symattn campaign attn.py:attention --spec plain --spec causal --dtypes float32,float16 -o results
     symattn campaign --summary results -f markdown
+
+    Run the same command again to resume an interrupted campaign.
     """
     if summary is not None and what:
         raise click.UsageError("--summary verifies nothing, so it goes without targets.")

@@ -10,20 +10,21 @@ import click
 from .errors import Status
 
 
-@click.command("check", short_help="Check certificates without the prover, or whether documents are stale.")
+@click.command("check", short_help="Check certificates without the prover, or whether documents are up to date.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--skip-others", is_flag=True, help="Pass over files that symattn did not write.")
 def command(files: tuple[Path, ...], skip_others: bool) -> int:
     """Check the certificates in FILES, or whether the documents in FILES are what symattn writes today.
 
-    `symattn prove NAME --certificate FILE` writes certificates. The checker shares no code with the prover, and
-    believes nothing that the file says. A document says which command wrote it: that is repeated, and compared, unless
-    it may run code. The exit code is 0 where every certificate is accepted and no document is stale, else 1.
-
     \b
     symattn prove softmax-shift --certificate shift.json
     symattn check shift.json
     symattn check docs/*.md --skip-others
+
+    `symattn prove NAME --certificate FILE` writes certificates. The checker shares no code with the prover, and trusts
+    nothing in the file. A document names the command that wrote it: that command is run again, unless it may run code,
+    and the results are compared. The exit code is 0 if every certificate is accepted and every document is up to date,
+    and 1 otherwise.
     """
     return max(_checked(file, skip_others) for file in files)
 
@@ -48,6 +49,11 @@ def _certificates(file: Path) -> int:
 
     with file.open("rb") as source:
         found = check_file(source.read(LARGEST + 1))
+    if found.why and not _holds_certificates(file):
+        click.echo(
+            f"refused: {file}: symattn did not write it ({found.why}); hint: --skip-others passes over such files"
+        )
+        return Status.FAULT
     if found.why:
         click.echo(f"refused: {found.name + ': ' if found.name else ''}{found.why}")
         return Status.FAULT

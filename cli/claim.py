@@ -7,13 +7,13 @@ import click
 from .numbers import WithNumbers, plain
 from .output import Output, options
 
-_MEASURE = click.option("--measure", metavar="NAME", help="dot, cosine, angle or distance; by default all of them.")
+_MEASURE = click.option("--measure", metavar="NAME", help="dot, cosine, angle or distance. Default: all.")
 _VECTORS = """A vector is [1, 1/2, .25], taken exactly, or EXAMPLE:TOKEN (FILE:TOKEN), such as word-vectors:king."""
 
 
 @click.group("claim", short_help="Check a claim about weights, similarities or expressions.")
 def command() -> None:
-    """Check a claim exactly: exit code 0 where it holds, 1 where it is false, 3 where it is undecided."""
+    """Check a claim exactly: exit code 0 if it holds, 1 if it is false, 3 if it is undecided."""
 
 
 @command.command("weights", cls=WithNumbers, short_help="Can these numbers be a row of softmax?")
@@ -22,11 +22,11 @@ def command() -> None:
 def weights(values: tuple[str, ...], output: Output) -> int:
     """Can VALUES be a row of softmax weights? Fractions and decimals of one digit are taken exactly: .3 is 3/10.
 
-    Decimals of two digits and more may have been rounded: some row that rounds to them is enough.
-
     \b
     symattn claim weights .3 .7 .1
     symattn claim weights 6.3379e-02 4.6831e-01 4.6831e-01
+
+    Decimals of two digits and more may have been rounded: some row that rounds to them is enough.
     """
     from symattn.derivations import claims
 
@@ -52,7 +52,7 @@ def similarity(a: str, b: str, measure: str | None, output: Output) -> int:
 @command.command("closer", cls=WithNumbers, short_help="Are two vectors closer than two others?", epilog=_VECTORS)
 @click.argument("a", callback=plain)
 @click.argument("b", callback=plain)
-@click.option("--than", nargs=2, required=True, callback=plain, metavar="C D", help="The two others.")
+@click.option("--than", nargs=2, required=True, callback=plain, metavar="C D", help="The two other vectors.")
 @_MEASURE
 @options
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None, output: Output) -> int:
@@ -73,14 +73,14 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None, output: O
 def equal(a: str, b: str, output: Output) -> int:
     """Are A and B equal? Each is an expression, with or without letters, or a vector or matrix of expressions.
 
-    Vectors may be added, multiplied by numbers, and given to softmax; digits beside a softmax may have been rounded.
-
     \b
     symattn claim equal "1/(1+2*exp(2))" "exp(-2)/(exp(-2)+2)"
     symattn claim equal "[[1, exp(0)]]" "[[1, 1]]"
     symattn claim equal "softmax([2, 4, 4])" "[0.0634, 0.468, 0.468]"
     symattn claim equal "[0.9, 0.3]" "9/10*[1, 0] + 1/10*[0, 1]"
     symattn claim equal "exp(a)/(exp(a)+exp(b))" "1/(1+exp(b-a))"
+
+    Vectors may be added, multiplied by numbers, and given to softmax; digits beside a softmax may have been rounded.
     """
     from symattn.derivations import claims
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .calling import CALL, judging
+from .calling import judging
 from .errors import Status, say
 from .fields import chosen, fields
 from .groups import Grouped
@@ -22,8 +22,10 @@ from .variants import specified, variants
 @fields
 @variants
 @judging
-@CALL("--first-call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass to FIRST, such as is_causal=true.")
-@CALL("--second-call", multiple=True, metavar="NAME=VALUE", help="The same for SECOND.")
+@click.option(
+    "--first-call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword to FIRST, such as is_causal=true."
+)
+@click.option("--second-call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword to SECOND.")
 @promises
 @options
 def command(
@@ -36,14 +38,14 @@ def command(
 ) -> int:
     """Say which of FIRST and SECOND, two functions for the same attention, is wrong.
 
-    Both are package.module:function or file.py:function, or both are traces, .safetensors or .npz files to which a run
-    has written its arrays q, k, v and o. They are judged by what is proved for every implementation in this arithmetic,
-    never by each other. The exit code is 1 where one of them is wrong, and 0 where they differ by rounding alone.
-
     \b
     symattn compare attn.py:eager attn.py:fused --causal
     symattn compare eager.safetensors fused.safetensors --causal --heads 8
     symattn compare attn.py:mine torch.nn.functional:scaled_dot_product_attention --dtype bfloat16
+
+    Both are package.module:function or file.py:function, or both are traces: .safetensors or .npz files with the arrays
+    q, k, v and o of a run. Each is judged by the bound proved for every correct implementation in this arithmetic, not
+    by the other. The exit code is 1 if one of them is wrong, and 0 if they differ only by rounding.
     """
     from symattn.comparing.functions import compare_targets
     from symattn.sources.loading import CannotRun

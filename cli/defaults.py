@@ -31,7 +31,7 @@ def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
         if name not in commands:
             from symattn.errors import near  # help imports nothing of symattn
 
-            raise click.UsageError(f"{path}: [tool.symattn.{name}] is no command.{near(name, commands)}")
+            raise click.UsageError(f"{path}: [tool.symattn.{name}] is not a command.{near(name, commands)}")
     return {name: value for name, value in table.items() if name not in own}, own
 
 
@@ -45,7 +45,7 @@ def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defau
             from symattn.errors import near  # help imports nothing of symattn
 
             meant = near(option, known)
-            raise click.UsageError(f"[tool.symattn.{name}]: {option} is no option of symattn {name}.{meant}")
+            raise click.UsageError(f"[tool.symattn.{name}]: {option} is not an option of symattn {name}.{meant}")
     return _taken(command, {**general, **mine})
 
 

@@ -22,23 +22,28 @@ if TYPE_CHECKING:
 @click.option("--dv", type=int, help="d_v, the size of values.")
 @click.option("--dmodel", type=int, help="d_model, the size of inputs.")
 @click.option("--tokens", type=int, help="n, the number of tokens.")
-@click.option("--keys", type=int, help="n_k, the number of keys, where it is another.")
+@click.option("--keys", type=int, help="n_k, the number of keys, if it is not n.")
 @click.option("--mean", help="Mean of a component: 0, another number, or a letter such as mu.")
 @click.option("--cross", is_flag=True, help="Keys and values come from another sequence.")
 @click.option("--biases", is_flag=True, help="The projections have biases.")
-@click.option("--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 of latents.")
+@click.option("--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 for latents.")
 @fields
-@click.option("--config", metavar="FILE", help="The attention of a model, by its config.json or its folder.")
-@click.option("--layer", type=int, default=0, show_default=True, help="Of --config: the layer, counted from 0.")
-@click.option("--kind", default="self", show_default=True, help="Of --config: self, encoder, decoder or cross.")
-@click.option("--seed", type=int, help="Seed of what is sampled.")
-@click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
+@click.option("--config", metavar="FILE", help="Attention of a model: its config.json, or its folder.")
+@click.option("--layer", type=int, default=0, show_default=True, help="Layer of --config, counted from 0.")
+@click.option("--kind", default="self", show_default=True, help="Part of --config: self, encoder, decoder, cross.")
+@click.option("--seed", type=int, help="Seed of random samples.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
 def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameters: Any) -> int:
-    """Derive a fact about attention, step by step, each with its reason and its grade.
+    """Derive a fact about attention, step by step, each step with its reason and its grade.
 
-    NAME is one of `symattn derive --list`; by default scaling: why the scores are divided by sqrt(d_k). The fields of
-    an attention, from --score to --lse, are parameters of `symattn derive attention`.
+    \b
+    symattn derive scaling --dk 4
+    symattn derive jacobian --tokens 3 -f latex -o jacobian.tex
+    symattn derive attention --causal --heads 2
+
+    NAME is one of `symattn derive --list`. Default: scaling, why the scores are divided by sqrt(d_k). The fields of an
+    attention (`symattn help fields`) are parameters of `symattn derive attention`.
     """
     if wanted:
         return output.emit(_listing())

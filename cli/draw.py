@@ -19,7 +19,7 @@ from .progress import progress
 if TYPE_CHECKING:
     from symattn.drawing.picture import Picture
 
-_PICTURE = under("The picture")
+_PICTURE = under("Output")
 _FORMS = ("svg", "pdf", "png")
 
 
@@ -27,31 +27,33 @@ _FORMS = ("svg", "pdf", "png")
 @click.argument("topic", default="scaling")
 @click.argument("source", required=False, metavar="[EXAMPLE|FILE]")
 @click.option("--list", "wanted", is_flag=True, help="List the pictures and their parameters.")
-@click.option("--example", metavar="NAME", help="The same as EXAMPLE.")
-@click.option("--dk", type=int, help="d_k, the largest one drawn.")
-@click.option("--tokens", type=int, help="Of masks and rope, n, the number of tokens.")
-@click.option("--keys", type=int, help="Of masks, n_k, the number of keys, where it is another.")
-@click.option("--head", type=int, help="The head whose weights are drawn; the first is 1.")
-@click.option("--query", type=int, help="Of geometry and tiles, the query that is drawn; the first is 1.")
-@click.option("--tile", type=int, help="Of tiles, how many keys come at once; by default 1.")
-@click.option("--draws", type=int, help="How many scores are drawn for each size; by default 200.")
-@click.option("--seed", type=int, help="Seed of what is drawn at random.")
+@click.option("--example", metavar="NAME", help="Same as EXAMPLE.")
+@click.option("--dk", type=int, help="Largest d_k in the picture.")
+@click.option("--tokens", type=int, help="masks, rope: number of tokens n.")
+@click.option("--keys", type=int, help="masks: number of keys n_k, if it is not n.")
+@click.option("--head", type=int, help="Head whose weights are drawn, counted from 1.")
+@click.option("--query", type=int, help="geometry, tiles: query that is drawn, counted from 1.")
+@click.option("--tile", type=int, help="tiles: number of keys in a tile. Default: 1.")
+@click.option("--draws", type=int, help="Number of scores drawn for each size. Default: 200.")
+@click.option("--seed", type=int, help="Seed of random numbers.")
 @fields
-@_PICTURE("-f", "--format", "form", type=Choice(_FORMS), help="Form; by default that of FILE, else svg.")
-@_PICTURE("-o", "--output", "path", metavar="FILE", help="Write FILE: .svg, .pdf or .png (these by matplotlib).")
+@_PICTURE("-f", "--format", "form", type=Choice(_FORMS), help="Format. Default: by the suffix of FILE, or svg.")
+@_PICTURE(
+    "-o", "--output", "path", metavar="FILE", help="Write FILE: .svg, .pdf or .png (the last two need matplotlib)."
+)
 @_PICTURE("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-@_PICTURE("--fragment", is_flag=True, help="SVG to put into a page, whose colours it takes.")
-@_PICTURE("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
+@_PICTURE("--fragment", is_flag=True, help="SVG for inclusion in a page, in the colours of that page.")
+@_PICTURE("--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date.")
 def command(topic: str, wanted: bool, **wishes: Any) -> int:
     """Draw a picture of TOPIC: scaling, saturation, weights, geometry, masks, shapes, rope, tiles, error.
-
-    Its numbers are those of the documents: exact, enclosed, or drawn with a seed that the picture states. Title and
-    description say in words what is seen. Without -o the SVG is printed.
 
     \b
     symattn draw scaling --dk 512 -o scaling.svg
     symattn draw weights cross -o weights.pdf
     symattn draw masks --causal --window 3,0 --fragment
+
+    The numbers are those of the documents: exact, enclosed, or drawn with a seed that the picture states. Title and
+    description put the picture into words. Without -o the SVG is printed.
     """
     if wanted:
         return _listing()
@@ -96,7 +98,7 @@ def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path
     if fragment and found != "svg":
         raise click.UsageError(f"--fragment belongs to svg, and the form is {found}.")
     if found != "svg" and not path and sys.stdout.isatty():
-        raise click.UsageError(f"{found} is no text for a terminal; mend: -o FILE.{found}.")
+        raise click.UsageError(f"a terminal cannot show {found}; write it with -o FILE.{found}.")
     return found, target
 
 
@@ -109,7 +111,7 @@ def _compared(path: Path, content: bytes) -> Status:
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
     if there.replace(b"\r\n", b"\n") == content.replace(b"\r\n", b"\n"):
         return Status.HOLDS
-    say(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check")
+    say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 

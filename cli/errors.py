@@ -66,7 +66,7 @@ def _told(error: BaseException) -> tuple[Status, str]:
     if isinstance(error, SystemExit):
         return Status.TARGET, f"symattn: the code that was run ended the process: SystemExit: {error.code}"
     if isinstance(error, MemoryError):
-        return Status.USAGE, f"symattn: there is not enough memory; mend: smaller sizes. {error}".rstrip()
+        return Status.USAGE, f"symattn: there is not enough memory; hint: smaller sizes. {error}".rstrip()
     if isinstance(error, OSError) and _of_the_system(error):
         return Status.USAGE, f"symattn: {error.filename or 'a file'} cannot be used: {error.strerror}"
     return Status.DEFECT, _defect(error)

@@ -10,17 +10,17 @@ from .progress import progress
 
 
 @click.command("exercises", cls=Grouped, short_help="Write a sheet of ten exercises, with checked solutions.")
-@click.option("--seed", type=int, default=1, help="Draw other numbers; by default 1.")
+@click.option("--seed", type=int, default=1, help="Seed of the numbers. Default: 1.")
 @click.option("--answers", is_flag=True, help="Add the solutions.")
 @options
 def command(seed: int, answers: bool, output: Output) -> int:
-    """Write ten exercises from the derivations on one sheet, in small whole numbers.
-
-    Every solution is found in exact numbers in two ways that must agree, whether it is shown or not.
+    """Write a sheet of ten exercises from the derivations, in small whole numbers.
 
     \b
     symattn exercises -o sheet.tex
     symattn exercises --seed 7 --answers -o solutions.html
+
+    Every solution is computed exactly in two ways that must agree, whether or not it is shown.
     """
     from symattn.derivations.exercises import exercises
 

@@ -14,20 +14,20 @@ from .progress import progress
 
 @click.command("explore", cls=Grouped, short_help="Write a page on which an example's inputs are edited.")
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
-@click.option("-o", "--output", "path", metavar="FILE", help="Write FILE, a page: .html.")
+@click.option("-o", "--output", "path", metavar="FILE", help="Write the page to FILE, which ends with .html.")
 @click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-@click.option("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
+@click.option("--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date.")
 def command(source: str, path: str | None, force: bool, check: str | None) -> int:
-    """Write a page on which the tokens and weights of an EXAMPLE or a FILE are edited in place, and every step is
-    computed again in exact numbers, beside a floating format. Scale, mask, temperature and heads are chosen there; a
-    link holds what was chosen. EXAMPLE may be `scaling`: scores and weights as d_k grows.
-
-    The page loads nothing, and works without a network.
+    """Write a page on which the inputs of an EXAMPLE or a FILE are edited, and every step is recomputed exactly.
 
     \b
     symattn explore -o page.html
     symattn explore E1 -o page.html
     symattn explore scaling -o page.html
+
+    Tokens and weights are edited in place; scale, mask, temperature, heads and floating-point format are chosen there,
+    and a link holds the state. EXAMPLE may be `scaling`: scores and weights as d_k grows. The page loads nothing, and
+    works without a network.
     """
     from symattn.drawing.explore import explore, named
     from symattn.render import files

@@ -48,9 +48,9 @@ def show(name: str, output: Output) -> int:
 
 @command.command("run", cls=Grouped)
 @click.argument("name", required=False)
-@click.option("--seed", type=Whole(0), help="Seed of the inputs in the file; by default 0.")
-@click.option("-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs into a file of NumPy.")
-@click.option("--all", "every", is_flag=True, help="Say of every fault which rule finds it; takes minutes.")
+@click.option("--seed", type=Whole(0), help="Seed of the inputs in the file. Default: 0.")
+@click.option("-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs to a NumPy file.")
+@click.option("--all", "every", is_flag=True, help="Say for every fault which rule finds it; takes minutes.")
 @click.option("--force", is_flag=True, help="Replace the file.")
 @click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", help="Form.")
 def run(name: str | None, seed: int | None, path: str | None, every: bool, force: bool, form: str) -> int:
@@ -82,8 +82,8 @@ def run(name: str | None, seed: int | None, path: str | None, every: bool, force
 
 @command.command("export", cls=Grouped)
 @click.option("-o", "--output", "folder", required=True, metavar="DIR", help="The folder to write.")
-@click.option("--seeds", type=Whole(1, 100), default=1, help="Samples of each fault; by default 1.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--seeds", type=Whole(1, 100), default=1, help="Samples of each fault. Default: 1.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 def export(folder: str, seeds: int, force: bool) -> int:
     """Write corpus.json, and a file of NumPy for each fault and seed."""
     from symattn.faults.export import export as write

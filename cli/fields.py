@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import MISSING, Field
+from dataclasses import fields as dataclass_fields
 from fractions import Fraction
 from types import NoneType
 from typing import Any, TypeVar, get_type_hints
@@ -25,7 +27,7 @@ class _Description:
 
 
 _HINTS = get_type_hints(Fields, localns={"Latent": _Description, "Position": _Description})
-ATTENTION = under("The attention that is meant")
+ATTENTION = under("Fields of the attention", "fields")
 
 
 def fields(command: _Command) -> _Command:
@@ -53,6 +55,23 @@ def _option(name: str) -> Callable[[_Command], _Command]:
     metavar = "NUMBER" if Fraction in kinds else "N[,N]" if len(kinds) > 2 else "N"
     whole = kinds == (int,)  # where there may be none, the word stands for it
     return ATTENTION(f"--{option}", type=int if whole else str, metavar=metavar, help=_help(name))
+
+
+def kinds(name: str) -> str:
+    """The kinds of a description, each with its fields and their defaults; empty for other fields."""
+    from symattn.attention.codec.field_values import descriptions as described
+    from symattn.attention.fields import field_types
+    from symattn.attention.spec import Attention
+
+    known = described(field_types(Attention).get(name))
+    each = {kind: ", ".join(map(_field, dataclass_fields(made))) for kind, made in known.items()}
+    inner = "; ".join(f"{kind} ({inside})" if inside else kind for kind, inside in each.items())
+    return f" Kinds: {inner}." if inner else ""
+
+
+def _field(field: Field[Any]) -> str:
+    plain = field.default is None or field.default is MISSING
+    return field.name if plain else f"{field.name}={str(field.default).lower()}"
 
 
 def _help(name: str) -> str:

@@ -16,32 +16,38 @@ from .numbers import ids as numbered
 from .output import Output, options
 from .progress import progress
 
-_MODEL, _TRIED = under("The model"), under("What is tried")
+_MODEL, _TRIED = under("The model"), under("Inputs and ways to generate")
 
 
 @click.command("generation", cls=Grouped, short_help="Do caches, padding and batches give the prefill's logits?")
 @click.argument("target")
-@_MODEL("--random", is_flag=True, help="Weights at random, of config.json or of its folder.")
-@_MODEL("--set", "changed", multiple=True, metavar="NAME=VALUE", help="With --random: another value of a field.")
-@_MODEL("--dtype", type=Choice(("float32", "bfloat16", "float16", "float64")), help="Its type; by default its own.")
-@_TRIED("--tokens", type=Whole(1), help="How many tokens are drawn; by default some more than a window has.")
-@_TRIED("--ids", metavar="N,N,...", help="The tokens of one sequence by their numbers.")
-@_TRIED("--way", "ways", multiple=True, metavar="NAME", help="One way, such as 'left padding'; by default all.")
-@_TRIED("--cache", "caches", multiple=True, metavar="FILE.py:FUNCTION", help="A cache of your own: f(config, length).")
-@_TRIED("--seed", type=Whole(0), help="Seed of tokens and of weights at random.")
+@_MODEL("--random", is_flag=True, help="Use random weights for a config.json or its folder.")
+@_MODEL("--set", "changed", multiple=True, metavar="NAME=VALUE", help="With --random: change a field of config.json.")
+@_MODEL(
+    "--dtype",
+    type=Choice(("float32", "bfloat16", "float16", "float64")),
+    help="Type of the weights. Default: as stored.",
+)
+@_TRIED("--tokens", type=Whole(1), help="Number of random tokens. Default: slightly more than a window.")
+@_TRIED("--ids", metavar="N,N,...", help="Token ids of one sequence.")
+@_TRIED("--way", "ways", multiple=True, metavar="NAME", help="Try one way, such as 'left padding'. Default: all.")
+@_TRIED(
+    "--cache", "caches", multiple=True, metavar="FILE.py:FUNCTION", help="Also try your own cache: f(config, length)."
+)
+@_TRIED("--seed", type=Whole(0), help="Seed of random tokens and weights.")
 @options
 def command(target: str, output: Output, **wishes: Any) -> int:
-    """Ask the model TARGET the same in every way: prefill, token by token, caches, padding, batches, drafts.
-
-    TARGET is a folder with config.json and weights in safetensors, config.json with --random, or file.py:function that
-    makes a model of transformers. Which ways are wrong is judged by symattn's definition of attention and the model's
-    configuration. The exit code is 1 where a way is wrong, and 3 where one that was asked for cannot be run.
+    """Check that TARGET gives the same logits in every way: prefill, token by token, caches, padding, batches, drafts.
 
     \b
     symattn generation ./checkpoint
     symattn generation config.json --random --set num_hidden_layers=2
     symattn generation model.py:make --way "left padding" --way "token by token"
     symattn generation ./checkpoint --cache mycache.py:paged
+
+    TARGET is a folder with config.json and weights in safetensors, a config.json with --random, or a file.py:function
+    that returns a model of transformers. Each way is judged by symattn's definition of attention and the model's
+    configuration. The exit code is 1 if a way is wrong, and 3 if a way that you asked for cannot be run.
     """
     from symattn.comparing.generation import generation
     from symattn.comparing.opened import fields, opened

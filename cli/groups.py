@@ -1,9 +1,10 @@
-"""Commands whose help lists options under titles, so that sixty of them can be read."""
+"""Commands whose help lists their own options under titles, and names those of a topic that `symattn help` explains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from textwrap import wrap
 from typing import Any, TypeVar
 
 import click
@@ -12,18 +13,37 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Titled(click.Option):
-    """An option that help lists under a title."""
+    """An option that help lists under a title, or only names where it belongs to a topic of its own."""
 
-    title = "Options"
+    title, topic = "Options", ""
 
 
-def under(title: str) -> Callable[..., Callable[[_Command], _Command]]:
-    """What ``click.option`` is, for options that help lists under this title."""
-    return partial(click.option, cls=type("Under", (Titled,), {"title": title}))
+def under(title: str, topic: str = "") -> Callable[..., Callable[[_Command], _Command]]:
+    """Return ``click.option`` for options under this title; those of a topic are explained by `symattn help TOPIC`."""
+    return partial(click.option, cls=type("Under", (Titled,), {"title": title, "topic": topic}))
+
+
+def listed(command: click.Command, ctx: click.Context, topic: str = "") -> dict[str, list[tuple[str, str]]]:
+    """Return the options of one topic, or those of none, by their titles, as help writes them."""
+    found: dict[str, list[tuple[str, str]]] = {} if topic else {Titled.title: []}
+    for parameter in command.get_params(ctx):
+        line = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+        if line is not None and getattr(parameter, "topic", "") == topic:
+            found.setdefault(getattr(parameter, "title", Titled.title), []).append(line)
+    return found
+
+
+def topics(command: click.Command) -> dict[str, list[str]]:
+    """Return the names of a command's options by their topics."""
+    found: dict[str, list[str]] = {}
+    for parameter in command.params:
+        if topic := getattr(parameter, "topic", ""):
+            found.setdefault(topic, []).append(parameter.opts[0])
+    return found
 
 
 class Grouped(click.Command):
-    """A command whose help lists options under their titles, its own first and those of every command last."""
+    """A command whose help lists its own options under their titles, and names those of each topic."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -37,18 +57,17 @@ class Grouped(click.Command):
         return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found: dict[str, list[tuple[str, str]]] = {Titled.title: []}
-        for parameter in self.get_params(ctx):
-            line = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-            if line is not None:
-                found.setdefault(getattr(parameter, "title", Titled.title), []).append(line)
-        for title, lines in found.items():
-            if lines:
-                with formatter.section(title):
-                    formatter.write_dl(lines)
+        for title, lines in listed(self, ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
+        if named := topics(self):
+            folded = {topic: wrap(" ".join(names), formatter.width - 14, break_on_hyphens=False)
+                     for topic, names in named.items()}  # fmt: skip
+            with formatter.section("More options, explained by `symattn help TOPIC`"):
+                formatter.write_dl([(topic, "\b\n" + "\n".join(kept)) for topic, kept in folded.items()])
 
 
 def _refuse_empty(option: click.Option, value: Any, ctx: click.Context) -> None:
     """Refuse an empty word: ``--check "$FILE"``, of a variable that is not set, would check nothing and exit with 0."""
     if "" in (value if isinstance(value, tuple) else (value,)):
-        raise click.UsageError(f"{option.opts[-1]} is empty; mend: give it a value, or leave it out.", ctx)
+        raise click.UsageError(f"{option.opts[-1]} is empty; hint: give it a value, or leave it out.", ctx)

@@ -15,27 +15,28 @@ from .choices import understood
 
 # name → (module beside this one, short help). The short help stands here so that help imports no command.
 TABLE = {
-    "derive": ("derive", "Why is it so? Derive a fact about attention, step by step."),
+    "derive": ("derive", "Derive a fact about attention, step by step."),
     "walk": ("walk", "Walk through an example of attention in exact numbers."),
-    "explore": ("explore", "Write a page on which an example's inputs are edited, and every step is computed again."),
+    "explore": ("explore", "Write a page on which inputs are edited and every step is recomputed."),
     "draw": ("draw", "Draw a picture from the same numbers: SVG, PDF or PNG."),
-    "exercises": ("exercises", "Write ten exercises on one sheet, with solutions that are checked."),
+    "exercises": ("exercises", "Write a sheet of ten exercises, with checked solutions."),
     "claim": ("claim", "Check a claim about weights, similarities or expressions."),
-    "prove": ("prove", "Is it always so? Prove theorems for all sizes, or your own."),
-    "check": ("check", "Check certificates without the prover, or whether documents are stale."),
+    "prove": ("prove", "Prove theorems for all sizes, or your own."),
+    "check": ("check", "Check certificates without the prover, or whether documents are up to date."),
     "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
-    "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
-    "compare": ("compare", "Which of my two back-ends is wrong? Judge both by the bound."),
-    "faults": ("faults", "Mistakes of attention code, as data for any tool."),
-    "arithmetic": ("arithmetic", "What does my kernel store? Tell the arithmetic of half precision by its bits."),
-    "audit": ("audit", "What does my model do? Audit every call of attention in a script."),
-    "generation": ("generation", "Do caches, padding and batches give the prefill's logits? Ask a model."),
+    "verify": ("verify", "Verify a function that computes attention against exact mathematics."),
+    "compare": ("compare", "Say which of two implementations is wrong."),
+    "faults": ("faults", "List, run or export known mistakes of attention code."),
+    "arithmetic": ("arithmetic", "Identify what a kernel stores in half precision, and how it adds."),
+    "audit": ("audit", "Run a script and judge every attention call in it."),
+    "generation": ("generation", "Check that caches, padding and batches give the logits of the prefill."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
-    "bound": ("bound", "How far may correct code be off? The tolerance to write down."),
+    "bound": ("bound", "Print the tolerance that a test of attention needs."),
     "examples": ("examples", "List the worked examples, or show one."),
-    "cache": ("cache", "Say where results are kept and how large they are, or clear them."),
+    "help": ("help", "Explain a group of options, or a command."),
+    "cache": ("cache", "Show the location and size of the cache, or clear it."),
     "schema": ("schema", "Print the JSON Schema of documents or of sheets."),
-    "completion": ("completion", "Print the completion script of a shell."),
+    "completion": ("completion", "Print the completion script for a shell."),
 }
 COMPLETE = "_SYMATTN_COMPLETE"
 
@@ -102,7 +103,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 def commands(ctx: click.Context) -> None:
     """The exact mathematics of attention: derive it, walk through it, check code against it.
 
-    Every "=" that is printed carries the grade of what stands behind it.
+    Every equation is labelled with how it was established.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

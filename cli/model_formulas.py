@@ -38,7 +38,7 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: Any) 
     """
     unknown = [name for name in wishes if name not in _OPTIONS and name not in {f.name for f in fields_of(Attention)}]
     if unknown:
-        raise InputError(f"{unknown[0]!r} is no size and no field of attention")
+        raise InputError(f"{unknown[0]!r} is neither a size nor a field of attention")
     c = configuration(source)
     changed = {name: value for name, value in wishes.items() if name not in _OPTIONS}
     spec = attention(c, layer, kind)

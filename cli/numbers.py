@@ -30,7 +30,5 @@ def ids(text: str) -> list[int]:
     """``5,7``: tokens by their numbers. Raises ``UsageError``."""
     words = text.split(",")
     if not all(word.strip().isdecimal() and len(word) < 10 for word in words):
-        raise click.UsageError(
-            f"--ids is {text[:40]!r}; it must be whole numbers of at most nine digits, such as 0,1,2."
-        )
+        raise click.UsageError(f"--ids must be integers of at most nine digits, such as 0,1,2, got {text[:40]!r}")
     return [int(word) for word in words]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COQ = "coq"  # no document: see ``prove``
 FORMATS = ("text", "latex", "markdown", "html", "json")
-_DOCUMENT = under("The document")
+_DOCUMENT = under("Output", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def compared(path: Path, text: str) -> Status:
         raise InputError(f"{path} cannot be compared: {getattr(error, 'strerror', None) or error}") from error
     if _timeless(there) == _timeless(text):
         return Status.HOLDS
-    say(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check")
+    say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 
@@ -103,23 +103,29 @@ def given(wishes: dict[str, Any]) -> dict[str, Any]:
 def options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the shared options; it receives them as ``output``."""
 
-    @_DOCUMENT("-f", "--format", "form", type=Choice(FORMATS), help="Form; by default text.")
-    @_DOCUMENT("-o", "--output", "path", metavar="FILE", help="Write FILE, in the form that its suffix names.")
+    @_DOCUMENT(
+        "-f",
+        "--format",
+        "form",
+        type=Choice(FORMATS),
+        help="Format of the output. Default: text, or by the suffix of FILE.",
+    )
+    @_DOCUMENT("-o", "--output", "path", metavar="FILE", help="Write FILE, in the format of its suffix.")
     @_DOCUMENT("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-    @_DOCUMENT("--fragment", is_flag=True, help="Without preamble: to be included in a document (latex, html).")
-    @_DOCUMENT("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
+    @_DOCUMENT("--fragment", is_flag=True, help="Omit the preamble, for inclusion in a document (latex, html).")
+    @_DOCUMENT("--check", metavar="FILE", help="Write nothing, and exit with 1 if FILE is out of date.")
     @_DOCUMENT(
         "--ascii/--unicode",
         "ascii",
         default=None,
-        help="Plain letters; by default where stdout needs it.",
+        help="Print ASCII only. Default: where stdout needs it.",
     )
     @_DOCUMENT(
         "--color",
         "colour",
         type=Choice(("auto", "always", "never")),
         default="auto",
-        help="Colour; auto: on a terminal, unless NO_COLOR is set.",
+        help="Colour. Default: auto, on a terminal unless NO_COLOR is set.",
     )
     @wraps(command)
     def with_output(

@@ -10,26 +10,26 @@ from symattn.verification.domain import Domain
 from .choices import Whole
 from .groups import under
 
-_INPUTS = under("What is promised of the inputs")
+_INPUTS = under("Guarantees about the inputs", "inputs")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FLAGS = {
-    "square": "There are always as many queries as keys.",
-    "same_width": "Values are always as wide as keys.",
-    "square_weights": "All projections are square: d_model = h d_k = h d_v.",
+    "square": "There are as many queries as keys.",
+    "same_width": "Values are as wide as keys.",
+    "square_weights": "Projections are square: d_model = h d_k = h d_v.",
     "decoding": "One query comes at a time: n_q = 1.",
     "powers_of_two": "Numbers of tokens are powers of two.",
     "width_powers_of_two": "d_k and d_v are powers of two.",
-    "contiguous": "Arrays lie in memory without gaps, in the order of their axes.",
-    "batch": "Axes of batches may come in front.",
-    "nonfinite_forbidden": "Keys and values that no query may attend to may hold NaN, which must not leak.",
+    "contiguous": "Arrays are contiguous in memory.",
+    "batch": "Arrays may have leading batch axes.",
+    "nonfinite_forbidden": "Masked keys and values may hold NaN, which must not leak.",
 }
 _NUMBERS = {
     "multiple_of": "Numbers of tokens are multiples of N.",
     "width_multiple_of": "d_k and d_v are multiples of N.",
-    "min_tokens": "There are at least N queries, and N keys.",
-    "max_tokens": "There are at most N queries, and N keys; by default {}.",
+    "min_tokens": "There are at least N queries and N keys.",
+    "max_tokens": "There are at most N queries and N keys. Default: {}.",
     "min_width": "d_k and d_v are at least N.",
-    "max_width": "d_k and d_v are at most N; by default {}.",
+    "max_width": "d_k and d_v are at most N. Default: {}.",
 }
 PROMISES = ("max_abs_score", *_NUMBERS, *_FLAGS)
 
@@ -54,4 +54,4 @@ def _option(name: str) -> Callable[[_Command], _Command]:
     if name in _NUMBERS:
         words = _NUMBERS[name].format(getattr(Domain, name))
         return _INPUTS(option, type=Whole(1), metavar="N", help=words)
-    return _INPUTS(option, type=float, metavar="S", help="No scaled score is promised to exceed S.")
+    return _INPUTS(option, type=float, metavar="S", help="No scaled score exceeds S in magnitude.")

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @click.command("prove", cls=Grouped, short_help="Prove theorems for all sizes, or your own.")
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC|FILE]...")
-@click.option("--all", "every", is_flag=True, help="The whole catalogue, as a table for each topic.")
-@click.option("--list", "wanted", is_flag=True, help="List the theorems; nothing is proved.")
-@click.option("--search", metavar="WORDS", help="List the theorems in which the words stand; nothing is proved.")
-@click.option("--explain", is_flag=True, help="With the whole argument, and the verdict of the independent checker.")
+@click.option("--all", "every", is_flag=True, help="Prove the whole catalogue, with a table for each topic.")
+@click.option("--list", "wanted", is_flag=True, help="List the theorems, and prove nothing.")
+@click.option("--search", metavar="WORDS", help="List the theorems that contain WORDS, and prove nothing.")
+@click.option("--explain", is_flag=True, help="Print the whole argument and the verdict of the independent checker.")
 @click.option(
     "--certificate",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the certificates of one theorem, for `symattn check`.",
 )
-@click.option("--coq", is_flag=True, help="Have the proof assistant Coq check the equations; -o NAME.v writes them.")
-@click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
-@click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
+@click.option("--coq", is_flag=True, help="Let the proof assistant Coq check the equations; -o NAME.v writes them.")
+@click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Number of processes. Default: 1.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
 def command(
     names: tuple[str, ...],
@@ -47,16 +47,16 @@ def command(
 ) -> int:
     """Prove theorems about attention for all sizes, and refute a false variant of each.
 
-    NAME and TOPIC are of `symattn prove --list`, or a word such as rope, gqa or multihead; FILE is a Python file or
-    module of yours in which theorems are stated.
-    The exit code is 0 where every grade is at least checked, 1 where a statement is refuted, 3 where one is undecided.
-
     \b
     symattn prove softmax-shift --explain
     symattn prove masks -f latex -o masks.tex
     symattn prove --search variance
     symattn prove mine.py
     symattn prove softmax-shift --coq -o softmax_shift.v
+
+    NAME and TOPIC are listed by `symattn prove --list`; words such as rope, gqa or multihead work too. FILE is a Python
+    file or module of yours that states theorems. The exit code is 0 if every grade is at least checked, 1 if a
+    statement is refuted, and 3 if one is undecided.
     """
     if output.format == COQ and not coq:
         raise click.UsageError("a file for Coq goes with --coq.")
@@ -101,7 +101,7 @@ def _write(found: list[Decided], path: Path, force: bool) -> None:
     from symattn.theorems.documents import certified
 
     if len(found) != 1:
-        raise InputError(f"--certificate is for one theorem, and these are {len(found)}; mend: name one")
+        raise InputError(f"--certificate is for one theorem, and these are {len(found)}; hint: name one")
     files.write(path, certified(found[0]), force)
 
 
@@ -117,7 +117,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = tuple(theorem for theorem, _ in gathered(names).values())
     chosen = chosen if search is None else found(search, chosen)
     if not chosen:
-        raise InputError(f"no theorem speaks of {search!r}; mend: fewer words, or symattn prove --list")
+        raise InputError(f"no theorem speaks of {search!r}; hint: fewer words, or symattn prove --list")
     titles = ("theorem", "says")
     columns = tuple(Column((title,), align="left") for title in titles)
     blocks: list[Block] = []

@@ -12,10 +12,10 @@ from .output import Output, options
 @click.command(
     "report", cls=Grouped, short_help="Write the book: every theorem with its proof, grade and false variant."
 )
-@click.option("--book", is_flag=True, help="All theorems as one volume, which is what there is.")
-@click.option("--explain", is_flag=True, help="With the equations of every proof.")
-@click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
-@click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
+@click.option("--book", is_flag=True, help="All theorems as one volume. This is the default.")
+@click.option("--explain", is_flag=True, help="Include the equations of every proof.")
+@click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Number of processes. Default: 1.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @options
 def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output) -> int:
     """Write all theorems as one volume: contents, statements, hypotheses, proofs, grades and false variants.

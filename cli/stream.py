@@ -37,7 +37,7 @@ def write(text: str) -> None:
     from symattn.errors import InputError
 
     if sys.stdout is None:
-        raise InputError("standard output is closed; mend: -o FILE")
+        raise InputError("standard output is closed; hint: -o FILE")
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode(errors="replace"))  # a name of a file need not be text

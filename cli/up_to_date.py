@@ -55,9 +55,9 @@ def _words(command: str, path: Path) -> list[str]:
     except ValueError as error:
         raise InputError(f"{path}: the command {command!r} cannot be read: {error}") from None
     if not words:
-        raise InputError(f"{path} does not say which command wrote it; mend: write it again")
+        raise InputError(f"{path} does not say which command wrote it; hint: write it again")
     if _runs_code(*words):
-        raise InputError(f"{path} was written by `{command}`, which may run code; mend: run it yourself, with --check")
+        raise InputError(f"{path} was written by `{command}`, which may run code; hint: run it yourself, with --check")
     if any(map(_writes, words)):
         raise InputError(f"{path}: a command that writes files, `{command}`, is not repeated")
     return words

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from .fields import ATTENTION, NAMES, chosen
+from .fields import NAMES, chosen
+from .groups import under
 
 if TYPE_CHECKING:
     from symattn.sources.origin import Origin
 
+MODEL = under("Which attention, besides its fields")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -72,15 +74,14 @@ def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tup
     found = tuple(name.replace("-", "_") for name in names)
     for name in found:
         if name not in NAMES:
-            raise click.BadParameter(f"{name!r} is no field of a specification.")
+            raise click.BadParameter(f"{name!r} is not a field of a specification.")
     return found
 
 
 _OPTIONS = (
-    ATTENTION("--like", metavar="NAME", help="The attention of a model: llama, gpt2, gemma2, ..."),
-    ATTENTION("--config", metavar="FILE", help="The attention of your model: its config.json or its folder."),
-    ATTENTION("--layer", type=int, help="Of --config: the layer, counted from 0."),
-    ATTENTION("--kind", metavar="KIND", help="Of --config: self, encoder, decoder or cross; by default self."),
-    ATTENTION("--without", multiple=True, metavar="FIELD", callback=_names,
-                 help="Leave out a field of --like or --config."),
+    MODEL("--like", metavar="NAME", help="A model by name: llama, gpt2, gemma2, ..."),
+    MODEL("--config", metavar="FILE", help="Your model: its config.json, or its folder."),
+    MODEL("--layer", type=int, metavar="N", help="Layer of --config, counted from 0."),
+    MODEL("--kind", metavar="KIND", help="Part of --config: self, encoder, decoder, cross."),
+    MODEL("--without", multiple=True, metavar="FIELD", callback=_names, help="Drop a field of --like or --config."),
 )  # fmt: skip

@@ -22,31 +22,25 @@ MODEL = ("config", "weights", "layer", "head", "ids")
 
 @click.command("walk", cls=Grouped, short_help="Walk through an example in exact numbers.")
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
-@click.option("--step", type=int, help="This step alone.")
-@click.option("--why", is_flag=True, help="With the reason of every step.")
-@click.option("--query", type=int, help="The query to follow; the first is 1.")
-@click.option("--all", is_flag=True, help="All queries.")
-@click.option(
-    "--tokens", type=int, metavar="N", help="The first N tokens alone. To cut columns and not tokens: --truncate."
-)
-@click.option("--dtype", help="Beside the exact numbers, what is computed in this type; by default float32.")
-@click.option("--rounding", help="How weights are rounded to one decimal: exact, nearest or sum (keeps each sum).")
-@click.option("--blank", metavar="STEPS", help="Leave these steps empty for a pupil: 5,6.")
-@click.option("--answers", is_flag=True, help="With --blank: add what belongs there at the end.")
-@click.option("--seed", type=int, help="Draw other numbers: small, whole, with scores that stay readable.")
-@click.option("--config", metavar="FILE", help="One head of a model: its config.json, with --weights.")
-@click.option("--weights", metavar="FILE", help="Of --config: the weights, in safetensors; those in its folder.")
-@click.option("--layer", type=int, help="Of --config: the layer, counted from 0.")
-@click.option("--head", type=int, help="Of --config: the head, counted from 0.")
-@click.option("--ids", metavar="N,N,...", help="Of --config: the tokens by their numbers; by default 0,1,2.")
+@click.option("--step", type=int, help="Print one step.")
+@click.option("--why", is_flag=True, help="Print the reason for every step.")
+@click.option("--query", type=int, help="Query to follow, counted from 1.")
+@click.option("--all", is_flag=True, help="Print all queries.")
+@click.option("--tokens", type=int, metavar="N", help="Use the first N tokens. To cut columns instead, use --truncate.")
+@click.option("--dtype", help="Type of the floating-point numbers beside the exact ones. Default: float32.")
+@click.option("--rounding", help="Round weights to one decimal: exact, nearest or sum (keeps each sum).")
+@click.option("--blank", metavar="STEPS", help="Leave these steps blank for students: 5,6.")
+@click.option("--answers", is_flag=True, help="With --blank: add the solutions at the end.")
+@click.option("--seed", type=int, help="Draw other small whole numbers with readable scores.")
+@click.option("--config", metavar="FILE", help="Walk one head of a model: its config.json, with --weights.")
+@click.option("--weights", metavar="FILE", help="Weights of --config, in safetensors. Default: those in its folder.")
+@click.option("--layer", type=int, help="Layer of --config, counted from 0.")
+@click.option("--head", type=int, help="Head of --config, counted from 0.")
+@click.option("--ids", metavar="N,N,...", help="Token ids for --config. Default: 0,1,2.")
 @fields
 @options
 def command(source: str, output: Output, **wishes: Any) -> int:
-    """Walk through an example: every step exact, beside its decimal and what floating point gives.
-
-    EXAMPLE is one of `symattn examples`; FILE is your own, JSON (fractions as "1/3") or npz with the arrays x, w_q,
-    w_k, w_v (y, b_q, ..., w_o, b_o, mask, keep) or q, k, v, and what else its attention takes. An option that is a
-    field of the attention replaces that of the example.
+    """Walk through an example: every step in exact numbers, decimals and floating point.
 
     \b
     symattn walk eight-step --step 5 --why
@@ -54,6 +48,10 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     symattn walk eight-step --seed 3 --blank 5,6 -o sheet.tex
     symattn examples show eight-step -f json -o sheet.json; symattn walk sheet.json
     symattn walk --config config.json --weights model.safetensors --layer 0 --head 1 --ids 5,7
+
+    EXAMPLE is one of `symattn examples`; FILE is JSON (fractions as "1/3") or npz with the arrays x, w_q, w_k, w_v (y,
+    b_q, ..., w_o, b_o, mask, keep) or q, k, v, and the other inputs of its attention. Options that are fields of the
+    attention replace those of the example.
     """
     from symattn.derivations import walks
 
@@ -77,7 +75,7 @@ def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
     if weights is None and not Path(model["config"]).exists():
         raise click.UsageError(f"--config {model['config']}: there is no such folder or file")
     if weights is None:
-        raise click.UsageError("--config names no numbers; mend: --weights model.safetensors")
+        raise click.UsageError("--config names no numbers; hint: --weights model.safetensors")
     tokens = numbered(model["ids"] or "0,1,2")
     return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, tokens, **wishes)
 

@@ -12,7 +12,17 @@ author = "The symattn developers"
 release = version = __version__
 copyright = author
 
-extensions = ["myst_parser", "symattn.plugins.sphinx", "commands", "docstrings", "notebooks"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "symattn.plugins.sphinx",
+    "commands",
+    "docstrings",
+    "links",
+    "notebooks",
+]
+templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 nitpicky = True
 # Signatures name types of other libraries, and private ones, which have no place here.
@@ -20,7 +30,7 @@ nitpick_ignore_regex = [("py:class", ".*")]
 smartquotes_action = "qe"
 
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
+autodoc_typehints = "none"  # types stand in the table of parameters
 python_maximum_signature_line_length = 88
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -38,6 +48,7 @@ html_title = "symattn"
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_show_sphinx = False
 pygments_style = "xcode"
 pygments_dark_style = "github-dark"

@@ -61,17 +61,17 @@ class MissingExtra(SymattnError, ImportError):
     """An optional package is not installed; the message names the extra that brings it.
 
     >>> print(MissingExtra("torch", "torch"))
-    torch is not installed; mend: pip install 'symattn[torch]'
+    torch is not installed; hint: pip install 'symattn[torch]'
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; mend: pip install 'symattn[{extra}]'")
+        super().__init__(f"{package} is not installed; hint: pip install 'symattn[{extra}]'")
 
 
 def named(what: str, name: Any) -> str:
-    """``name``, where it is a text. Raises InputError for anything else, such as None or a list of names."""
+    """Return ``name`` if it is a str. Raises InputError for anything else, such as None or a list of names."""
     if not isinstance(name, str):
-        raise InputError(f"{what} is told by its name, a text, and not by {article(type(name).__name__)}")
+        raise InputError(f"{what} expects a name (str), got {name and article(type(name).__name__)}")
     return name
 
 

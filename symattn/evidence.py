@@ -1,6 +1,6 @@
 """Grades: what stands behind an equality that symattn prints, and the verdict of a whole document.
 
-The grades are those of the design, from strongest to weakest. No other word of praise exists.
+The grades are those of the design, from strongest to weakest. No other labels are used.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Grade(Enum):
         """What the grade says, as pages and the table in docs/trust.md print it.
 
         >>> Grade.ENCLOSED.means
-        'rigorously, for this input'
+        'computed with rigorous error bounds, for this input'
         """
         return _MEANS[self]
 
 
 _MEANS = {
-    Grade.COQ: "as proved, and the proof assistant Coq has checked every equation and bound of it anew",
-    Grade.PROVED: "for all sizes, under the printed hypotheses; an independent checker accepted the certificate",
-    Grade.ARGUED: "as proved, but for a last step in words, which is printed",
-    Grade.CHECKED: "exactly, at the sizes that are listed, and hard to fool",
-    Grade.TESTED: "by a random identity test whose probability of a wrong yes is at most ε",
-    Grade.ENCLOSED: "rigorously, for this input",
-    Grade.SAMPLED: "floating point on what was tried: it agreed, or it differed in a way that no counterexample proves",
-    Grade.REFUTED: "there is a counterexample, which is printed",
-    Grade.UNDECIDED: "nothing is known, which is never a pass",
+    Grade.COQ: "proved, and the proof assistant Coq has also checked every equation and bound",
+    Grade.PROVED: "true for all sizes, under the printed hypotheses; an independent checker accepted the certificate",
+    Grade.ARGUED: "proved, except for a last step in words, which is printed",
+    Grade.CHECKED: "verified exactly, at the listed sizes, on inputs chosen to expose errors",
+    Grade.TESTED: "accepted by a random identity test, with a probability of at most ε of accepting a false statement",
+    Grade.ENCLOSED: "computed with rigorous error bounds, for this input",
+    Grade.SAMPLED: "compared in floating point on the inputs that were tried; no proof either way",
+    Grade.REFUTED: "false: a counterexample is printed",
+    Grade.UNDECIDED: "neither shown nor refuted; this never counts as a pass",
 }
 
 

@@ -66,7 +66,7 @@ def decided(
     progress: Progress = lambda done, of, name: None,
 ) -> list[Decided]:
     """The theorems with these names, topics or files, and theorems as they are, with what was found of each."""
-    words = tuple(named("a theorem", name) for name in names if not isinstance(name, Theorem))
+    words = tuple(named("prove()", name) for name in names if not isinstance(name, Theorem))
     own = {name.name: (name, "prove") for name in names if isinstance(name, Theorem)}
     chosen = {**(gathered(words) if words or not own else {}), **own}
     for theorem, place in chosen.values():
@@ -101,7 +101,7 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
         place = word if is_place(word) else ""
         for theorem in statements(word).values() if place else _catalogued(word):
             if found.setdefault(theorem.name, (theorem, place))[1] != place:
-                raise InputError(f"two theorems are called {theorem.name!r}; mend: prove them one after the other")
+                raise InputError(f"two theorems are called {theorem.name!r}; hint: prove them one after the other")
     return found
 
 
@@ -141,10 +141,10 @@ def statements(place: str) -> dict[str, Theorem]:
     found: dict[str, Theorem] = {}
     for theorem in _in_order(vars(module)):
         if theorem.name in found:
-            raise InputError(f"{place}: two theorems are called {theorem.name!r}; mend: rename one")
+            raise InputError(f"{place}: two theorems are called {theorem.name!r}; hint: rename one")
         found[theorem.name] = theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
     if not found:
-        raise InputError(f"{place}: there is no theorem in it; mend: {MEND}")
+        raise InputError(f"{place}: there is no theorem in it; hint: {MEND}")
     return found
 
 
@@ -172,11 +172,13 @@ def tried(theorem: Theorem, place: str) -> None:
 def _read(method: Identity | Certificate, sides: Any) -> None:
     for sort in method.declared.sorts():
         if not sort.isidentifier():
-            raise InputError(f"{sort!r} in a shape is no name of a size; mend: a shape such as 'n d_k' or 'a+b h*d'")
+            raise InputError(
+                f"{sort!r} in a shape is not the name of a size; write a shape such as 'n d_k' or 'a+b h*d'"
+            )
     given = run(sides, method.declared, Letters())
     for pair in given if isinstance(given, list) else [given]:
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise InputError(f"it gives {type(pair).__name__}; mend: give (left, right), or a list of such pairs")
+            raise InputError(f"it gives {type(pair).__name__}; hint: give (left, right), or a list of such pairs")
         if isinstance(method, Identity):
             list(equations(*pair))
 

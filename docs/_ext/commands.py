@@ -1,4 +1,4 @@
-"""The reference of the command line, read from click while the page is built: ``{symattn-commands}``."""
+"""The reference of the command line, read from click while it is built: a page for each command."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from symattn_cli.main import commands
+from symattn_cli.main import TABLE, commands
 
 Line = tuple[str, str]
 """An option as its help has it: how it is written, and what it does."""
@@ -65,19 +66,36 @@ def shared(all_entries: list[Entry]) -> dict[str, list[Line]]:
 
 
 class Commands(SphinxDirective):
-    """``{symattn-commands}``: a section for each command, and one for what several of them share."""
+    """``{symattn-commands} NAME``: a command and those within it; without a name, what several commands share."""
+
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         found = list(entries())
         common = shared(found)
-        parts = [self.section(f"symattn {entry.words}", _command(entry, common)) for entry in found]
-        told = [part for title, lines in common.items() for part in (nodes.rubric("", title), _list(lines))]
-        return [*parts, self.section("Options that several commands share", told)]
+        if not self.arguments:
+            return [self.section(title, [_list(lines)]) for title, lines in common.items()]
+        name = self.arguments[0]
+        inner = [e for e in found if e.words.startswith(f"{name} ")]
+        own = _command(next(e for e in found if e.words == name), common)
+        return [*own, *(self.section(f"symattn {e.words}", _command(e, common)) for e in inner)]
 
     def section(self, title: str, inner: list[nodes.Node]) -> nodes.section:
         made = nodes.section("", nodes.title("", title), *inner, names=[nodes.fully_normalize_name(title)])
         self.state.document.note_implicit_target(made, made)
         return made
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write the page of each command, as autosummary writes those of the names in Python."""
+    folder = Path(app.srcdir) / "reference"
+    folder.mkdir(exist_ok=True)
+    for name in TABLE:
+        title = f"symattn {name}"
+        text = f"{title}\n{'=' * len(title)}\n\n.. symattn-commands:: {name}\n"
+        page = folder / f"command-{name}.rst"
+        if not page.is_file() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
 
 
 def _command(entry: Entry, common: dict[str, list[Line]]) -> list[nodes.Node]:
@@ -121,4 +139,5 @@ def _list(lines: list[Line]) -> nodes.definition_list:
 def setup(app: Sphinx) -> dict[str, Any]:
     """What Sphinx calls."""
     app.add_directive("symattn-commands", Commands)
+    app.connect("builder-inited", write_pages)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,14 +1,19 @@
-"""Docstrings as reStructuredText: fields in two columns become lists, and a bar stays a bar."""
+"""Docstrings as reStructuredText: parameters become a table, fields in two columns a list, and a bar stays a bar."""
 
 from __future__ import annotations
 
+import inspect
 import re
+from enum import Enum
 from itertools import groupby
 from typing import Any
 
+import click
+from meanings import MEANINGS
 from sphinx.application import Sphinx
 
 _FIELD = re.compile(r"(\S+(?:,? \S+)*) {2,}(\S.*)")
+_RESULTS = ("Document", "Evaluation", "Evidence", "Report")
 
 
 def converted(lines: list[str]) -> list[str]:
@@ -58,8 +63,96 @@ def _escaped(line: str) -> str:
     return "``".join(part if place % 2 else part.replace("|", r"\|") for place, part in enumerate(parts))
 
 
-def _process(_app: Sphinx, _what: str, _name: str, _found: Any, _options: Any, lines: list[str]) -> None:
-    lines[:] = converted(lines)
+def parameters(value: Any, lines: list[str]) -> list[str]:
+    """Return the table of the parameters of a function or class: type, default and meaning.
+
+    The meaning is the field of two columns with this name, or that of ``meanings``, or the help of the command's option
+    of this name, or every sentence of the docstring that names the parameter. Results and errors have no table: symattn
+    makes them.
+
+    >>> def f(n: int, fast: bool = False) -> int:
+    ...     "Add. ``n`` is a size. Nothing else counts."
+    >>> print("\\n".join(parameters(f, [f.__doc__])[9:13]))
+       * - ``n``
+         - ``int``
+         - required
+         - ``n`` is a size.
+    """
+    made = isinstance(value, type) and (issubclass(value, (Enum, Exception)) or value.__name__ in _RESULTS)
+    try:
+        named = (
+            []
+            if made
+            else [p for p in inspect.signature(value).parameters.values() if p.name not in ("self", "args", "kwargs")]
+        )
+    except (TypeError, ValueError):
+        return []
+    whose = getattr(value, "__name__", "")
+    helps = _helps(whose)
+    table = ["", ".. list-table:: Parameters", "   :header-rows: 1", "   :class: parameters", ""]
+    for row in [("Name", "Type", "Default", "Meaning"), *(_row(p, whose, lines, helps) for p in named)]:
+        table += [f"   {'* -' if place == 0 else '  -'} {cell}" for place, cell in enumerate(row)]
+    return [*table, ""] if named else []
+
+
+def _helps(name: str) -> dict[str, str]:
+    """Return what the command of this name says of its options, by their names without underscores."""
+    from symattn_cli.main import TABLE, commands
+
+    command = commands.get_command(click.Context(commands), name) if name in TABLE else None
+    options = [p for p in command.params if isinstance(p, click.Option)] if command else []
+    return {str(p.name).replace("_", ""): p.help or "" for p in options}
+
+
+def _row(p: inspect.Parameter, whose: str, lines: list[str], helps: dict[str, str]) -> tuple[str, str, str, str]:
+    kind = "" if p.annotation is p.empty else str(getattr(p.annotation, "__name__", p.annotation)).strip("'")
+    if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
+        default = "required"
+    else:
+        default = "none" if p.default in (None, p.empty) or callable(p.default) else f"``{p.default!r}``"
+    told = helps.get(p.name.replace("_", ""), "").split(" Default:")[0].replace("|", r"\|")
+    listed = MEANINGS.get(f"{whose}.{p.name}") or _field(p.name, lines) or MEANINGS.get(p.name)
+    meaning = listed or told or _sentences(p.name, lines) or "see above"
+    return f"``{p.name}``", f"``{kind}``" if kind else "any", default, meaning
+
+
+def _paragraphs(lines: list[str]) -> list[list[str]]:
+    groups = groupby(lines, lambda line: not line.strip())
+    return [list(group) for blank, group in groups if not blank]
+
+
+def _field(name: str, lines: list[str]) -> str:
+    fields = [field for part in _paragraphs(lines) for field in _fields(part) or ()]
+    return next((_escaped(told) for names, told in fields if name in _names(names)), "")
+
+
+def _names(written: str) -> set[str]:
+    return set(re.split(r",? ", written.replace("`", "")))
+
+
+def _sentences(name: str, lines: list[str]) -> str:
+    parts = [part for part in _paragraphs(lines) if not part[0].startswith((">>> ", " ")) and _fields(part) is None]
+    sentences = (s for part in parts for s in re.split(r"(?<=[.;:?]) (?=[A-Z`])", " ".join(part)))
+    return _escaped(" ".join(s for s in sentences if f"``{name}``" in s))
+
+
+def _process(_app: Sphinx, what: str, _name: str, value: Any, _options: Any, lines: list[str]) -> None:
+    table = parameters(value, lines) if what in ("function", "class") else []
+    example = next((place for place, line in enumerate(lines) if line.startswith(">>> ")), len(lines))
+    shown = [".. rubric:: Example", ""] if example < len(lines) and table else []
+    lines[:] = [*_without_fields(converted(lines[:example]), table), *table, *shown, *converted(lines[example:])]
+
+
+def _without_fields(prose: list[str], table: list[str]) -> list[str]:
+    """Take out the list of fields that a table repeats."""
+    if not table:
+        return prose
+    listed = {line[7:].strip("`") for line in table if line.startswith("   * - ``")}
+    kept, skip = [], False
+    for line in prose:
+        skip = (line.startswith("``") and _names(line) <= listed) or (skip and line.startswith("   "))
+        kept += [] if skip else [line]
+    return kept
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def kind(name: str) -> Any:
     >>> kind("exact").lift([[1, "1/2"]]) / 3
     exact([[1/3, 1/6]])
     """
-    name = format_name(named("a kind of array", name))
+    name = format_name(named("kind()", name))
     if name in plain.FORMATS:
         return plain.Plain(name)
     if name in stored.FORMATS:

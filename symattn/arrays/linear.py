@@ -20,7 +20,7 @@ class Linear:
         """a @ b, also of vectors and stacks of matrices."""
         x, y = self.kind.of(a), self.kind.of(b)
         if not (x.ndim and y.ndim):
-            raise InputError("matmul of a number; mend: multiply with *")
+            raise InputError("matmul of a number; hint: multiply with *")
         left, right = x.ndim == 1, y.ndim == 1
         x, y = x[None, :] if left else x, y[:, None] if right else y
         if x.plain_shape[-1] != y.plain_shape[-2]:

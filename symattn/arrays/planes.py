@@ -51,7 +51,7 @@ class Planes(ArrayBase):
     @classmethod
     def no_planes(cls) -> InputError:
         """The error for data that are taken for planes."""
-        return InputError(f"{cls.name}: data become an array by lift; mend: symattn.kind({cls.name!r}).lift(data)")
+        return InputError(f"{cls.name}: data become an array by lift; hint: symattn.kind({cls.name!r}).lift(data)")
 
     # -- primitives, see the module's docstring -------------------------------------------------------------------
     @classmethod

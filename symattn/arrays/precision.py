@@ -66,11 +66,11 @@ class Precision(Answering):
         counts = {"tiles": self.tiles, "merges": self.merges, "height": self.height, "rescalings": self.rescalings}
         for name, count in counts.items():
             if count is not None and count < 0:
-                raise InputError(f"{name} of a precision: {count}; mend: a number from 0 on")
+                raise InputError(f"{name} of a precision must be at least 0, got {count}")
         if not 1 <= self.times <= self.stored.largest:
-            raise InputError(f"times of a precision: {self.times}; mend: a number from 1 to the format's largest")
+            raise InputError(f"times of a precision must be from 1 to the format's largest number, got {self.times}")
         if not 0 < self.exp_ulps < 1e6:
-            raise InputError(f"exp_ulps of a precision: {self.exp_ulps}; mend: a positive number of ulps")
+            raise InputError(f"exp_ulps of a precision must be above 0, got {self.exp_ulps}")
 
     @classmethod
     def of(
@@ -122,7 +122,7 @@ class Precision(Answering):
         """For code of which this is known: keys come in tiles of ``width``, one after another, each summed by itself
         before it is added to the others; they are normalised once, at the end, and not merged."""
         if width < 1 or keys < 1:
-            raise InputError(f"{keys} keys in tiles of {width}; mend: both at least 1")
+            raise InputError(f"keys and tiles must be at least 1, got {keys} keys in tiles of {width}")
         count = -(-keys // width)
         return replace(self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count - 1)
 
@@ -174,7 +174,7 @@ class Precision(Answering):
 
 
 def _format(name: str) -> Format:
-    full = format_name(named("a precision", name))
+    full = format_name(named("Precision.of()", name))
     if full not in (*FORMATS, TF32):
         raise InputError(f"unknown precision {name!r}; known: {', '.join(NAMES)}")
     return Format(full)

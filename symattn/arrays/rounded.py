@@ -115,7 +115,9 @@ def rounded(
 @cache
 def _kind(p: Precision) -> type[Rounded]:
     if p.score.digits < p.input.digits:
-        raise InputError(f"rounded {p.name}: scores in {p.score.name} do not hold the inputs; mend: a wider score")
+        raise InputError(
+            f"rounded {p.name}: scores in {p.score.name} cannot hold the inputs; hint: choose a wider score"
+        )
     bits = 2 * max(f.digits for f in (p.input, p.score, p.accumulate, p.stored)) + 32
     made: type[Rounded] = type("Rounded", (Rounded,), {"name": f"rounded {p.name}", "precision": p, "bits": bits})
     made.xp = RoundedNamespace(made)

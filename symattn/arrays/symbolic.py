@@ -91,7 +91,7 @@ Symbolic.xp = Namespace(Symbolic)
 
 def _real(x: Any, what: str) -> Any:
     if x.is_finite is False or x.is_extended_real is False or x is sympy.nan:
-        raise InputError(f"symbolic: {what} is no real number")
+        raise InputError(f"symbolic: {what} is not a real number")
     return x
 
 

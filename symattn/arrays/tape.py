@@ -106,7 +106,7 @@ class Taped(ArrayBase):
         return self.xp.moved(self, lambda x: x[index])
 
     def __setitem__(self, index: object, value: object) -> None:
-        raise Refused(f"{self.name}: no assignment: the way back needs the old elements; mend: where, concat or stack")
+        raise Refused(f"{self.name}: no assignment: the way back needs the old elements; hint: where, concat or stack")
 
 
 @cache

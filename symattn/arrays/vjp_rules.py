@@ -109,7 +109,7 @@ def of_maximum(kind: Any, g: Any, top: Any, x: Any, axes: Any) -> Any:
     if kind.ties == "refuse" and _exact(xp):
         tied = np.sum(largest, axis=axes, keepdims=True) > 1
         if not _vanishes(xp, xp.where(tied, g, 0)):
-            raise Undecided(f"{kind.name}: a maximum of equals has no one gradient; mend: ties='second', or move it")
+            raise Undecided(f"{kind.name}: a maximum of equals has no one gradient; hint: ties='second', or move it")
     return xp.where(_last(largest, axes), g, 0)
 
 

@@ -20,35 +20,35 @@ Rule = tuple[Callable[["Attention"], bool], str]
 SCORES: tuple[Rule, ...] = (
     (
         lambda s: s.truncate is not None and s.score in ("general", "additive"),
-        "truncated vectors do not fit the matrices of general and additive scores; mend: narrower matrices",
+        "truncated vectors do not fit the matrices of general and additive scores; hint: narrower matrices",
     ),
     (
         lambda s: s.score == "cosine" and s.qk_norm is not None,
-        "cosine scores normalise queries and keys themselves; mend: qk_norm=None",
+        "cosine scores normalise queries and keys themselves; hint: qk_norm=None",
     ),
     (
         lambda s: isinstance(s.position, Rotary) and s.score in ("general", "additive"),
-        "rotations tell distances in dot products, cosines and distances alone; mend: position=None, or another score",
+        "rotations tell distances in dot products, cosines and distances alone; hint: position=None, or another score",
     ),
     (
         lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None),
-        "keys of a latent have scores that are dot products of all their columns; mend: score='dot', truncate=None",
+        "keys of a latent have scores that are dot products of all their columns; hint: score='dot', truncate=None",
     ),
 )
 
 MASKS: tuple[Rule, ...] = (
     (
         lambda s: isinstance(s.window, int) and not s.causal,
-        "a window of so many keys looks back from the query; mend: causal=True, or window=(left, right)",
+        "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)",
     ),
-    (lambda s: s.window == (None, None), "a window that is open on both sides is none; mend: window=None"),
+    (lambda s: s.window == (None, None), "a window that is open on both sides is none; hint: window=None"),
     (
         lambda s: s.prefix is not None and not s.causal,
-        "a prefix opens keys that a causal mask closes; mend: causal=True",
+        "a prefix opens keys that a causal mask closes; hint: causal=True",
     ),
     (
         lambda s: s.prefix is not None and (s.window is not None or s.block is not None),
-        "a window or a block closes keys that a prefix opens; mend: mask='boolean', which says what is meant",
+        "a window or a block closes keys that a prefix opens; hint: mask='boolean', which says what is meant",
     ),
 )
 
@@ -62,15 +62,15 @@ WEIGHTS: tuple[Rule, ...] = (
     ),
     (
         lambda s: not s.stabilised and s.normaliser not in ("softmax", "sigmoid"),
-        "only normaliser 'softmax' and 'sigmoid' take exponentials, which may be stabilised; mend: stabilised=True",
+        "only normaliser 'softmax' and 'sigmoid' take exponentials, which may be stabilised; hint: stabilised=True",
     ),
     (
         lambda s: s.fully_masked != "zeros" and (s.sink is not None or s.normaliser in ("sigmoid", "relu")),
-        "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; mend: fully_masked='zeros'",
+        "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; hint: fully_masked='zeros'",
     ),
     (
         lambda s: s.score == "distance" and s.normaliser == "relu" and not (s.bias or s.scale or s.mask == "additive"),
-        "scores of distances are never positive, and relu makes 0 of them; mend: bias=True, or another normaliser",
+        "scores of distances are never positive, and relu makes 0 of them; hint: bias=True, or another normaliser",
     ),
 )
 
@@ -83,14 +83,14 @@ SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
         "kv_heads must divide heads: each head of keys is read by as many heads of queries",
     ),
     (lambda s: bool(s.eps) and s.qk_norm in (None, "l2"), "eps belongs to qk_norm 'rms' or 'layer'"),
-    (lambda s: s.packed and s.latent is not None, "packed projections have no latent; mend: one of packed and latent"),
+    (lambda s: s.packed and s.latent is not None, "packed and latent exclude each other"),
     (
         lambda s: s.latent is not None and s.kv_heads is not None,
-        "a latent is shared by all heads, and has no kv_heads; mend: kv_heads=None",
+        "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None",
     ),
     (
         lambda s: s.latent is not None and s.qk_norm is not None,
-        "with a latent it is the latent that is normalised; mend: Latent(norm='rms') in place of qk_norm",
+        "with a latent it is the latent that is normalised; hint: Latent(norm='rms') in place of qk_norm",
     ),
     *SCORES,
     *MASKS,
@@ -103,9 +103,9 @@ def check_fields(spec: Attention) -> None:
     check(spec, heads=1, kv_heads=1, truncate=1, block=1, prefix=1)
     _check_numbers(spec)
     if not finite(spec.eps) or spec.eps < 0:
-        raise refusal(spec, "eps", "it must be a finite number from 0 on")
+        raise refusal(spec, "eps", "must be a finite number of at least 0")
     if not isinstance(spec.latent, Latent | None):
-        raise refusal(spec, "latent", "it must be Latent(…) or None")
+        raise refusal(spec, "latent", "must be Latent(…) or None")
     check_position(spec)
     for senseless, reason in SENSELESS:
         if senseless(spec):
@@ -115,19 +115,17 @@ def check_fields(spec: Attention) -> None:
 def _check_numbers(spec: Attention) -> None:
     """Raise InputError for a scale, a cap, a window, a base or a rate of dropout that means nothing."""
     if spec.scale is not None and not isinstance(spec.scale, str) and not finite(spec.scale):
-        raise refusal(spec, "scale", "it must be a finite number")
+        raise refusal(spec, "scale", "must be a finite number")
     if isinstance(spec.scale, str) and spec.scale not in ("1/d_k", "given"):
-        raise refusal(spec, "scale", "it must be a finite number, '1/d_k' or 'given'")
+        raise refusal(spec, "scale", "must be a finite number, '1/d_k' or 'given'")
     if spec.softcap is not None and not (finite(spec.softcap) and spec.softcap > 0):
-        raise refusal(spec, "softcap", "it must be a finite number above 0")
+        raise refusal(spec, "softcap", "must be a finite number above 0")
     if spec.base is not None and not (whole(spec.base, 2) and spec.base == 2):
-        raise refusal(spec, "base", "known: None for e, 2")
+        raise refusal(spec, "base", "must be None, for e, or 2")
     if not finite(spec.dropout) or not 0 <= spec.dropout < 1:
-        raise refusal(spec, "dropout", "it must be a number from 0 on and below 1")
+        raise refusal(spec, "dropout", "must be a number of at least 0 and below 1")
     if spec.window is not None and not _is_window(spec.window):
-        raise refusal(
-            spec, "window", "it must be a whole number from 1 on, or (left, right) with whole numbers or None"
-        )
+        raise refusal(spec, "window", "must be an integer of at least 1, or (left, right) with integers or None")
 
 
 def _is_window(window: object) -> bool:

@@ -25,7 +25,7 @@ Number = int | float | Fraction
 def rational(value: Any, what: str) -> Fraction:
     """A finite real number at its exact value, a float at its dyadic one. Raises InputError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise InputError(f"{what} is {value!r}; it must be a finite number")
+        raise InputError(f"{what} must be a finite number, got {value!r}")
     return Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
 
 

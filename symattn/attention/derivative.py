@@ -167,7 +167,7 @@ def _namespace(inputs: Mapping[Any, Any]) -> Any:
     if kinds and not isinstance(getattr(found, "kind", None), type):
         raise Refused(f"{found!r}: no derivatives of code on this kind")
     if any(k.name == "indexed" for k in kinds):
-        raise Refused("indexed: derivatives by letters are formal; mend: symattn.proof.gradients.gradient")
+        raise Refused("indexed: derivatives by letters are formal; hint: symattn.proof.gradients.gradient")
     return found
 
 

@@ -54,14 +54,14 @@ def check(spec: Any, **least: int) -> None:
     for name, known in texts.items():
         value, allowed = getattr(spec, name), (*((None,) if name in optional else ()), *known)
         if (value is not None and not isinstance(value, str)) or value not in allowed:
-            raise refusal(spec, name, f"known: {', '.join(map(str, allowed))}")
+            raise refusal(spec, name, f"must be one of {', '.join(map(str, allowed))}")
     for name in flags:
         if not isinstance(getattr(spec, name), bool):
-            raise refusal(spec, name, "it must be True or False")
+            raise refusal(spec, name, "must be True or False")
     for name, lowest in least.items():
         value = getattr(spec, name)
         if not (value is None and name in optional) and not whole(value, lowest):
-            raise refusal(spec, name, f"it must be a whole number from {lowest} on")
+            raise refusal(spec, name, f"must be an integer of at least {lowest}")
 
 
 def whole(value: object, lowest: int) -> bool:
@@ -76,9 +76,9 @@ def finite(value: Any) -> bool:
     return isinstance(value, Real) and isfinite(value)
 
 
-def refusal(spec: object, field: str, mend: str) -> InputError:
-    """The error for a field that means nothing: which, what it is, and how to mend it."""
-    return InputError(f"{type(spec).__name__}: {field} is {getattr(spec, field)!r}; {mend}")
+def refusal(spec: object, field: str, rule: str) -> InputError:
+    """Return the error for a field that breaks a rule, such as "must be an integer"."""
+    return InputError(f"{type(spec).__name__}: {field} {rule}, got {getattr(spec, field)!r}")
 
 
 # -- representations ---------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ _ASKED = NEEDED | OPTIONAL
 def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that are given, q, k, v by position among them. Raises InputError for too many, and for one twice."""
     if len(qkv) > 3:
-        raise InputError(f"Attention takes q, k, v by position, {len(qkv)} arrays were given; name the others")
+        raise InputError(f"Attention takes q, k, v by position, got {len(qkv)} arrays; name the others")
     for name in "qkv"[: len(qkv)]:
         if name in inputs:
             raise InputError(f"{name} is given twice, by position and by name")
@@ -193,7 +193,7 @@ def _check_names_of_documents(spec: Attention, given: Collection[str]) -> None:
     if names not in (["doc"], ["doc_q", "doc_k"]):
         raise InputError("the specification needs input 'doc', or 'doc_q' and 'doc_k'")
     if names != ["doc"] and spec.position is not None and not {"cos_q", "positions_q"} & set(given):
-        raise InputError("doc_q and doc_k: distances are counted over whole sequences; mend: doc, or position=None")
+        raise InputError("doc_q and doc_k: distances are counted over whole sequences; hint: doc, or position=None")
 
 
 def _check_names_of_q(spec: Attention, given: Collection[str]) -> None:

@@ -44,9 +44,9 @@ class Latent(Answering):
     def __post_init__(self) -> None:
         check(self)
         if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "it must be a finite number from 0 on")
+            raise refusal(self, "eps", "must be a finite number of at least 0")
         if self.eps and not self.norm:
-            raise InputError("Latent: eps belongs to a norm; mend: norm='rms'")
+            raise InputError("Latent: eps belongs to a norm; hint: norm='rms'")
 
 
 def split_parts(x: Array, positional: Any) -> tuple[Any, Any]:

@@ -56,7 +56,7 @@ def sides(s: Array | Places, left: Any = None, right: Any = None, alignment: str
     bounds = [i <= j + left] if left is not None else []
     bounds += [j <= i + right] if right is not None else []
     if not bounds:
-        raise InputError("a window that is open on both sides; mend: give left or right, or no window")
+        raise InputError("a window that is open on both sides; hint: give left or right, or no window")
     return reduce(and_, bounds)
 
 

@@ -130,6 +130,6 @@ def like(name: str, **fields: Any) -> Attention:
     >>> like("mistral", window=3).kv_heads
     8
     """
-    if named("a model", name) not in PRESETS:
-        raise InputError(f"no preset is called {name!r}; known: {', '.join(PRESETS)}")
+    if named("like()", name) not in PRESETS:
+        raise InputError(f"unknown model {name!r}; known: {', '.join(PRESETS)}")
     return replace(PRESETS[name].spec, **fields)

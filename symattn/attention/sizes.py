@@ -56,7 +56,7 @@ class Sizes:
                 last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
                 wanted = f"the axes before {last} are not {_times(batch)}" if batch else f"it needs none before {last}"
                 whole = _times((*batch, *(axis.strip("()?") for axis in named)))
-                raise InputError(f"{name} has shape {written(array)}; {wanted}; mend: {whole}")
+                raise InputError(f"{name} has shape {written(array)}; {wanted}; hint: {whole}")
 
     def check_sum(self, name: str, whole: str, parts: tuple[str, ...]) -> None:
         """Raise InputError unless a length is the sum of others."""
@@ -127,9 +127,9 @@ def check_holds(name: str, array: Array, holds: str) -> None:
         known = namespace_of(array).isdtype(array.dtype, _DTYPES[holds])
     except TypeError:  # NumPy has no such class for types of other packages
         mend = f"symattn.arrays.kind('{array.dtype}').lift({name})"
-        raise InputError(f"{name} holds {array.dtype}, in which NumPy does not compute; mend: {mend}") from None
+        raise InputError(f"{name} holds {array.dtype}, in which NumPy does not compute; hint: {mend}") from None
     if not known:
-        raise InputError(f"{name} holds {array.dtype}; it must hold {_HOLDS[holds]}")
+        raise InputError(f"{name} must hold {_HOLDS[holds]}, got {array.dtype}")
 
 
 def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[Any, ...]:

@@ -49,7 +49,7 @@ def nonempty(z: Array, fully_masked: str = "nan") -> Array:
     xp = namespace_of(z)
     empty = z == 0
     if fully_masked == "error" and xp.any(empty):
-        raise InputError("a row of scores is fully masked; mend: allow a key, or fully_masked='zeros'")
+        raise InputError("a row of scores is fully masked; hint: allow a key, or fully_masked='zeros'")
     return xp.where(empty, 1, z)
 
 

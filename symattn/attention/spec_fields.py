@@ -31,75 +31,82 @@ class Fields:
     )
     scale: Scale = described(
         None,
-        "factor of the scores, 1/√d_k for dot products and 1 for other scores unless one is given; no scaling is 1, or "
-        "``none`` where it is typed; ``1/d_k``; ``given`` is an input ``scale``, one number for each head",
+        "factor of the scores; if left out, 1/√d_k for dot products and 1 for other scores; 1 turns scaling off "
+        "(typed, also ``none``); ``1/d_k``; ``given`` reads an input ``scale`` with one number for each head",
     )
     truncate: int | None = described(
-        None, "number of columns of queries and keys that scores see, the first ones; no token is cut"
+        None, "number of leading columns of queries and keys that the scores use; no token is removed"
     )
-    softcap: int | float | Fraction | None = described(None, "c for scores c tanh(S/c)")
-    bias: bool = described(False, "an input ``bias`` of finite numbers, added to the scores; a mask is what forbids")
-    causal: bool = described(False, "key j for query i iff j ≤ i + o, see ``alignment``")
+    softcap: int | float | Fraction | None = described(None, "c in the soft cap c tanh(S/c) of the scores S")
+    bias: bool = described(False, "add an input ``bias`` of finite numbers to the scores; a mask is what forbids keys")
+    causal: bool = described(False, "query i attends to key j only if j ≤ i + o, where ``alignment`` sets o")
     alignment: Literal["bottom-right", "top-left"] = described(
         "bottom-right",
-        "``bottom-right``: o = n_k − n_q; ``top-left``: o = 0",
+        "offset o of the queries' positions: ``bottom-right`` n_k − n_q, ``top-left`` 0",
     )
     window: Window = described(
         None,
-        "(l, r): keys from l before the query's place i + o to r after it, None for an open side; of a causal mask"
-        " w keys: (w − 1, 0)",
+        "(l, r): keys from l before the query's position i + o to r after it, None for an open side; with a causal"
+        " mask, w is short for (w − 1, 0)",
     )
-    block: int | None = described(None, "number of places in a block: key j for query i iff they are in one block")
-    prefix: int | None = described(None, "number of keys that all queries see; causal after them")
+    block: int | None = described(
+        None, "number of positions in a block; query i attends to key j only if both are in the same block"
+    )
+    prefix: int | None = described(None, "number of leading keys that every query sees; causal after them")
     mask: Literal["boolean", "additive"] | None = described(
         None,
         "an input ``mask``: ``boolean`` (True may attend) or ``additive``",
     )
-    padding: bool = described(False, "an input ``keep``: booleans over the keys, False for padding")
+    padding: bool = described(False, "an input ``keep`` of booleans over the keys, False for padding")
     documents: bool = described(
         False,
-        "packed documents: labels ``doc``, or ``doc_q`` and ``doc_k``; places are counted in each document",
+        "packed documents: labels ``doc``, or ``doc_q`` and ``doc_k``; positions are counted within each document",
     )
     heads: int = described(
         1,
-        "number of heads h: the projections' columns are split among them, or q, k, v have an axis of heads",
+        "number of heads h; they split the columns of the projections, or q, k and v have an axis of heads",
     )
     kv_heads: int | None = described(
         None,
-        "number of heads of keys and values: query head t reads head ⌊t · kv_heads / heads⌋; None is heads",
+        "number of heads of keys and values; query head t reads head ⌊t · kv_heads / heads⌋; None: as many as heads",
     )
     packed: bool = described(
         False,
-        "one matrix w_in (and bias b_in) of columns q | k | v in the place of w_q, w_k, w_v",
+        "one matrix w_in (and bias b_in) with columns q | k | v replaces w_q, w_k and w_v",
     )
-    latent: Latent | None = described(None, "keys and values from a latent: see ``Latent``")
+    latent: Latent | None = described(
+        None, "keys and values computed from a shared latent, as in multi-head latent attention"
+    )
     qk_norm: Literal["rms", "layer", "l2"] | None = described(
         None,
-        "queries and keys normalised, head by head: ``rms`` or ``layer`` with gains g_q, g_k where given, or "
-        "``l2``, of length 1",
+        "normalise queries and keys in each head: ``rms`` or ``layer``, with gains g_q, g_k if given, or ``l2``, to "
+        "length 1",
     )
     eps: int | float | Fraction = described(0, "the ε of qk_norm")
     position: Position | None = described(
         None,
-        "where tokens stand: ``Rotary``, ``Alibi``, ``Buckets``, ``Shaw``, ``TransformerXL``, ``Disentangled``",
+        "how positions enter: rotary, ALiBi, buckets (T5), Shaw, Transformer-XL or disentangled (DeBERTa)",
     )
     normaliser: Literal["softmax", "sigmoid", "relu", "sparsemax", "entmax"] = described(
         "softmax",
-        "what makes weights of scores: ``softmax``, ``sigmoid`` (less log n_k, unless a bias is given), ``relu`` "
-        "(over n_k), ``sparsemax``, ``entmax`` (1.5)",
+        "how scores become weights: ``softmax``, ``sigmoid`` (minus log n_k, unless a bias is given), ``relu`` "
+        "(divided by n_k), ``sparsemax``, ``entmax`` (1.5)",
     )
-    base: Literal[2] | None = described(None, "2 for powers of two in the place of powers of e")
+    base: Literal[2] | None = described(None, "2 for powers of two in place of powers of e")
     sink: Literal["given", "zero"] | None = described(
         None,
-        "a logit that takes weight and gives nothing: ``given``, an input ``sink``, one for each head; ``zero``",
+        "extra logit in each softmax row that takes weight but has no value: ``given`` (input ``sink``, one per head) "
+        "or ``zero``",
     )
-    stabilised: bool = described(True, "whether the row maximum is subtracted before exponentiating")
+    stabilised: bool = described(True, "subtract the row maximum before exponentiating")
     fully_masked: Literal["zeros", "nan", "error"] = described(
         "zeros",
-        "what a row without any allowed key gives: ``zeros``, ``nan`` or ``error``",
+        "result of a row in which no key is allowed: ``zeros``, ``nan`` or ``error``",
     )
-    dropout: int | float | Fraction = described(0, "rate; an input ``drop`` of booleans says what is kept")
-    lse: bool = described(False, "whether the result is (output, L), L the logarithm of what each row is divided by")
+    dropout: int | float | Fraction = described(
+        0, "dropout rate; an input ``drop`` of booleans marks the weights that are kept"
+    )
+    lse: bool = described(False, "return (output, L), where L is the logarithm of each row's divisor")
 
 
 def descriptions() -> dict[str, str]:

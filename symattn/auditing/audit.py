@@ -50,10 +50,12 @@ def audit(
     """
     torch = import_torch()
     if model is not None and not isinstance(model, torch.nn.Module):
-        raise InputError(f"audit: {type(model).__name__} is no module of torch; mend: give the model, or None for all")
+        raise InputError(
+            f"audit: {type(model).__name__} is not a module of torch; hint: give the model, or None for all"
+        )
     if contract not in (None, "eager", "fused"):
         raise InputError(f"unknown contract {contract!r}; known: eager, fused")
     if rows is not None and (not isinstance(rows, int) or rows < 1):
-        raise InputError(f"rows={rows!r}; mend: a number from 1 on, or None for all")
+        raise InputError(f"rows must be an integer of at least 1, or None for all, got {rows!r}")
     name = name or (type(model).__name__ if model is not None else "everything that runs")
     return Audit(model, contract, rows, gradients, name, layers)

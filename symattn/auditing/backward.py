@@ -20,7 +20,7 @@ from symattn.auditing.tensors import heads_apart
 from symattn.verification.sharp.backward import NAMES
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
-_WAITING = "no gradient of its output came while the audit ran; mend: let backward() run inside of it"
+_WAITING = "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
 BESIDE = "a gradient came through something else that the call returned, such as its weights"
 _CHANGED = "{} was changed in place between the call and its backward pass"
 

@@ -54,7 +54,7 @@ class Context:
         if mask is None:
             return None
         if not hasattr(mask, "ndim") or mask.ndim != 2:
-            raise Unknown(f"{name} of the caller is no mask of two axes, so that what it means is not known")
+            raise Unknown(f"{name} of the caller is not a mask of two axes, so that what it means is not known")
         keep = mask.detach().cpu().numpy().astype(bool)
         if keep.shape[1] < total:
             raise Unknown(f"{name} is of {keep.shape[1]} tokens, and there are {total}")

@@ -16,7 +16,7 @@ from symattn.auditing.tensors import dtype_of
 from symattn.errors import SymattnError
 from symattn.verification.sharp.backward import beyond, outputs
 
-UNSEEN = "dropout of {:g} is on, and what it drops was not seen; mend: model.eval()"
+UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")
 _UNIFORM = ("rand_like", "rand", "uniform_")
 

@@ -141,7 +141,7 @@ def cast(received: Received) -> Received:
 
 def _check(received: Received, q: Any, k: Any, v: Any, dropping: bool) -> None:
     if received.dropout and not dropping:
-        raise Unread(f"dropout of {received.dropout:g} is on: what it drops is not known; mend: model.eval()")
+        raise Unread(f"dropout of {received.dropout:g} is on: what it drops is not known; hint: model.eval()")
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise Unread("an array is empty")
     h, g = int(q.shape[1]), int(k.shape[1])

@@ -31,7 +31,7 @@ def audit_script(
     """
     file = Path(path)
     if not file.is_file():
-        raise InputError(f"audit: there is no file {path}; mend: the path of a script of Python")
+        raise InputError(f"audit: there is no file {path}; hint: the path of a script of Python")
     watched = audit(contract=contract, rows=rows, gradients=gradients, layers=layers, name=file.name)
     with watched as report, _as_main(file, arguments):
         code = _run(file)

@@ -27,7 +27,7 @@ from symattn.auditing.tracing import mode
 _SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same
 _HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "nhead", "heads")
 _COMPILED = (
-    "The model is compiled, and calls inside of compiled code are not seen; mend: audit the model before it is"
+    "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
 )
 _INSIDE = Backward(reason="it runs inside of a torch.autograd.Function, whose backward pass is its own and is not seen")

@@ -77,7 +77,7 @@ class Job:
         like = told.pop("like", None)
         found = {name: field_of(Attention, name, value, f"specs.{self.spec}.{name}") for name, value in told.items()}
         if like is not None and not isinstance(like, str):
-            raise InputError(f"specs.{self.spec}.like is {like!r}; it must be the name of a model")
+            raise InputError(f"specs.{self.spec}.like must be the name of a model, got {like!r}")
         return presets.small(like, **found) if like else (Attention(**found), "")
 
 
@@ -90,7 +90,7 @@ def read(path: Path) -> tuple[Job, ...]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no TOML: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{path} is not valid TOML: {str(error).splitlines()[0]}") from error
     _known(told, _SECTIONS, str(path))
     for name in ("options", "specs", "domains"):
         _table(told.get(name, {}), f"{path}: {name}")
@@ -115,7 +115,7 @@ def planned(
     specs, domains = specs or {"plain": {}}, domains or {"all": {}}
     _options(options, "options")
     if not targets:
-        raise InputError("a campaign needs a target; mend: targets = ['file.py:function']")
+        raise InputError("a campaign needs a target; hint: targets = ['file.py:function']")
     if len(targets) * len(specs) * len(dtypes) * len(domains) > _MOST:
         raise InputError(f"a campaign of more than {_MOST} verifications is not planned")
     jobs: dict[str, Job] = {}
@@ -159,7 +159,7 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         for field, value in told.items():
             whole = type(getattr(Domain(), field)) is int
             if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
-                raise InputError(f"{where}.{field} is {value!r}; it must be a {'whole number' if whole else 'value'}")
+                raise InputError(f"{where}.{field} must be {'an integer' if whole else 'a value'}, got {value!r}")
         Domain(**told)
         yield name, told
 
@@ -183,13 +183,13 @@ def _dtype(name: object) -> str:
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise InputError(f"{where} is {value!r}; it must be a table")
+        raise InputError(f"{where} must be a table, got {value!r}")
     return value
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(f"{where} is {value!r}; it must be a list")
+        raise InputError(f"{where} must be a list, got {value!r}")
     return value
 
 

@@ -73,7 +73,7 @@ class Store:
                 except ValueError:
                     found = None
                 if not isinstance(found, dict) or not isinstance(found.get("key"), str):
-                    raise InputError(f"{path}, line {number} is no result; mend: remove the line, and run again")
+                    raise InputError(f"{path}, line {number} is not a result; hint: remove the line, and run again")
                 yield found
 
     def plan(self) -> tuple[dict[str, Any], ...]:
@@ -87,5 +87,5 @@ class Store:
         except OSError as error:
             raise InputError(f"{self.folder} holds no campaign: {PLAN}: {error.strerror}") from error
         except (ValueError, TypeError) as error:
-            raise InputError(f"{path} is no plan of a campaign") from error
+            raise InputError(f"{path} is not a plan of a campaign") from error
         return jobs

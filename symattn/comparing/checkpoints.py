@@ -35,7 +35,7 @@ def read(path: Path, changed: Mapping[str, Any] | None = None) -> Configuration:
         _known(name, found)
     data = {**found.data, **(changed or {})}
     if deep := _deep(data):
-        raise InputError(f"{path}: {deep[0]} is {deep[1]}; mend: --set {deep[0]}=2, at most {_DEEPEST}")
+        raise InputError(f"{path}: {deep[0]} is {deep[1]}; hint: --set {deep[0]}=2, at most {_DEEPEST}")
     return Configuration(found.model_type, data, found.where)
 
 
@@ -45,18 +45,18 @@ def weights(path: Path) -> None:
     The index of a checkpoint in parts may name any file, and what does not end in .safetensors would be unpickled.
     """
     if (path / _ADAPTER).exists():
-        raise InputError(f"{path} holds {_ADAPTER}; mend: a folder in which the adapter is merged")
+        raise InputError(f"{path} holds {_ADAPTER}; hint: name a folder in which the adapter is merged")
     if (path / _WEIGHTS).is_file():
         return
     if not (path / _INDEX).is_file():
-        raise InputError(f"{path} holds no weights in safetensors; mend: --random, or the folder of a checkpoint")
+        raise InputError(f"{path} holds no weights in safetensors; hint: --random, or the folder of a checkpoint")
     index = decoded(path / _INDEX)
     parts = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(parts, dict) or not parts:
         raise InputError(f"{path / _INDEX} has no weight_map, which says in which file each array is")
     for name in parts.values():
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise InputError(f"{path / _INDEX} names {str(name)[:60]!r}; mend: files .safetensors of the same folder")
+            raise InputError(f"{path / _INDEX} names {str(name)[:60]!r}; hint: files .safetensors of the same folder")
 
 
 def complete(path: Path, told: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ def complete(path: Path, told: Mapping[str, Any]) -> None:
     missing = sorted(map(str, told["missing_keys"]))
     if missing:
         raise InputError(
-            f"{path} lacks {len(missing)} arrays of its model, such as {missing[0][:80]}; mend: the weights of "
+            f"{path} lacks {len(missing)} arrays of its model, such as {missing[0][:80]}; hint: the weights of "
             "this config.json, or --random"
         )
 
@@ -78,7 +78,7 @@ def sized(path: Path, make: Any) -> None:
     size = sum(a.numel() for a in (*model.parameters(), *model.buffers()))
     if size > models.MOST:
         raise InputError(
-            f"{path}: {size:,} parameters, and at most {models.MOST:,} are made; mend: --random --set "
+            f"{path}: {size:,} parameters, and at most {models.MOST:,} are made; hint: --random --set "
             "num_hidden_layers=2, or narrower layers, which run the same code"
         )
 
@@ -88,14 +88,14 @@ def _known(name: str, found: Configuration) -> None:
 
     if name in _ELSEWHERE or name.endswith("_implementation"):
         told = _ELSEWHERE.get(name, "the ways 'eager' and 'sdpa'")
-        raise InputError(f"{name} is not set here; mend: {told}")
+        raise InputError(f"{name} is not set here; hint: {told}")
     if found.model_type not in CONFIG_MAPPING:
         return  # which is refused when it is made
     made = CONFIG_MAPPING[found.model_type]
     known = {*inspect.signature(made).parameters, *made.attribute_map, *found.data}
     if name not in known:
         near = difflib.get_close_matches(name, sorted(known), n=1)
-        meant = f"; mend: {near[0]}" if near else "; mend: a field of config.json"
+        meant = f"; hint: {near[0]}" if near else "; hint: a field of config.json"
         raise InputError(f"{found.model_type} has no field {name}{meant}")
 
 

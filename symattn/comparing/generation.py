@@ -76,7 +76,7 @@ def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: b
     """The prefill, the ways by name, and those with caches of one's own; an encoder's sources alone are padded."""
     usual = {way.name for way in WAYS}
     if twice := next((way.name for way in of_caches(caches) if way.name in usual), None):
-        raise InputError(f"{twice!r} is a way that there is without your cache; mend: another name of the cache")
+        raise InputError(f"{twice!r} is a way that there is without your cache; hint: another name of the cache")
     known = {way.name: way for way in (*WAYS, *of_caches(caches)) if not (encodes and way.padding)}
     for name in names or ():
         if name not in known:
@@ -89,7 +89,7 @@ def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tup
     config = model.config.get_text_config(decoder=True)
     rng, words = np.random.default_rng(seed), int(config.vocab_size)
     if words < _WORDS:
-        raise InputError(f"a vocabulary of {words}; mend: {_WORDS} words or more, of which others can be taken")
+        raise InputError(f"a vocabulary of {words}; hint: {_WORDS} words or more, of which others can be taken")
     most = min(int(getattr(config, "max_position_embeddings", None) or _LONGEST), _LONGEST)
     if tokens is None:
         tokens = min(max(_USUAL, _window(config) + _BEYOND), most)
@@ -108,7 +108,7 @@ def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Ge
     try:
         count = len(tokens) if listed else operator.index(tokens)  # type: ignore[arg-type]
         if not _LEAST <= count <= most:
-            raise InputError(f"{count} tokens; mend: from {_LEAST} to {most}")
+            raise InputError(f"tokens must be from {_LEAST} to {most}, got {count}")
         ids = [operator.index(i) for i in tokens] if listed else []  # type: ignore[union-attr]
     except TypeError:
         raise bad from None
@@ -128,7 +128,7 @@ def _source(model: Any, tokens: int, rng: np.random.Generator) -> Array:
     if name == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):
         return rng.standard_normal((int(config.num_mel_bins), 2 * int(config.max_source_positions)))
     told = f"the encoder of {type(model).__name__} takes {name}, which is not drawn here"
-    raise InputError(f"{told}; mend: a model of tokens, or of features as Whisper's")
+    raise InputError(f"{told}; hint: give a model of tokens, or of features such as Whisper")
 
 
 def _window(config: object) -> int:

@@ -73,19 +73,19 @@ def checked(model: object) -> None:
     from transformers import PreTrainedModel
 
     if not isinstance(model, PreTrainedModel):
-        raise InputError(f"{type(model).__name__} is no model of transformers; mend: give a PreTrainedModel")
+        raise InputError(f"{type(model).__name__} is not a model of transformers; hint: give a PreTrainedModel")
     if not model.can_generate():
-        raise InputError(f"{type(model).__name__} does not generate; mend: a class such as LlamaForCausalLM")
+        raise InputError(f"{type(model).__name__} cannot generate; hint: give a class such as LlamaForCausalLM")
     size = sum(p.numel() for p in model.parameters())
     if size > MOST:
         raise InputError(
-            f"{type(model).__name__} has {size:,} parameters, and at most {MOST:,} are copied to float64; mend: its "
+            f"{type(model).__name__} has {size:,} parameters, and at most {MOST:,} are copied to float64; hint: its "
             "class with fewer and narrower layers runs the same code"
         )
     if any(p.device.type == "meta" for p in model.parameters()):
-        raise InputError(f"{type(model).__name__} has no weights; mend: load them, or make them at random")
+        raise InputError(f"{type(model).__name__} has no weights; hint: load them, or make them at random")
     if model.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        raise InputError(f"{type(model).__name__} computes in {model.dtype}; mend: float32, bfloat16 or float16")
+        raise InputError(f"{type(model).__name__} computes in {model.dtype}; hint: float32, bfloat16 or float16")
 
 
 class Model:

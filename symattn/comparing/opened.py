@@ -37,13 +37,13 @@ def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None 
         )
     if not (path.is_dir() or path.suffix == ".json"):
         if random or changed:
-            raise InputError(f"{source} makes its model itself; mend: config.json or its folder for random weights")
+            raise InputError(f"{source} makes its model itself; hint: config.json or its folder for random weights")
         return _made(source)
     models.libraries()
     if random:
         return _at_random(path, dict(changed or {}), seed)
     if changed:
-        raise InputError("fields are changed for weights at random alone; mend: --random, in Python random=True")
+        raise InputError("fields are changed for weights at random alone; hint: --random, in Python random=True")
     return _checkpoint(path)
 
 
@@ -53,7 +53,7 @@ def fields(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip().isidentifier():
-            raise InputError(f"{word[:60]!r} sets no field; mend: NAME=VALUE, such as hidden_size=64")
+            raise InputError(f"{word[:60]!r} sets no field; hint: NAME=VALUE, such as hidden_size=64")
         try:
             found[name.strip()] = json.loads(value)
         except ValueError:
@@ -75,7 +75,7 @@ def _checkpoint(path: Path) -> Any:
     checkpoints.weights(path)
     read = checkpoints.read(path)
     if named := next((n for n in ("quantization_config", "transformers_weights") if read.data.get(n)), None):
-        raise InputError(f"{path}: {named} is not read; mend: plain weights in safetensors, or --random")
+        raise InputError(f"{path}: {named} is not read; hint: plain weights in safetensors, or --random")
     config = _config(path, read, ("model_type", "auto_map"))
     told = {"config": config, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
     told |= {"dtype": "auto", "output_loading_info": True, **_USUAL}
@@ -122,7 +122,7 @@ def _read(path: Path, reading: Any) -> Any:
         raise
     except Exception as error:  # of every kind, for files that nobody vouches for
         reason = " ".join(f"{type(error).__name__}: {error}".split())  # the field, then what is wrong with it
-        raise InputError(f"{path} is no model that transformers makes: {reason[:240]}") from error
+        raise InputError(f"{path} cannot be loaded by transformers: {reason[:240]}") from error
 
 
 def _logs_nothing() -> None:

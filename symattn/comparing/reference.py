@@ -84,7 +84,7 @@ class _Asking:
         unread = self.why
         found = {name: read for name in dict.fromkeys((self.own.own, *_BY_MASK)) if (read := self.candidate(name))}
         if self.own.own not in found:
-            raise InputError(f"the model does not run in float64: {self.why}; mend: modules that take any type")
+            raise InputError(f"the model does not run in float64: {self.why}; hint: modules that take any type")
         words = f"the model's own in float64: {unread}"
         return self._of_several(found, words, "attention by")
 

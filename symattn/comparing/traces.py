@@ -48,7 +48,7 @@ def compare_traces(
     one, other = (read(path, spec, layout) for path in paths)
     if precision is None and one["q"].dtype != other["q"].dtype:
         raise InputError(
-            f"{first} is of {one['q'].dtype}, {second} of {other['q'].dtype}; mend: --dtype {one['q'].dtype}"
+            f"{first} is of {one['q'].dtype}, {second} of {other['q'].dtype}; hint: --dtype {one['q'].dtype}"
         )
     for path, arrays in zip(paths, (one, other), strict=True):
         with _told_of(path):

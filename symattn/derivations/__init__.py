@@ -94,7 +94,7 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
     Attention, step by step                          n_q = n_k = 3, d_k = 2, d_v = 2
     """
     entries = names()
-    if named("a derivation", name) not in entries:
+    if named("derive()", name) not in entries:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     given = checked(name, entries[name].parameters, parameters)
     derivation = import_module(f"symattn.derivations.{name.replace('-', '_')}").derivation

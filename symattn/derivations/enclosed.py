@@ -150,7 +150,7 @@ class Enclosed:
         return str(self.ball.str(max(6, self.proven())))
 
     def __float__(self) -> NoReturn:
-        raise Refused("a ball is no float")
+        raise Refused("a ball is not a float")
 
 
 def ball_of(x: object, bits: int) -> flint.arb | None:

@@ -43,8 +43,9 @@ def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any], command
     for called, value in given.items():
         parameter = called if called in known else _CALLED.get(called, called)
         if parameter not in known:
-            takes = (_SYMBOLS.get(p, p) for p in known)
-            raise unknown(f"{command} {name}", _SYMBOLS.get(called, called), takes)
+            error = unknown(f"{command} {name}", _SYMBOLS.get(called, called), (_SYMBOLS.get(p, p) for p in known))
+            options = ", ".join(f"--{p.replace('_', '-')}" for p in known)
+            raise InputError(f"{error} (typed: {options})" if options else str(error))
         if parameter in found:
             raise InputError(f"{command} {name}: {_SYMBOLS[parameter]} is given twice")
         found[parameter] = value
@@ -59,7 +60,7 @@ def whole(parameter: str, value: Any, most: int, least: int = 1) -> int:
     """``value``, if it is a whole number from ``least`` to ``most``. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         symbol = _SYMBOLS[parameter]
-        raise InputError(f"{symbol} is {value!r}; mend: a whole number from {least} to {most}")
+        raise InputError(f"{symbol} must be an integer from {least} to {most}, got {value!r}")
     return value
 
 

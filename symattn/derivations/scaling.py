@@ -60,11 +60,9 @@ def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
 def _mean(given: object) -> Fraction | str:
     value = number_or_letter("mean", given)
     if isinstance(value, str) and value in _TAKEN:
-        raise InputError(f"mean: {value} already has a meaning here; mend: a letter such as mu")
+        raise InputError(f"mean: {value} already has a meaning here; hint: use another letter, such as mu")
     if isinstance(value, Fraction) and max(abs(value.numerator), value.denominator) > _LARGEST_MEAN:
-        raise InputError(
-            f"--mean: {given} is out of range; mend: a number with at most 6 digits above and below the bar"
-        )
+        raise InputError(f"--mean must be a number with at most 6 digits above and below the bar, got {given}")
     return value
 
 

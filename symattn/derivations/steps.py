@@ -46,7 +46,7 @@ def moment(
 
     def decide(relation: Relation) -> Evidence:
         if not _whole_indices(relation):
-            raise FalseStep(f"{text(relation)}: an index that is no whole number")
+            raise FalseStep(f"{text(relation)}: an index that is not an integer")
         try:
             values = [work(side) for side in (relation.first, *(side for _, side in relation.rest))]
         except (Refused, InputError, ZeroDivisionError) as reason:

@@ -76,7 +76,7 @@ def draw(topic: str = "scaling", **parameters: Any) -> Picture:
     9
     """
     entries = names()
-    if named("a picture", topic) not in entries:
+    if named("draw()", topic) not in entries:
         near = difflib.get_close_matches(topic, entries, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(entries)}"
         raise InputError(f"unknown picture {topic!r}; {hint}")

@@ -56,7 +56,7 @@ class Exploration:
 def named(path: str | Path) -> Path:
     """The path of a page. Raises ``InputError`` for a name that is not one of a page."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{path} is no page; mend: a name that ends with .html")
+        raise InputError(f"{path} must end with .html")
     return Path(path)
 
 

@@ -46,7 +46,7 @@ class Picture:
             from symattn.drawing import typeset
 
             return typeset.render(self.scene, form, self._mark)
-        raise InputError(f"unknown form {form!r}; mend: one of {', '.join(FORMS)}")
+        raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> Path:
         """Write a file in the form that its suffix names. Raises InputError where it must not or cannot be written."""

@@ -75,7 +75,7 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
     row = weights[query - 1]
     values = {j: tuple(arrays[j]) for j, x in enumerate(row) if not x.is_zero()}
     if not values or not all(isinstance(x, Quotient) for v in values.values() for x in v):
-        raise InputError(f"{walk.sheet.name}: query {query} has no sum of values in exact numbers; mend: another query")
+        raise InputError(f"{walk.sheet.name}: query {query} has no sum of values in exact numbers; hint: another query")
     basis = Basis.of(list(values.values()))
     terms = [
         Term(named(walk, "v", j), digits(row[j]), float(row[j].to_float()), basis.point(v)) for j, v in values.items()

@@ -105,7 +105,7 @@ def sample(fault: Fault, seed: int, sizes: Sizes = TELLING) -> Sample:
 def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
     """Inputs of a specification in float32, and boolean masks."""
     if seed < 0:
-        raise InputError(f"seed is {seed}; it must be 0 or more")
+        raise InputError(f"seed must be 0 or more, got {seed}")
     rng = np.random.default_rng(seed)
     maker = Maker(spec, convention(spec), Precision.of("float32"), DOMAIN)
     made = maker.make(sizes, FAMILIES["normal"](rng), rng)

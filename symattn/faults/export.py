@@ -29,9 +29,9 @@ def export(folder: Path, seeds: int = 1, faults: Sequence[Fault] | None = None, 
     Raises ``InputError`` for too many seeds, and for files that are there and not to be replaced.
     """
     if not 1 <= seeds <= _MOST:
-        raise InputError(f"{seeds} seeds; mend: from 1 to {_MOST}")
+        raise InputError(f"seeds must be from 1 to {_MOST}, got {seeds}")
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is no folder; mend: the name of a new one")
+        raise InputError(f"{folder} is not a folder; hint: name a new folder")
     found = tuple(faults) if faults is not None else corpus()
     paths = {(k, seed): folder / f"{f.name}-{seed}.npz" for k, f in enumerate(found) for seed in range(seeds)}
     table = folder / "corpus.json"

@@ -81,13 +81,13 @@ class Directive(SphinxDirective):
         try:
             words = shlex.split(command)
         except ValueError as error:
-            told = f"`symattn {command}`: {error}; mend: quote what has a space or a quote in it"
+            told = f"`symattn {command}`: {error}; hint: quote what has a space or a quote in it"
             raise ExtensionError(f"{place}: {told}") from error
         found = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=_folder(self.env))
         if "terminal" in self.options or _lists(words):
             return [self.terminal(found, command)]
         if {"start-at", "end-before", "says"} & {*self.options}:
-            raise ExtensionError(f"{place}: start-at, end-before and says are for text; mend: add :terminal:")
+            raise ExtensionError(f"{place}: start-at, end-before and says are for text; hint: add :terminal:")
         found["html"] = _printed(found, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"])
         return [found]
 
@@ -129,7 +129,7 @@ class File(SphinxDirective):
         """The file as code. Raises ``ExtensionError`` for a name that is none of a file beside others."""
         name, text = self.arguments[0], "\n".join(self.content) + "\n"
         if Path(name).name != name or name in ("", ".", ".."):
-            raise ExtensionError(f"{self.get_location()}: {name!r} is no file's name; mend: such as attn.py")
+            raise ExtensionError(f"{self.get_location()}: {name!r} is not a file's name; give a name such as attn.py")
         folder = _own(self.env, self.env.docname)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -216,7 +216,7 @@ def _step(topic: str, number: str) -> md.Step:
     for block, first in numbered(derive(topic)):
         if isinstance(block, md.Steps) and number.isdecimal() and first <= int(number) < first + len(block.items):
             return block.items[int(number) - first]
-    raise ValueError(f"{topic} has no step {number!r}; mend: TOPIC:NUMBER, such as scaling:11")
+    raise ValueError(f"{topic} has no step {number!r}; hint: TOPIC:NUMBER, such as scaling:11")
 
 
 def _html(writer: Any, node: answer) -> None:

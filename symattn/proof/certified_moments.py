@@ -128,7 +128,7 @@ class _Writing:
             case nt.At(body, nt.Relation(nt.Name() as letter, (("=", value),))):
                 fixed = self.law.value(value).constant()
                 if fixed is None:
-                    raise Refused("moments: a letter that is no number")
+                    raise Refused("moments: a letter that is not a number")
                 return _Writing(self.law.at({letter_name(letter): Fraction(str(fixed))})).of(body, bound)
             case nt.Call() if is_moment(x):
                 return self._moment(x, bound)
@@ -136,7 +136,7 @@ class _Writing:
 
     def _sum(self, index: str, high: Node, body: Node, bound: Bound) -> Indexed:
         if not isinstance(high, nt.Name) or letter_name(high) in self.law.values:
-            raise Refused("moments: a sum to what is no size")
+            raise Refused("moments: a sum to what is not a size")
         i = fresh(letter_name(high))
         inner = self.of(body, {**bound, index: i})
         return _number(lambda: total(i, inner.at(())))

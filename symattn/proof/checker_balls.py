@@ -57,7 +57,7 @@ def _pieces(tree: Any, box: Mapping[str, Interval]) -> Iterator[tuple[Mapping[st
         middle, radius = map(_number, rest)
         yield box, Interval(middle - radius, middle + radius)
         return
-    expect(kind == "cut", f"{kind!r} is no piece")
+    expect(kind == "cut", f"{kind!r} is not a piece")
     name, place, below, above = rest
     expect(name in box, "cut along a letter that has no interval")
     at, whole = _number(place), box[name]

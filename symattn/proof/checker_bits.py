@@ -71,7 +71,7 @@ def _expect_in_order(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
         if operation in ("input", "number"):
             expect(len(operands) == 1, "a term of another form")
             continue
-        expect(_OPERANDS.get(operation) == len(operands), f"{operation!r} is no operation on so many numbers")
+        expect(_OPERANDS.get(operation) == len(operands), f"{operation!r} is not an operation on so many numbers")
         expect(all(type(k) is int and 0 <= k < n for k in operands), "an operand that does not come before")
 
 

@@ -164,7 +164,7 @@ class _Mean:
         if x.kind == "ratio" and not self._is_random(x.below[1]):
             over = replace(x, below=(number(1), x.below[1]), free=x.below[1].free)
             return [(indices, (*factors, over)) for indices, factors in self._expanded(x.below[0])]
-        raise Rejected("a mean of what is no polynomial in random letters")
+        raise Rejected("a mean of what is not a polynomial in random letters")
 
     def _of_product(self, factors: Sequence[Node]) -> Node:
         of_each = self._of_each(factors)

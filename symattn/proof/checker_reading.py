@@ -91,7 +91,7 @@ def array_of(letter: str) -> str:
 def read(data: Any, scope: Mapping[str, str]) -> Node:
     """The expression that ``data`` holds; ``scope`` gives the sort of every index name. Raises ``Rejected``."""
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
-        raise Rejected(f"{data!r} is no expression")
+        raise Rejected(f"{data!r} is not an expression")
     kind, *rest = data
     try:
         if kind == "number":
@@ -157,12 +157,12 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
     if kind == "function":
         label, *rest = rest
         if not isinstance(label, str) or (label in _OF_ONE and len(rest) != 1):
-            raise Rejected(f"{label!r} of {len(rest)} expressions is no function")
+            raise Rejected(f"{label!r} of {len(rest)} expressions is not a function")
     elif kind in _FIXED:
         if len(rest) != _FIXED[kind]:
             raise Rejected(f"{kind} of {len(rest)} expressions")
     elif kind not in ("sum", "product"):
-        raise Rejected(f"{kind!r} is no kind of expression")
+        raise Rejected(f"{kind!r} is not a kind of expression")
     if not rest:
         raise Rejected(f"{kind} of nothing")
     below = tuple(read(x, scope) for x in rest)

@@ -33,7 +33,7 @@ class Claim:
 def apply(record: Record) -> None:
     """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
     if record["rule"] not in _RULES:
-        raise Rejected(f"{record['rule']!r} is no rule")
+        raise Rejected(f"{record['rule']!r} is not a rule")
     if not record["conclusions"]:
         raise Rejected("a rule that concludes nothing")
     premises = [claim for p in record["premises"] for claim in claims(p)]

@@ -168,7 +168,7 @@ def hypotheses(data: Any, simplify: Simplifying, dice: Dice, known: frozenset[st
     for h in data:
         scope = scope_of(h)
         x = simplify(read(h["expression"], scope))
-        expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is no relation")
+        expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is not a relation")
         if h["relation"] != "≥":
             expect_possible(x, scope, dice)
         found[form(x, _in_order(x))] = h["relation"]

@@ -68,7 +68,7 @@ class Given:
 
 def step(record: Record, dice: Dice) -> None:
     """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
-    expect(record["rule"] in _RULES, f"{record['rule']!r} is no rule")
+    expect(record["rule"] in _RULES, f"{record['rule']!r} is not a rule")
     expect(bool(record["conclusions"]), "a rule that concludes nothing")
     given = given_by(record, dice)
     for c in record["conclusions"]:

@@ -90,7 +90,7 @@ def on_circles(units: Iterable[tuple[str, str]], shapes: Mapping[str, str]) -> d
     for pair in pairs:
         found = {shapes[name] for name in pair if name in shapes}
         if len(found) > 1:
-            raise InputError(f"units: {pair[0]} and {pair[1]} have the shapes {' and '.join(sorted(found))}; mend: one")
+            raise InputError(f"units: {pair[0]} and {pair[1]} have the shapes {' and '.join(sorted(found))}; hint: one")
     sides: dict[str, tuple[str, bool]] = {}
     for pair in pairs:
         _spread(pair, pairs, sides)
@@ -113,4 +113,4 @@ def _spread(first: tuple[str, str], pairs: list[tuple[str, str]], sides: dict[st
                 sides[other] = (circle_of, not cosine)
                 waiting.append(other)
             elif sides[other] == (circle_of, cosine):
-                raise InputError(f"units: the pairs of {here} and {other} make a ring; mend: leave one out")
+                raise InputError(f"units: the pairs of {here} and {other} make a ring; hint: leave one out")

@@ -139,7 +139,7 @@ class Expectation:
         if isinstance(x, Ratio) and not self._random(x.children[1]):
             below = divide(ONE, x.children[1])
             return [(bound, (*parts, below)) for bound, parts in self._expanded(x.children[0])]
-        raise Refused(f"moments: {type(x).__name__.lower()} of random letters is no polynomial")
+        raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
 
     def _of_product(self, parts: tuple[Expression, ...]) -> Expression:
         letters: dict[str, list[Letter]] = defaultdict(list)

@@ -229,7 +229,7 @@ class _Evaluation:
     def power(self, x: nt.Power, classes: Classes) -> Value:
         exponent = self.value(x.exponent, classes).constant()
         if exponent is None or exponent.denominator != 1:
-            raise Refused(f"moments: the exponent {_shown(x.exponent)} is no whole number")
+            raise Refused(f"moments: the exponent {_shown(x.exponent)} is not an integer")
         base = self.value(x.base, classes) if exponent >= 0 else self.invertible(x.base, classes)
         return base ** int(exponent)
 
@@ -265,7 +265,7 @@ class _Evaluation:
 
     def call(self, x: nt.Call, classes: Classes) -> Value:
         if not is_moment(x):
-            raise Refused(f"moments: {_shown(x.function)} is no moment")
+            raise Refused(f"moments: {_shown(x.function)} is not a moment")
         first, last = x.arguments[0], x.arguments[-1]
         if x.function == nt.Name("E"):
             return self.expectation(first, classes)

@@ -27,7 +27,7 @@ def render(document: Document, format: str, **options: object) -> str:
     for a format that is not in ``FORMATS``.
     """
     if format not in FORMATS:
-        raise InputError(f"unknown format {format!r}; mend: one of {', '.join(FORMATS)}")
+        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     module = import_module(f"symattn.render.{format}")
     return cast(Callable[..., str], module.render)(document, **options)
 
@@ -42,5 +42,5 @@ def format_of(path: str | PurePath) -> Format:
             if suffix == ".pdf"
             else f"use one of {known}, or name the format"
         )
-        raise InputError(f"no format for the suffix of {str(path)!r}; mend: {mend}")
+        raise InputError(f"no format for the suffix of {str(path)!r}; hint: {mend}")
     return _SUFFIXES[suffix]

@@ -22,19 +22,19 @@ _ENOUGH = 4000
 def check(path: Path, force: bool) -> None:
     """Raise ``InputError`` where ``path`` cannot or must not be written; called before any work is done."""
     if path.is_dir():
-        raise InputError(f"{path} is a directory; mend: name a file in it")
+        raise InputError(f"{path} is a directory; hint: name a file in it")
     if not path.parent.is_dir():
-        raise InputError(f"the folder {path.parent} does not exist; mend: make it, or name another file")
+        raise InputError(f"the folder {path.parent} does not exist; hint: make it, or name another file")
     folder = Path(os.path.realpath(path)).parent
     if (path.is_file() or not path.exists()) and not os.access(folder, os.W_OK):  # the new file is made in it
-        raise InputError(f"the folder {folder} is not writable; mend: change its mode, or name another file")
+        raise InputError(f"the folder {folder} is not writable; hint: change its mode, or name another file")
     if not path.exists():
         return
     if not os.access(path, os.W_OK):
-        raise InputError(f"{path} is not writable; mend: change its mode, or name another file")
+        raise InputError(f"{path} is not writable; hint: change its mode, or name another file")
     if path.is_file() and not force and not written_by_symattn(path):
         raise InputError(
-            f"{path} exists, and does not say that symattn wrote it; mend: --force (in Python force=True), or name "
+            f"{path} exists, and does not say that symattn wrote it; hint: --force (in Python force=True), or name "
             "another file"
         )
 

@@ -49,11 +49,9 @@ class Writer:
     def inline(self, part: md.Inline) -> str:
         if isinstance(part, nt.Node):
             return self.formula(part).replace(" ", NBSP)
-        if isinstance(part, md.Emph):
-            return self.plain(f"*{part.text}*")
         if isinstance(part, md.Code):
             return self.plain(part.text).replace(" ", NBSP)
-        return " ".join(self.plain(part).split("\n"))
+        return " ".join(self.plain(part.text if isinstance(part, md.Emph) else part).split("\n"))
 
     def wrapped(self, words: md.Text, first: str = "", then: str | None = None) -> list[str]:
         """Paragraph lines, the first after ``first`` and the others after as many spaces (or ``then``)."""

@@ -113,15 +113,15 @@ def arithmetic_target(
 def _spec(spec: Told | None, domain: Domain | None, dtype: str) -> Told:
     found = checked(spec, domain)
     if not isinstance(found, Attention | LayerNorm | RMSNorm):
-        raise InputError("arithmetic tells that of attention and norms; mend: an Attention, LayerNorm or RMSNorm")
+        raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
     if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype}; its bits tell nothing here; mend: {' or '.join(DTYPES)}")
+        raise InputError(f"dtype is {dtype}; its bits tell nothing here; hint: {' or '.join(DTYPES)}")
     return replace(found, lse=False) if isinstance(found, Attention) else found
 
 
 def _check_keys(keys: int) -> None:
     if isinstance(keys, bool) or not isinstance(keys, int) or not LEAST <= keys <= MOST:
-        raise InputError(f"keys is {keys!r}; mend: a whole number from {LEAST} to {MOST}")
+        raise InputError(f"keys must be an integer from {LEAST} to {MOST}, got {keys!r}")
 
 
 @one_blas_thread

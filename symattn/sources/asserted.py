@@ -71,19 +71,19 @@ def stored(asked: Question) -> str:
 def _check(asked: Question) -> None:
     check_alpha(asked.alpha)
     if asked.gradients is not None and (asked.do is None or not asked.layout.plain):
-        raise InputError("gradients are those of ⟨do, out⟩ for one array of each; mend: give do, and no packed layout")
+        raise InputError("gradients are those of ⟨do, out⟩ for one array of each; hint: give do, and no packed layout")
     if asked.do is not None and asked.gradients is None:
-        raise InputError("do is for gradients, and there are none; mend: give gradients=(dq, dk, dv), or leave out do")
+        raise InputError("do is for gradients, and there are none; hint: give gradients=(dq, dk, dv), or leave out do")
     if isinstance(asked.gradients, tuple | list) and all(a is None for a in asked.gradients):
-        raise InputError("gradients are None, all of them; mend: give one that is to be judged, or leave out gradients")
+        raise InputError("gradients are None, all of them; hint: give one that is to be judged, or leave out gradients")
     if scaled(asked.given) and (asked.gradients is not None or asked.power is not None):
-        raise InputError("with descale factors the output alone is judged; mend: leave out gradients and power")
+        raise InputError("with descale factors the output alone is judged; hint: leave out gradients and power")
     if asked.power is None:
         return
     if not isinstance(asked.power, Mapping) or not asked.power:
-        raise InputError(f"power is {asked.power!r}; mend: parts of numbers by steps, such as {{'scale': 0.001}}")
+        raise InputError(f"power is {asked.power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
     if not asked.layout.plain:
-        raise InputError("power is for one array of each; mend: no packed layout, but a call for each sequence")
+        raise InputError("power is for one array of each; hint: no packed layout, but a call for each sequence")
 
 
 def _half(asked: Question) -> float | None:

@@ -70,7 +70,7 @@ def ready(
     arrays, factors = split(given)
     check_names(spec, arrays)
     if precision is None and "q" not in arrays:
-        raise InputError("there is no input 'q'; mend: queries, keys and values")
+        raise InputError("there is no input 'q'; hint: queries, keys and values")
     device = None if factors else shared_device(arrays)
     read_as = {name: read_array(name, array, name in _LARGE, device) for name, array in arrays.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
@@ -89,7 +89,7 @@ def ready(
 def check_alpha(alpha: float | None) -> None:
     """Raises ``InputError`` for what is no probability."""
     if alpha is not None and (not isinstance(alpha, Real) or not 0 < alpha < 1):
-        raise InputError(f"alpha is {alpha!r}; it is a probability: mend: a number between 0 and 1, or None")
+        raise InputError(f"alpha must be a probability between 0 and 1, or None, got {alpha!r}")
 
 
 def close_to_exact(
@@ -347,7 +347,9 @@ def read_array(name: str, array: Any, narrow: bool = False, device: Any = None) 
     try:
         values, dtype, _ = read(array, np.float32 if half else np.float64)
     except TypeError as error:
-        raise InputError(f"{name} is no array of NumPy or torch: it {error}".replace("it returned", "it is")) from None
+        raise InputError(
+            f"{name} is not an array of NumPy or torch: it {error}".replace("it returned", "it is")
+        ) from None
     if dtype == "bool":
         values = values.astype(bool)
     elif dtype.startswith(("int", "uint")):
@@ -357,7 +359,7 @@ def read_array(name: str, array: Any, narrow: bool = False, device: Any = None) 
 
 def _precision(dtype: str) -> str:
     if dtype not in FORMATS:
-        raise InputError(f"q is of {dtype}, which says nothing about the arithmetic; mend: precision='float32'")
+        raise InputError(f"q is of {dtype}, which says nothing about the arithmetic; hint: precision='float32'")
     return dtype
 
 
@@ -366,7 +368,7 @@ def check_held(name: str, values: Any, held: Format) -> None:
     xp: Any = namespace_of(values)
     numbers = xp.astype(xp.where(xp.isfinite(values), values, 0.0), xp.float64)
     if not xp.all(held.rounded(numbers) == numbers):
-        raise InputError(f"{name} holds numbers that {held.name} does not; mend: round them first")
+        raise InputError(f"{name} holds numbers that {held.name} does not; hint: round them first")
 
 
 def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:

@@ -55,11 +55,11 @@ def check_domain(spec: object, domain: Domain) -> None:
     for promise in domain.promises:
         told = f"--{promise.replace('_', '-')}"
         if promise in _OF_ATTENTION:
-            raise InputError(f"{told}: definitions other than plain attention do not know it; mend: leave it out")
+            raise InputError(f"{told}: definitions other than plain attention do not know it; hint: leave it out")
         if not _OF_BOTH.get(promise, set()) <= names:
-            raise InputError(f"{told}: {subject.title} has no such sizes; mend: leave it out")
+            raise InputError(f"{told}: {subject.title} has no such sizes; hint: leave it out")
         if promise == "fully_masked_rows" and subject.closing is None:
-            raise InputError(f"--fully-masked: {subject.title} has no rows without any key; mend: leave it out")
+            raise InputError(f"--fully-masked: {subject.title} has no rows without any key; hint: leave it out")
 
 
 def joined(output: Report, rest: Report) -> Report:

@@ -45,7 +45,7 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     for name in "qkv" if scaled(given) else "":
         if _dtype(arrays[name]) not in FP8:
             known = " or ".join(FP8)
-            raise InputError(f"descale factors are for FP8, and {name} is {_dtype(arrays[name])}; mend: {known}")
+            raise InputError(f"descale factors are for FP8, and {name} is {_dtype(arrays[name])}; hint: {known}")
     return arrays, factors
 
 
@@ -60,7 +60,7 @@ def arithmetic(
     """
     if not isinstance(told, Precision):
         if not hasattr(out, "dtype"):
-            raise InputError(f"out is no array of NumPy or torch: it is of {type(out).__name__}")
+            raise InputError(f"out is not an array of NumPy or torch: it is of {type(out).__name__}")
         told = Precision.of(told or _dtype(given["q"]), contract or "fused", output=_dtype(out))
         if told.input.name in FP8 and told.contract == "fused":
             told = Precision.of(told, accumulate=SUMS)
@@ -75,7 +75,7 @@ def _number(given: Any, most: float) -> float:
         found = float("nan")
     if not 1 <= found <= most:
         shown = " ".join(repr(given).split())
-        raise InputError(f"{P_SCALE} is {shown}; mend: a number from 1 to {most:g}, the largest that is stored")
+        raise InputError(f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}")
     return found
 
 
@@ -93,11 +93,11 @@ def _read(name: str, given: Any) -> np.ndarray:
     try:
         values, *_ = read(given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64))
     except (TypeError, ValueError):
-        raise InputError(f"{name} is no number and no array of numbers") from None
+        raise InputError(f"{name} is neither a number nor an array of numbers") from None
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
     if not (np.isfinite(narrow) & (narrow >= 0)).all():
-        raise InputError(f"{name} holds numbers that are no factors; mend: finite ones from 0 on")
+        raise InputError(f"{name} must hold finite numbers of at least 0")
     return narrow.astype(np.float64)
 
 
@@ -116,7 +116,7 @@ def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attent
         fits = False
     if not fits:
         raise InputError(
-            f"{name} has the shape {factors.shape}, and {NAMES[name]} {shape}; mend: a number, one for each head,"
+            f"{name} has the shape {factors.shape}, and {NAMES[name]} {shape}; hint: a number, one for each head,"
             f" {tuple(front)}, or for each of equal blocks of tokens of it, or one for each token"
         )
     return np.repeat(per_head, tokens // count, axis=-1)[..., None]

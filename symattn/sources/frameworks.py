@@ -98,7 +98,7 @@ class TorchArrays:
 def arrays(framework: Framework) -> Arrays:
     """The framework of that name. Raises ``InputError`` for another, ``MissingExtra`` where torch is not installed."""
     if framework not in get_args(Framework):
-        raise InputError(f"framework is {framework!r}; mend: {' or '.join(get_args(Framework))}")
+        raise InputError(f"framework is {framework!r}; hint: {' or '.join(get_args(Framework))}")
     return TorchArrays() if framework == "torch" else NumpyArrays()
 
 
@@ -179,7 +179,7 @@ def import_jax() -> Any:
 def check_wide(dtype: str) -> None:
     """Raise ``InputError`` where JAX would make float32 of float64."""
     if dtype == "float64" and not import_jax().config.jax_enable_x64:
-        raise InputError("JAX makes float32 of float64; mend: JAX_ENABLE_X64=1 in the environment, or another dtype")
+        raise InputError("JAX makes float32 of float64; hint: JAX_ENABLE_X64=1 in the environment, or another dtype")
 
 
 def wanted(function: Callable[..., Any]) -> Framework | None:

@@ -89,7 +89,7 @@ def nearest(
         if any(np.isnan(g.exact).any() for g in found.values()):
             raise InputError(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
-                " mend: fully_masked='zeros'"
+                " hint: fully_masked='zeros'"
             )
         if all((beyond(found[name], values[..., found[name].rows, :]) <= 1).all() for name, values in got.items()):
             return found
@@ -112,7 +112,7 @@ def _check_range(
     if max(float(of_scores), most) > within:
         raise InputError(
             f"gradients that are not finite may be right here: dO Vᵀ, dS or a gradient may be above {within:.5g}, the"
-            f" largest number of {how.format.name}; mend: a smaller do"
+            f" largest number of {how.format.name}; hint: give a smaller do"
         )
 
 
@@ -138,8 +138,8 @@ def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
 
 def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Sequence[Any]) -> None:
     if not hasattr(returned, "__len__") or len(returned) != len(NAMES):
-        raise InputError(f"gradients are not {len(NAMES)} arrays; mend: give (dq, dk, dv), None for what is not judged")
-    mend = "mend: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
+        raise InputError(f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged")
+    mend = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
     if how is None:
         raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {mend}")
     if not bounded(spec, inputs):
@@ -148,7 +148,7 @@ def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, 
         )
     own = 3 if spec.heads > 1 else 2
     if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
-        raise InputError("gradients: q, k and v have batches of other shapes; mend: give each item its own k and v")
+        raise InputError("gradients: q, k and v have batches of other shapes; hint: give each item its own k and v")
     wanted = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])
     if do.shape != wanted:
         raise InputError(f"do has the shape {do.shape} in place of {wanted}, that of the output")

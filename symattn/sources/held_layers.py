@@ -70,7 +70,7 @@ def _check(module: object, spec: Block, label: str, torch: Any) -> None:
     """Raise ``InputError`` where the layer and the block are not of one kind."""
     if not isinstance(module, torch.nn.TransformerEncoderLayer):
         raise InputError(
-            f"{label} is a decoder's layer, and Block is verified without cross-attention; mend: its self-attention, "
+            f"{label} is a decoder's layer, and Block is verified without cross-attention; hint: its self-attention, "
             "or a TransformerEncoderLayer"
         )
     heads = module.self_attn.num_heads
@@ -83,5 +83,5 @@ def _check(module: object, spec: Block, label: str, torch: Any) -> None:
     if spec.attention != plain or spec.norm != "layer" or spec.gated or spec.activation is None or spec.parallel:
         raise InputError(
             f"{label} computes Block(attention=Attention(heads={heads}), norm='layer') with an activation that is not "
-            "gated; mend: such a specification, causal or not"
+            "gated; hint: such a specification, causal or not"
         )

@@ -40,7 +40,7 @@ class KerasHost:
 
     def weights(self) -> Mapping[str, Any]:
         if not self.module.built:
-            raise InputError(f"the layer {self.module.name} has no weights yet; mend: call it once on tokens")
+            raise InputError(f"the layer {self.module.name} has no weights yet; hint: call it once on tokens")
         return {key: _Flat(key, shape) for key, shape in self._shapes().items()}
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:

@@ -87,7 +87,7 @@ def load_module(place: str) -> ModuleType:
 def _split(target: str) -> tuple[str, str]:
     place, _, attribute = target.rpartition(":")
     if target.endswith((".npz", ".safetensors")):
-        raise BadTarget(f"{target} is a trace, and no function; mend: symattn verify {target}, or {FORMS}")
+        raise BadTarget(f"{target} is a trace, and no function; hint: symattn verify {target}, or {FORMS}")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
@@ -126,7 +126,7 @@ def _execute(path: Path, name: str) -> ModuleType:
     name = f"symattn_target_{name}" if name in sys.modules else name
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path.name} is no Python source")
+        raise ImportError(f"{path.name} is not Python source")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

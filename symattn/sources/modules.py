@@ -99,7 +99,7 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> Slot:
     kind: Literal["w", "b"] = "b" if plain(last).endswith("bias") else "w"
     if word not in ROLES or len(shape) != (1 if kind == "b" else 2):
         raise InputError(
-            f"{label} holds {key} {shape}, which is no projection that is known by its name; "
+            f"{label} holds {key} {shape}, which is not a projection that is known by its name; "
             "give a function of x, w_q, w_k, w_v instead"
         )
     return Slot(key, kind, ROLES[word], shape, host.order(key, shape, ROLES[word]) or _order(shape, ROLES[word]))
@@ -203,7 +203,7 @@ class Held:
         columns = h + 2 * g if len(slot.roles) == 3 else h
         if out % columns or d_model < h * (out // columns):
             raise InputError(
-                f"{label}: {slot.name} {slot.shape} is no projection of {d_model} columns to {h} heads; "
+                f"{label}: {slot.name} {slot.shape} is not a projection of {d_model} columns to {h} heads; "
                 "give a function of x, w_q, w_k, w_v instead"
             )
         return d_model, out // columns
@@ -240,5 +240,5 @@ def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
     last = plain(key.rpartition(".")[2])
     found = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
     if found is None or len(shape) != 1:
-        raise InputError(f"{label} holds {key} {shape}, which is no gain or bias of a norm; give a function of x")
+        raise InputError(f"{label} holds {key} {shape}, which is not a gain or bias of a norm; give a function of x")
     return found

@@ -45,5 +45,5 @@ def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:
             raise InputError("layer and kind belong to config, which is not given")
         return spec
     if spec is not None:
-        raise InputError("spec and config are two specifications; mend: give one of them")
+        raise InputError("spec and config are two specifications; hint: give one of them")
     return of_configuration(config, layer, kind).spec

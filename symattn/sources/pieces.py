@@ -62,10 +62,10 @@ def close_by_pieces(
     ``alpha`` is shared out among the sequences. Raises ``InputError`` where arrays, sequences and pages do not fit.
     """
     if rows is not None and np.ndim(rows):
-        raise InputError("rows are named, and there are several sequences; mend: how many of each")
+        raise InputError("rows are named, and there are several sequences; hint: how many of each")
     every = pieces(layout, given, out, lse)
     if not every:
-        raise InputError("cu_seqlens has no queries; mend: at least one")
+        raise InputError("cu_seqlens must have at least one query")
     share = None if alpha is None else alpha / len(every)
     for piece in every:
         few = None if rows is None else min(int(rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
@@ -81,13 +81,13 @@ def pieces(layout: Layout, given: Mapping[str, object], out: object, lse: Any) -
     """The sequences, each with arrays of its own. Raises ``InputError`` for what does not fit together."""
     strange = [name for name in given if name not in _WHOLE]
     if strange:
-        raise InputError(f"{strange[0]} is not split into sequences; mend: one call for each sequence")
+        raise InputError(f"{strange[0]} is not split into sequences; hint: make one call for each sequence")
     if layout.cu_seqlens is not None:
         if layout.block_table is not None or layout.lengths is not None:
-            raise InputError("cu_seqlens and block_table are both given; mend: one of them")
+            raise InputError("cu_seqlens and block_table exclude each other; give one of them")
         return list(_packed(layout.cu_seqlens, given, out, lse))
     if layout.block_table is None or layout.lengths is None:
-        raise InputError("block_table and lengths go together; mend: the number of keys of each sequence as lengths")
+        raise InputError("block_table and lengths go together; hint: the number of keys of each sequence as lengths")
     return list(_paged(layout.block_table, layout.lengths, given, out, lse))
 
 
@@ -115,7 +115,7 @@ def _bounds(given: object, name: str, array: Array) -> list[int]:
     found = _numbers("cu_seqlens", given, 1).tolist()
     total = int(array.shape[-2])
     if len(found) < 2 or found[0] != 0 or found[-1] != total or found != sorted(found):
-        raise InputError(f"cu_seqlens of {name} is {_short(found)}; mend: numbers that rise from 0 to {total}")
+        raise InputError(f"cu_seqlens of {name} is {_short(found)}; hint: numbers that rise from 0 to {total}")
     return [int(i) for i in found]
 
 
@@ -129,7 +129,9 @@ def _paged(table: object, lengths: object, given: Mapping[str, Any], out: Any, l
     for i, (row, n) in enumerate(zip(blocks, counts.tolist(), strict=True)):
         used = row[: -(-n // page)]
         if not 0 < n <= page * len(row):
-            raise InputError(f"lengths[{i}] is {n}; mend: 1 to {page * len(row)}, for {len(row)} blocks of {page} keys")
+            raise InputError(
+                f"lengths[{i}] must be from 1 to {page * len(row)}, for {len(row)} blocks of {page} keys, got {n}"
+            )
         if not ((used >= 0) & (used < k.shape[0])).all():
             raise InputError(f"block_table[{i}] is {_short(used.tolist())}; there are blocks 0 to {k.shape[0] - 1}")
         mine = {**given, "q": q[i], "k": _gathered(k, used, n), "v": _gathered(v, used, n)}
@@ -146,7 +148,7 @@ def _gathered(cache: Any, used: np.ndarray, n: int) -> Any:
 def _numbers(name: str, given: Any, axes: int) -> np.ndarray:
     found = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
     if found.ndim != axes or found.dtype.kind not in "iu":
-        raise InputError(f"{name} has {found.ndim} axes of {found.dtype}; mend: {axes} of whole numbers")
+        raise InputError(f"{name} has {found.ndim} axes of {found.dtype}; hint: {axes} of whole numbers")
     return found.astype(np.int64)
 
 

@@ -97,7 +97,7 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     grade = Grade.REFUTED if found else Grade.SAMPLED if told else Grade.UNDECIDED
     wrong = sum(r.finding is not None for r in records)
     check = Check(GROUP, grade, len(records), wrong, max(r.worst for r in records))
-    late = dict.fromkeys(f"{r.outcome.error}; mend: a larger --time-limit" for r in records if r.outcome.late)
+    late = dict.fromkeys(f"{r.outcome.error}; hint: raise --time-limit" for r in records if r.outcome.late)
     return Report(
         verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, found, (check,),
         session.runner.notes, "".join(session.stdout), fields=session.subject.fields(),

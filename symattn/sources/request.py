@@ -86,4 +86,4 @@ def keyword(text: str) -> tuple[str, object]:
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise InputError(f"--call {text}: {value} is no literal; a word needs quotes, {name}='{value}'") from None
+        raise InputError(f"--call {text}: {value} is not a literal; a word needs quotes, {name}='{value}'") from None

@@ -60,7 +60,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
     words = next((f"{x:g} in place of {y:g}" for x, y in zip(got, right, strict=True) if x != y), "")
     name = f"{runtime} {getattr(sys.modules.get(runtime), '__version__', '')}"
     other = " or ".join(f"--dtype {kind}" for kind in ("float32", "float16") if kind != dtype)
-    return words and f"{name} itself multiplies matrices wrong in {dtype}, {words}; mend: {other}"
+    return words and f"{name} itself multiplies matrices wrong in {dtype}, {words}; hint: {other}"
 
 
 def suspect(q: Any) -> str:

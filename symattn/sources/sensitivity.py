@@ -51,7 +51,7 @@ def sought(
     """
     wanted = aims(of.spec, power)
     if of.spec.lse:
-        raise InputError("power is for an output alone; mend: a specification without lse")
+        raise InputError("power is for an output alone; hint: leave out lse")
     looks, got = _looks(of, rows), read_array("out", out)[0]
     found, left, share = dict[Aim, Sought](), list(wanted), alpha / len(looks)
     look = None

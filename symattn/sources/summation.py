@@ -44,12 +44,12 @@ def summation(
     pairs((0+8+…+120), (1+9+…+121), …, (7+15+…+127))
     """
     if kind not in ("sum", "product"):
-        raise InputError(f"kind is {kind!r}; mend: sum or product")
+        raise InputError(f"kind is {kind!r}; hint: sum or product")
     if isinstance(terms, bool) or not isinstance(terms, int) or not LEAST <= terms <= MOST:
-        raise InputError(f"terms is {terms!r}; mend: a whole number from {LEAST} to {MOST}")
+        raise InputError(f"terms must be an integer from {LEAST} to {MOST}, got {terms!r}")
     dtype = format_name(dtype)
     if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype!r}; its bits tell nothing here; mend: {' or '.join(DTYPES)}")
+        raise InputError(f"dtype is {dtype!r}; its bits tell nothing here; hint: {' or '.join(DTYPES)}")
     arrays = frameworks.arrays(framework)
 
     def run(*given: Array) -> Array:

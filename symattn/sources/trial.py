@@ -105,7 +105,7 @@ class _Trial:
             if best and best.near:
                 break
         if best is None and self._effort.over:
-            raise InputError(f"no way to call it was found within {self._limit}; mend: --layout, --mask-arg, --call")
+            raise InputError(f"no way to call it was found within {self._limit}; hint: --layout, --mask-arg, --call")
         if best is None:
             return None
         best = self._as_specified(best)

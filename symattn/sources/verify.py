@@ -141,9 +141,9 @@ def check_numbers(function: object = None, **numbers: float | None) -> None:
         raise NotCallable(f"{what}; give the function itself, or an instance")
     for name, number in numbers.items():
         if name in ("seed", "examples") and number is not None and number < 0:
-            raise InputError(f"{name} is {number}; it must be 0 or more")
+            raise InputError(f"{name} must be 0 or more, got {number}")
         if name in ("budget", "time_limit") and number is not None and not 0 < number < inf:
-            raise InputError(f"{name.replace('_', '-')} is {number:g}; it must be a number of seconds above 0")
+            raise InputError(f"{name.replace('_', '-')} must be a number of seconds above 0, got {number:g}")
 
 
 def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None:
@@ -153,9 +153,9 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
     from symattn.verification.arithmetic.aims import aims
 
     if not isinstance(power, Mapping):
-        raise InputError(f"power is {power!r}; mend: parts of numbers by steps, such as {{'scale': 0.001}}")
+        raise InputError(f"power is {power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
     if not isinstance(spec, Attention) or spec.lse:
-        raise InputError("power is for the output of Attention; mend: leave it out")
+        raise InputError("power is for the output of Attention; hint: leave it out")
     aims(spec, power)
 
 
@@ -225,7 +225,9 @@ def called(function: Callable[..., Any], request: Request) -> Runner:
 def checked(spec: object, domain: Domain | None) -> Specification:
     """The specification, by default plain attention. Raises InputError for what is none, and open promises."""
     if spec is not None and not isinstance(spec, Attention) and not is_definition(spec):
-        raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient …; see definitions.md")
+        raise InputError(
+            f"{spec!r} is not a specification; hint: give an Attention, LayerNorm, Gradient …; see definitions.md"
+        )
     if is_definition(spec):
         from symattn.sources import definitions  # most specifications are attention, and are not to wait for this
 

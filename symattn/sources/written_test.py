@@ -62,7 +62,7 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
     if isinstance(first.convention, Wrapped) or (isinstance(first.convention, Formed) and first.convention.fills):
         raise InputError(
             f"--write-test: {target} holds its weights, or is not called with just the arrays that the case has; "
-            "mend: write it for a function of these inputs; --case repeats the case"
+            "hint: write it for a function of these inputs; --case repeats the case"
         )
     torch = first.convention.framework == "torch"
     path, found = _import(target, folder)

@@ -83,7 +83,7 @@ def _value(x: Node) -> Any:
         return -_value(x.body)
     if isinstance(x, nt.Number):
         return x.value
-    raise Unread(f"{text(x)} is no number")
+    raise Unread(f"{text(x)} is not a number")
 
 
 def _with_shape(rows: list[list[Any]], axes: list[str]) -> tuple[Any, dict[str, int]]:

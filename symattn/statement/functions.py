@@ -46,7 +46,7 @@ def attending(attention: Callable[..., Any] | None = None) -> Function:
 def diag(x: Value) -> Value:
     """The matrix with x on its diagonal."""
     if x.rank != 1 or x.letters:
-        raise Unread("diag of what is no vector")
+        raise Unread("diag of what is not a vector")
     xp = x.array.__array_namespace__()
     places = xp.arange(x.array.shape[0])
     return Value(xp.where(places[:, None] == places[None, :], x.array[:, None], 0), (), 2)
@@ -115,7 +115,7 @@ def _added_up(x: Value, y: Value, work: Callable[[Any, Any], Any]) -> Value:
 def determinant(x: Value) -> Value:
     """det of a matrix, or of what has two indices: Σ_π sign(π) Π x_iπ(i), n! terms. Refuses matrices of many rows."""
     if x.rank + len(x.letters) != 2 or x.array.shape[0] != x.array.shape[1]:
-        raise Unread("the determinant of what is no square matrix")
+        raise Unread("the determinant of what is not a square matrix")
     n, found = int(x.array.shape[0]), 0
     if n > _ROWS:
         raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
@@ -128,7 +128,7 @@ def determinant(x: Value) -> Value:
 def rank(x: Value) -> Value:
     """The rank of a matrix of exact numbers."""
     if x.rank != 2 or x.letters:
-        raise Unread("the rank of what is no matrix")
+        raise Unread("the rank of what is not a matrix")
     if not isinstance(x.array, Exact):
         raise Refused("the rank of a matrix whose numbers are not exact")
     return Value(x.array.xp.asarray(rank_of(x.array)))

@@ -48,7 +48,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
         for other in others:
             first = v.both(first, other, lambda a, b: a * b)
         if first.rank:
-            raise Unread("the mean of what is no number")
+            raise Unread("the mean of what is not a number")
         found[:] = [first]
         return first.array
 

@@ -187,7 +187,7 @@ class Named:
         """The letter of an index."""
         if isinstance(x, Name) and not x.sub and (x.base in self.sums or x.base in self.glossary.index):
             return x.base
-        raise Unread(f"{text(x)} is no index here")
+        raise Unread(f"{text(x)} is not an index here")
 
     def part(self, whole: Value, indices: tuple[Node, ...]) -> Value:
         """An entry or a row."""
@@ -306,7 +306,7 @@ class Named:
             if not isinstance(held, Value) or held.letters:
                 raise Unread(f"the derivative by {by}")
             if not hasattr(held.array, "entries"):
-                raise Refused(f"the derivative by {by}, which is no number here")
+                raise Refused(f"the derivative by {by}, which is not a number here")
             arrays = {**self.arrays, by: held.array}
         shape: list[Value] = []
 
@@ -329,7 +329,7 @@ class Named:
         found = self.derivative(x.of, word)
         own, by = found.rank - len(held.array.shape), len(held.array.shape)
         if own and len(x.by.sub) not in (by, by - 1):
-            raise Unread("the derivative of what is no number by a matrix")
+            raise Unread("the derivative of what is not a number by a matrix")
         if own:  # the axes of what it is by come first, as they have the indices
             first, axes = len(found.letters), range(len(found.letters), len(found.letters) + found.rank)
             order = (*range(first), *axes[own:], *axes[:own])

@@ -94,17 +94,17 @@ class Reader(Named):
         if below.rank == 1 and not below.row:  # row by row
             above = self.one(x.numerator)
             if above.rank != 2 or below.even:
-                raise Unread("division by a vector of what is no matrix")
+                raise Unread("division by a vector of what is not a matrix")
             return v.both(above, replace(below, array=below.array[..., None], rank=2), lambda a, b: a / b)
         if below.rank or below.even:
-            raise Unread("division by what is no number")
+            raise Unread("division by what is not a number")
         return v.both(self.one(x.numerator), below, lambda a, b: a / b)
 
     def _power(self, x: nt.Power) -> Value:
         if x.base == Name("e"):
             found = self.one(x.exponent)
             if found.rank:
-                raise Unread("e to the power of what is no number")
+                raise Unread("e to the power of what is not a number")
             return replace(found, array=self.xp.exp(found.array))
         if text(x) in self.glossary.defined:
             return self.one(Name(text(x)))
@@ -146,13 +146,13 @@ class Reader(Named):
         size = self.glossary.sizes.get(text(x))
         length = self.length(size) if size else None
         if length is not None and not isinstance(length, int):
-            raise Refused(f"{text(x)} is no number here")
+            raise Refused(f"{text(x)} is not a number here")
         return length
 
     def _root(self, x: nt.Root) -> Value:
         found = self.one(x.body)
         if found.rank:
-            raise Unread("the root of what is no number")
+            raise Unread("the root of what is not a number")
         return replace(found, array=self.xp.sqrt(found.array))
 
     def _transposed(self, x: nt.Transposed) -> Value:

@@ -32,7 +32,7 @@ def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node
     running = isinstance(first, Name) and first.base in reader.sums
     steps = reader.length(reader.sort(letter)) - 1 if running else reader.whole_number(first)
     if not isinstance(steps, int):
-        raise Refused(f"as many steps as {text(first)} says, which is no number here")
+        raise Refused(f"as many steps as {text(first)} says, which is not a number here")
     for step in range(steps):
         states.append(_next(reader, base, letter, body, states[-1], step))
     if running:

@@ -126,7 +126,7 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
         return both(x, y, lambda a, b: a * b)
     if sign == "·":
         if x.rank != y.rank:
-            raise Unread("a dot product of what is no vector")
+            raise Unread("a dot product of what is not a vector")
         product = both(replace(x, row=False), replace(y, row=False), lambda a, b: a * b)
         return summed(summed(product)) if product.rank == 2 else summed(product)
     return _matrices(x, y, rows)
@@ -144,7 +144,7 @@ def _ones_times(x: Value, y: Value) -> Value:
     if y.rank == 1 and y.row:
         each = both(replace(x, even=False), y, lambda a, b: a * b)
         return Value(each.array[..., None, :], each.letters, 2)
-    raise Unread("1 times what is no row")
+    raise Unread("1 times what is not a row")
 
 
 def _matrices(x: Value, y: Value, rows: bool) -> Value:

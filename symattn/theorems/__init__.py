@@ -38,6 +38,9 @@ def catalogue() -> dict[str, Theorem]:
     return {theorem.name: theorem for topic in TOPICS for theorem in of_topic(topic)}
 
 
+_SEARCH = "; `symattn prove --list` names them, and `symattn prove --search WORD` looks for a word"
+
+
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
     """The theorems with these names, or of these topics, or that a word such as ``rope`` means; else InputError."""
     return tuple({theorem.name: theorem for name in names for theorem in _found(name)}.values())
@@ -53,4 +56,4 @@ def _found(name: str) -> tuple[Theorem, ...]:
     if by_word := meant(name, catalogue().values()):
         return by_word
     near = get_close_matches(name, [*catalogue(), *TOPICS, *known()], n=1)
-    raise InputError(f"no theorem or topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    raise InputError(f"no theorem or topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else _SEARCH))

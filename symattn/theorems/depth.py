@@ -30,7 +30,7 @@ DONG = "Dong, Cordonnier, Loukas, Attention is Not All You Need (2021)"
 def _osc_of(_: Reader, x: Value) -> Value:
     """The largest entry of a vector less the smallest."""
     if x.rank != 1:
-        raise Unread("osc of what is no vector")
+        raise Unread("osc of what is not a vector")
     xp = x.array.__array_namespace__()
     return Value(xp.max(x.array, axis=-1) + xp.max(-x.array, axis=-1), x.letters)
 

@@ -92,12 +92,14 @@ def _print(reading: Reading) -> tuple[Block, ...]:
     graded = [
         f"{len(every)} {g.value} ({'; '.join(dict.fromkeys(e.where for e in every))})" for g, every in grades if every
     ]
-    words: list[md.Inline] = [f"read and decided as it stands: {', '.join(graded)}"] if graded else []
+    words: list[md.Inline] = (
+        [f"the statement was read from this text and decided: {', '.join(graded)}"] if graded else []
+    )
     for number, formula in enumerate(reading.letters):
         words += [", " if number else " with ", formula]
     for r in (r for r in reading.claims if not r.evidence):
         words += ["; " if words else "", f"in words: {text(r.formula)}"]
-    return told("Print", tuple(words))
+    return told("As printed", tuple(words))
 
 
 def _witness(witness: Text) -> Text:

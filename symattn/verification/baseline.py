@@ -74,7 +74,7 @@ def _accepted(entry: Any, where: str) -> Accepted:
         raise InputError(f"{where}: every value must be a text")
     for name in _NEEDED:
         if name not in entry:
-            raise InputError(f"{where} has no {name}; mend: {name} = ...")
+            raise InputError(f"{where} has no {name}; hint: {name} = ...")
     for name in entry:
         if name not in _KNOWN:
             raise InputError(f"{where} has an unknown key {name}; known: {', '.join(_KNOWN)}")
@@ -109,7 +109,7 @@ def unlisted(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
 def added(report: Report, target: str, reason: str, there: str = "") -> str:
     """The text of a file that accepts the faults of a report too; ``there`` is what stands in it, and stays."""
     if not reason.strip():
-        raise InputError("an accepted fault needs a reason; mend: --reason TEXT")
+        raise InputError("an accepted fault needs a reason; hint: --reason TEXT")
     entries = [
         Accepted(target, fault.step, fault.cause or "", reason, _spec(report), _dtype(report))
         for fault in report.faults

@@ -65,7 +65,7 @@ def speaks(word: str) -> bool:
 def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
     """The inputs that a word stands for. Raises ``InputError`` for one that ``encode`` did not make for this."""
     refused = InputError(
-        f"--case {word}: no case of this specification and dtype; mend: the whole command as the report prints it"
+        f"--case {word}: no case of this specification and dtype; hint: the whole command as the report prints it"
     )
     letters = word.lower().translate(_ALIKE)
     if not letters or len(letters) > LONGEST or set(letters) - set(_LETTERS):

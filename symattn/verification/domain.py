@@ -97,14 +97,14 @@ class Domain(Answering):
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_width", "min_tokens", "min_width", "multiple_of", "width_multiple_of"):
             if not whole(getattr(self, name), 1):
-                raise InputError(f"Domain: {name} is {getattr(self, name)!r}; it must be a whole number from 1 on")
+                raise InputError(f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}")
         for what, lengths in (("tokens", self.tokens), ("width", self.widths)):
             if lengths.down(lengths.most) is None:
                 raise InputError(f"Domain: {_none(lengths, what)}")
         if self.max_abs_score is not None and not (isinstance(self.max_abs_score, Real) and self.max_abs_score > 0):
-            raise InputError(f"Domain: max_abs_score is {self.max_abs_score!r}; it must be a number above 0")
+            raise InputError(f"Domain: max_abs_score must be a number above 0, got {self.max_abs_score!r}")
         if self.decoding and self.square:
-            raise InputError("Domain: decoding promises n_q = 1, and square n_q = n_k; mend: leave one of them out")
+            raise InputError("Domain: decoding promises n_q = 1, and square n_q = n_k; hint: leave one of them out")
 
     @property
     def tokens(self) -> Lengths:

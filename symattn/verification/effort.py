@@ -98,11 +98,11 @@ def spent(finding: Effort, explaining: Effort | None, seconds: float, untried: S
     """What ended the work before its end, in words."""
     left = f" of: {', '.join(untried)}" if untried else ""
     if finding.struck:
-        yield f"The budget of {seconds:g} s was spent before every case had been tried{left}; --budget gives more."
+        yield f"Stopped at the effort limit of {seconds:g} s: some cases were not tried{left} (raise --budget)."
     elif finding.units <= 0 or untried:
-        yield f"One verification makes no more calls than these; not every case was tried{left}."
+        yield f"Stopped at the limit of calls for one verification: some cases were not tried{left}."
     if explaining is not None and explaining.struck:
         yield (
-            f"The budget of {seconds:g} s was spent before every cause and every smaller input had been tried; "
-            "--budget gives more."
+            f"Stopped at the effort limit of {seconds:g} s: some causes and smaller inputs were not tried "
+            "(raise --budget)."
         )

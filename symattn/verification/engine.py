@@ -328,7 +328,7 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
         missing = (*power.lacking(dict(_counts(session)), seen, _option(session)), *_open(session), *_hanging(session))
         missing += tuple(f"{one.words} would not be seen: {one.how}" for one in session.sought if not one.seen)
         if session.power and not session.sought:
-            missing += ("mistakes of the sizes that were asked for were not looked at; mend: a larger --budget",)
+            missing += ("mistakes of the sizes that were asked for were not looked at; hint: raise --budget",)
     return Report(
         power.verdict(found, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
@@ -357,7 +357,7 @@ def _option(session: Session) -> str:
 def _hanging(session: Session) -> Iterator[str]:
     """That calls on small inputs did not return."""
     if any(session.is_small(r.case) for r in session.late):
-        yield "It hangs on small inputs, or is slow there; mend: a larger --time-limit if it is slow"
+        yield "It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow"
 
 
 def _late(session: Session) -> Iterator[str]:
@@ -378,7 +378,7 @@ def _open(session: Session) -> Iterator[str]:
     told = [r for r in session.records if r.ratios is not None and r.whole]
     open_ = [n for k, n in enumerate(names) if not any(r.parts[k].expected.decisive().any() for r in told)]
     if open_ and len(names) > 1:
-        mend = "mend: a larger --budget, or a finer --dtype"
+        mend = "hint: raise --budget, or choose a finer --dtype"
         yield f"No case bounds {', '.join(open_)} well enough to show a fault; {mend}"
 
 

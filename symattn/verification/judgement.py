@@ -172,7 +172,7 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
                 raise
             raise InputError(
                 f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many for this "
-                "specification and dtype; mend: a slice of the queries, or of the heads"
+                "specification and dtype; hint: give a slice of the queries or of the heads"
             ) from error
         measured.ratios[index], measured.allowed[index] = right.ratios(got[index]), right.allowed
         measured.exact[index] = right.near

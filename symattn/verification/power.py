@@ -201,10 +201,10 @@ def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], optio
     blind = [f"{power.step} {power.mistake}" for power in found if not power.seen]
     told = []
     if few:
-        told.append(f"Too few cases were tried of: {', '.join(few)}; mend: {more}")
+        told.append(f"Too few cases were tried of: {', '.join(few)}; hint: {more}")
     if blind:
         told.append(
-            f"No case that was tried would have shown: {'; '.join(blind)}; mend: more --examples, fewer promises on "
+            f"No case that was tried would have shown: {'; '.join(blind)}; hint: more --examples, fewer promises on "
             "sizes and scores, a finer --dtype, or --contract fused if scores are kept in a wider type"
         )
     return tuple(told)

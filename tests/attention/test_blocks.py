@@ -242,15 +242,15 @@ def test_attention_alone_and_masks_of_each_attention() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"attention": None}, "Block: attention is None; give an Attention"),
-        ({"cross": "yes"}, "Block: cross is 'yes'; give an Attention or None"),
-        ({"norm": "batch"}, "Block: norm is 'batch'; known: None, layer, rms"),
-        ({"order": "last"}, "Block: order is 'last'; known: pre, post, inner, sandwich"),
-        ({"gated": "yes"}, "Block: gated is 'yes'; it must be True or False"),
-        ({"eps": -1}, "Block: eps is -1; it must be a finite number, not below 0"),
-        ({"eps": "1e-5"}, "Block: eps is '1e-5'; it must be a finite number, not below 0"),
-        ({"parallel": True, "order": "post"}, "after a norm outside it is gone; mend: order='pre'"),
-        ({"activation": None, "gated": True}, "Block: gated is True, and there is no feed-forward layer to gate"),
+        ({"attention": None}, "Block: attention must be an Attention, got None"),
+        ({"cross": "yes"}, "Block: cross must be an Attention or None, got 'yes'"),
+        ({"norm": "batch"}, "Block: norm must be one of None, layer, rms"),
+        ({"order": "last"}, "Block: order must be one of pre, post, inner, sandwich"),
+        ({"gated": "yes"}, "Block: gated must be True or False, got 'yes'"),
+        ({"eps": -1}, "Block: eps must be a finite number of at least 0, got -1"),
+        ({"eps": "1e-5"}, "Block: eps must be a finite number of at least 0, got '1e-5'"),
+        ({"parallel": True, "order": "post"}, "after a norm outside it is gone; hint: order='pre'"),
+        ({"activation": None, "gated": True}, "Block: gated is True, but there is no feed-forward layer to gate"),
     ],
 )
 def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
@@ -261,7 +261,7 @@ def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any
 
 
 def test_unknown_activations_are_refused_with_those_that_are_known() -> None:
-    with pytest.raises(InputError, match="Block: activation is 'swish'; known: relu, gelu, gelu_tanh, silu"):
+    with pytest.raises(InputError, match="Block: activation must be one of relu, gelu, gelu_tanh, silu"):
         Block(attention=PLAIN, activation="swish")
 
 

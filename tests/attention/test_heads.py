@@ -161,12 +161,12 @@ def test_queries_and_keys_are_normalised_head_by_head(how: Any, eps: float, name
 # -- refusals ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("fields", "message"), [
     ({"heads": 4, "kv_heads": 3}, "kv_heads must divide heads"),
-    ({"kv_heads": 0}, "kv_heads is 0; it must be a whole number from 1 on"),
+    ({"kv_heads": 0}, "kv_heads must be an integer of at least 1, got 0"),
     ({"eps": 0.1}, "eps belongs to qk_norm"),
-    ({"eps": -1, "qk_norm": "rms"}, "eps is -1; it must be a finite number from 0 on"),
-    ({"qk_norm": "batch"}, "qk_norm is 'batch'; known: None, rms, layer, l2"),
-    ({"latent": True}, "latent is True; it must be Latent"),
-    ({"packed": True, "latent": Latent()}, "one of packed and latent"),
+    ({"eps": -1, "qk_norm": "rms"}, "eps must be a finite number of at least 0, got -1"),
+    ({"qk_norm": "batch"}, "qk_norm must be one of None, rms, layer, l2, got 'batch'"),
+    ({"latent": True}, "latent must be Latent(…) or None, got True"),
+    ({"packed": True, "latent": Latent()}, "packed and latent exclude each other"),
     ({"heads": 4, "kv_heads": 2, "latent": Latent()}, "shared by all heads"),
     ({"qk_norm": "rms", "latent": Latent()}, "Latent(norm='rms')"),
 ])  # fmt: skip
@@ -177,10 +177,10 @@ def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], m
 
 
 @pytest.mark.parametrize(("fields", "message"), [
-    ({"norm": "layer"}, "Latent: norm is 'layer'; known: None, rms"),
-    ({"absorbed": 1}, "Latent: absorbed is 1; it must be True or False"),
+    ({"norm": "layer"}, "Latent: norm must be one of None, rms, got 'layer'"),
+    ({"absorbed": 1}, "Latent: absorbed must be True or False, got 1"),
     ({"eps": 1}, "Latent: eps belongs to a norm"),
-    ({"eps": float("nan"), "norm": "rms"}, "Latent: eps is nan"),
+    ({"eps": float("nan"), "norm": "rms"}, "Latent: eps must be a finite number"),
 ])  # fmt: skip
 def test_latents_that_mean_nothing_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message.replace("(", r"\(")):

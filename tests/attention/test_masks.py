@@ -122,7 +122,7 @@ def test_a_fully_masked_row_gives_zeros_nothing_or_an_error(name: str, stabilise
     assert (zeros[0] == 0).all()
     assert np.isnan(undefined[0]).all()
     assert not np.isnan(undefined[1]).any()
-    with pytest.raises(InputError, match="a row of scores is fully masked; mend: allow a key"):
+    with pytest.raises(InputError, match="a row of scores is fully masked; hint: allow a key"):
         run("error")
     mask[0, 1] = True
     assert run("error").shape == (2, 2)

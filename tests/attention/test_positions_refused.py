@@ -58,7 +58,7 @@ def test_positions_where_sizes_are_letters(spec: Attention, arrays: dict[str, st
 
 def test_what_letters_for_sizes_cannot_hold_is_refused_by_name() -> None:
     q, k, v = (Indexed.letters(n, length("n"), length("d")) for n in "qkv")
-    with pytest.raises(InputError, match="frequencies of d columns: a number of columns is needed; mend: give cos"):
+    with pytest.raises(InputError, match="frequencies of d columns: a number of columns is needed; hint: give cos"):
         Attention(position=Rotary())(q, k, v)
     with pytest.raises(Refused, match="indexed lacks"):
         Attention(position=Shaw(most=1, values=False))(q, k, v, a_k=Indexed.letters("a", 3, length("d")))
@@ -71,12 +71,12 @@ def test_true_angles_are_refused_by_exact() -> None:
 
 # -- what makes no sense -----------------------------------------------------------------------------------------------
 SENSELESS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: Rotary(base=1), "Rotary: base is 1; it must be a finite number above 1"),
-    (lambda: Rotary(width=3), "Rotary: width is 3; it must be an even number from 2 on, or None"),
-    (lambda: Rotary(layout="pairs"), "Rotary: layout is 'pairs'; known: half, interleaved"),
-    (lambda: Rotary(start=0.5), "Rotary: start is 0.5; it must be a whole number"),
-    (lambda: Rotary(triples=((3, 4, 6),)), "whole numbers a, b, c with a² . b² = c²"),
-    (lambda: Rotary(triples=((3.0, 4.0, 5.0),)), "whole numbers a, b, c with a² . b² = c²"),
+    (lambda: Rotary(base=1), "Rotary: base must be a finite number above 1, got 1"),
+    (lambda: Rotary(width=3), "Rotary: width must be an even number of at least 2, or None, got 3"),
+    (lambda: Rotary(layout="pairs"), "Rotary: layout must be one of half, interleaved"),
+    (lambda: Rotary(start=0.5), "Rotary: start must be an integer, got 0.5"),
+    (lambda: Rotary(triples=((3, 4, 6),)), "integers a, b, c with a² . b² = c²"),
+    (lambda: Rotary(triples=((3.0, 4.0, 5.0),)), "integers a, b, c with a² . b² = c²"),
     (lambda: Rotary(triples=TRIPLES, width=2), "2 triples turn 4 columns, not 2"),
     (lambda: Rotary(triples=TRIPLES, given="tables"), "tables are given or made of triples, not both"),
     (lambda: Rotary(given="tables", scaling=YARN), "given tables are not scaled"),
@@ -88,20 +88,23 @@ SENSELESS: list[tuple[Callable[[], Any], str]] = [
         lambda: Rotary(given="positions", scaling=NTKScaling(factor=2, length=4)),
         "this scaling asks how many positions there are",
     ),
-    (lambda: Rotary(scaling=2), "Rotary: scaling is 2; known: None, LinearScaling"),
-    (lambda: LinearScaling(factor=0), "factor is 0; it must be a finite number above 0"),
+    (lambda: Rotary(scaling=2), "Rotary: scaling must be one of None, LinearScaling"),
+    (lambda: LinearScaling(factor=0), "factor must be a finite number above 0, got 0"),
     (lambda: YarnScaling(factor=2, length=8, slow=4, fast=4), "slow = 4 turns must be fewer than fast = 4"),
     (lambda: YarnScaling(factor=2, length=8, ramp="turns", whole=False), "whole belongs to the ramp over indices"),
-    (lambda: YarnScaling(factor=2, length=8, weight=None), "weight is None; it must be a finite number"),
-    (lambda: LongRopeScaling(short=(1, 0), long=(1, 1), factor=2, length=8), "short is .* finite numbers above 0"),
-    (lambda: ProportionalScaling(share=2), "share is 2; it must be a number from 0 to 1"),
-    (lambda: Buckets(number=7, max_distance=9), "number is 7; two directions need an even number of buckets"),
+    (lambda: YarnScaling(factor=2, length=8, weight=None), "weight must be a finite number, got None"),
+    (
+        lambda: LongRopeScaling(short=(1, 0), long=(1, 1), factor=2, length=8),
+        "short must be a tuple of finite numbers above 0",
+    ),
+    (lambda: ProportionalScaling(share=2), "share must be a number from 0 to 1, got 2"),
+    (lambda: Buckets(number=7, max_distance=9), "number must be even for two directions"),
     (lambda: Buckets(number=32, max_distance=8), "16 buckets up to the distance 8"),
-    (lambda: Shaw(most=0), "most is 0; it must be a whole number from 1 on"),
+    (lambda: Shaw(most=0), "most must be an integer of at least 1, got 0"),
     (lambda: Disentangled(span=2, to_position=False, to_content=False), "no term is left"),
     (lambda: Disentangled(span=3, max_distance=9), "3 buckets up to 9: there must be four or more"),
-    (lambda: Attention(position="rotary"), "position is 'rotary'; known: None, Rotary, Alibi"),
-    (lambda: Attention(position=Alibi()), "linear biases grow for keys ahead of a query; mend: causal=True"),
+    (lambda: Attention(position="rotary"), "position must be one of None, Rotary, Alibi"),
+    (lambda: Attention(position=Alibi()), "linear biases grow for keys ahead of a query; hint: causal=True"),
     (lambda: Attention(position=Buckets(bidirectional=False)), "buckets in one direction hold all keys ahead in one"),
     (lambda: Attention(latent=Latent(), position=Shaw(most=1)), "with a latent, queries and keys have a part without"),
     (lambda: Attention(score="cosine", position=Shaw(most=1)), "terms by distance are added to dot products"),
@@ -120,19 +123,19 @@ NARROWED = qkv(width=NARROW)
 UNFIT: list[tuple[Attention, dict[str, Any], str]] = [
     (Attention(position=Rotary(width=6)), {}, "rotary: 6 columns are to be rotated, and queries and keys have 5"),
     (Attention(position=Rotary(triples=TRIPLES * 2)), {}, "rotary: 8 columns are to be rotated"),
-    (Attention(position=Rotary()), {}, "5 is no even number from 2 on"),
+    (Attention(position=Rotary()), {}, "5 is not an even number from 2 on"),
     (Attention(position=Rotary(given="tables")), {}, "the specification needs input 'cos'"),
     (Attention(), {"cos": data(N_K, 2)}, "the specification has no input 'cos'"),
     (Attention(position=Rotary(given="tables")), {"cos": data(3, 2), "sin": data(3, 2)}, "cos .*: n_k differs"),
     (
         Attention(position=Rotary(given="positions")),
         {"positions": data(N_K)},
-        "positions holds float64; .* whole numbers",
+        "positions must hold whole numbers, got float64",
     ),
     (
         Attention(position=Rotary(width=2)),
         {"q": data(5, D_K)},
-        "rotary: 5 queries do not stand at the end of 4 keys; mend: Rotary.given='positions'., and positions_q",
+        "rotary: 5 queries do not stand at the end of 4 keys; hint: Rotary.given='positions'., and positions_q",
     ),
     (Attention(position=Buckets(number=8, max_distance=9)), {"b_rel": data(7, 1)}, "of buckets must have the length 8"),
     (Attention(position=Shaw(most=2, values=False)), {"a_k": data(4, D_K)}, "of distances must have the length 5"),

@@ -156,19 +156,19 @@ def test_definitions_use_the_standard_alone(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"alignment": "left"}, "Attention: alignment is 'left'; known: bottom-right, top-left"),
-        ({"mask": "bool"}, "Attention: mask is 'bool'; known: None, boolean, additive"),
-        ({"fully_masked": "ones"}, "Attention: fully_masked is 'ones'; known: zeros, nan, error"),
-        ({"heads": 0}, "Attention: heads is 0; it must be a whole number from 1 on"),
-        ({"heads": 2.0}, "Attention: heads is 2.0; it must be a whole number from 1 on"),
-        ({"heads": True}, "Attention: heads is True; it must be a whole number from 1 on"),
-        ({"scale": float("nan")}, "Attention: scale is nan; it must be a finite number"),
-        ({"scale": float("inf")}, "Attention: scale is inf; it must be a finite number"),
-        ({"scale": "1/2"}, "Attention: scale is '1/2'; it must be a finite number, '1/d_k' or 'given'"),
-        ({"scale": True}, "Attention: scale is True; it must be a finite number"),
-        ({"causal": "yes"}, "Attention: causal is 'yes'; it must be True or False"),
-        ({"padding": 1}, "Attention: padding is 1; it must be True or False"),
-        ({"stabilised": None}, "Attention: stabilised is None; it must be True or False"),
+        ({"alignment": "left"}, "Attention: alignment must be one of bottom-right, top-left, got 'left'"),
+        ({"mask": "bool"}, "Attention: mask must be one of None, boolean, additive, got 'bool'"),
+        ({"fully_masked": "ones"}, "Attention: fully_masked must be one of zeros, nan, error, got 'ones'"),
+        ({"heads": 0}, "Attention: heads must be an integer of at least 1, got 0"),
+        ({"heads": 2.0}, "Attention: heads must be an integer of at least 1, got 2.0"),
+        ({"heads": True}, "Attention: heads must be an integer of at least 1, got True"),
+        ({"scale": float("nan")}, "Attention: scale must be a finite number, got nan"),
+        ({"scale": float("inf")}, "Attention: scale must be a finite number, got inf"),
+        ({"scale": "1/2"}, "Attention: scale must be a finite number, '1/d_k' or 'given', got '1/2'"),
+        ({"scale": True}, "Attention: scale must be a finite number, got True"),
+        ({"causal": "yes"}, "Attention: causal must be True or False, got 'yes'"),
+        ({"padding": 1}, "Attention: padding must be True or False, got 1"),
+        ({"stabilised": None}, "Attention: stabilised must be True or False, got None"),
     ],
 )
 def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
@@ -234,12 +234,12 @@ BAD: list[tuple[Attention, dict[str, Any], str]] = [
     (MASKED, given("q k v mask", mask=np.ones((3, 2, 4), bool)),
      "mask has shape (3, 2, 4); it needs none before the last two"),
     (MASKED, given("q k v mask", mask=np.zeros((2, 4))),
-     "mask holds float64; it must hold booleans, True where a query may"),
-    (ADDED, given("q k v mask"), "mask holds bool; it must hold numbers, not booleans"),
+     "mask must hold booleans, True where a query may attend, got float64"),
+    (ADDED, given("q k v mask"), "mask must hold numbers, not booleans, got bool"),
     (PADDED, given("q k v keep", keep=np.ones(3, bool)), "k has shape (4, 3) and keep (3,): n_k differs"),
     (PADDED, given("q k v keep", keep=np.ones((2, 4), bool)),
      "keep has shape (2, 4); it needs none before the last"),
-    (PADDED, given("q k v keep", keep=np.ones(4)), "keep holds float64; it must hold booleans"),
+    (PADDED, given("q k v keep", keep=np.ones(4)), "keep must hold booleans"),
 ]  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def test_shapes_of_other_kinds_are_said_as_plainly(name: str) -> None:
 
 
 def test_more_than_three_arrays_by_position_are_refused() -> None:
-    with pytest.raises(InputError, match="takes q, k, v by position, 4 arrays were given"):
+    with pytest.raises(InputError, match="takes q, k, v by position, got 4 arrays"):
         Attention()(*[ARRAYS[n] for n in ("q", "k", "v", "mask")])
 
 

@@ -234,12 +234,12 @@ def test_elements_that_are_no_numbers_are_said_and_two_arrays_are_refused() -> N
     spec = Attention(mask="boolean", fully_masked="nan")
     for found in (evaluate(spec, given), enclose(spec, given, 5)):
         assert found.digits[0, 0].startswith("undefined")
-    with pytest.raises(InputError, match="2 arrays come out, of which one would be evaluated; mend: lse=False"):
+    with pytest.raises(InputError, match="2 arrays come out, of which one would be evaluated; hint: lse=False"):
         evaluate(Attention(lse=True), {n: [[1]] for n in "qkv"})
 
 
 def test_no_digits_are_refused() -> None:
-    with pytest.raises(InputError, match="digits is 0; it must be a whole number from 1 on"):
+    with pytest.raises(InputError, match="digits must be an integer of at least 1, got 0"):
         evaluate(GPT, ids(GPT) | parameters(GPT), digits=0)
 
 
@@ -335,16 +335,16 @@ def test_a_trace_names_its_arrays_in_order() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "Transformer: neither encoder nor decoder has blocks; mend: decoder=(Block(…),)"),
-        ({"decoder": DECODER}, "give a tuple of Blocks"),
+        ({}, "Transformer: neither encoder nor decoder has blocks; hint: decoder=(Block(…),)"),
+        ({"decoder": DECODER}, "decoder must be a tuple of Blocks"),
         ({"decoder": (CROSS,)}, "the decoder has cross-attention, and there is no encoder to attend to"),
         ({"encoder": (CROSS,)}, "a block of the encoder has cross-attention, and nothing to attend to"),
         ({"encoder": (ENCODER,), "decoder": (DECODER,)}, "so that it ignores the encoder"),
-        ({"decoder": (DECODER,), "norm": "l2"}, "Transformer: norm is 'l2'; known: None, layer, rms"),
-        ({"decoder": (DECODER,), "positions": True}, "positions is True; known: None, given, sinusoidal"),
-        ({"decoder": (DECODER,), "tied": 1}, "Transformer: tied is 1; it must be True or False"),
-        ({"decoder": (DECODER,), "eps": "0"}, "Transformer: eps is '0'; it must be a finite number, not below 0"),
-        ({"decoder": (DECODER,), "softcap": 0}, "softcap is 0; it must be a finite number above 0, or None"),
+        ({"decoder": (DECODER,), "norm": "l2"}, "Transformer: norm must be one of None, layer, rms, got 'l2'"),
+        ({"decoder": (DECODER,), "positions": True}, "positions must be one of None, given, sinusoidal"),
+        ({"decoder": (DECODER,), "tied": 1}, "Transformer: tied must be True or False, got 1"),
+        ({"decoder": (DECODER,), "eps": "0"}, "Transformer: eps must be a finite number of at least 0, got '0'"),
+        ({"decoder": (DECODER,), "softcap": 0}, "softcap must be a finite number above 0, or None, got 0"),
     ],
 )
 def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
@@ -361,7 +361,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"decoder.2.attention.w_q": np.zeros((D, D))}, "unknown input 'decoder.2.attention.w_q'"),
     ({"encoder.0.attention.w_q": np.zeros((D, D))}, "unknown input 'encoder.0.attention.w_q'"),
     ({"decoder.mlp.w_gate": np.zeros((D, D))}, "decoder.0: unknown input 'mlp.w_gate'"),
-    ({"tokens": np.zeros(3)}, "tokens holds float64; it must hold whole numbers"),
+    ({"tokens": np.zeros(3)}, "tokens must hold whole numbers, got float64"),
     ({"tokens": np.zeros(7, int)}, "position_embedding has shape (5, 4): 5 rows for 7 places"),
     ({"position_embedding": np.zeros((5, 3))}, "(5, 4) and position_embedding (5, 3): d_model differs"),
     ({"decoder.1.mlp.w_up": np.zeros((3, D_FF))}, "decoder.1: x has shape (3, 4) and mlp.w_up (3, 6): d_model differs"),

@@ -128,7 +128,7 @@ def test_presets_differ_and_say_where_they_are_from() -> None:
     assert len({p.spec for p in PRESETS.values()}) == len(PRESETS)
     assert all(p.source[-1] in ")0123456789" and "(20" in p.source for p in PRESETS.values())
     assert like("deepseek-v3").latent == Latent(queries=True, norm="rms", eps=like("qwen3").eps)
-    with pytest.raises(InputError, match="no preset is called 'gpt5'; known: gpt2, bert"):
+    with pytest.raises(InputError, match="unknown model 'gpt5'; known: gpt2, bert"):
         like("gpt5")
 
 

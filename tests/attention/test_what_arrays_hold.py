@@ -22,12 +22,12 @@ Q, K, V = np.ones((3, 4)), np.ones((5, 4)), np.ones((5, 2))
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool, complex, object, "U3"])
 def test_numbers_are_of_a_type_that_computes_in_itself(dtype: Any) -> None:
     """Integers would cut a factor 0.3 to 0, and arrays of bfloat16 in NumPy give float32."""
-    with pytest.raises(InputError, match=r"^k holds .*; it must hold numbers in floating point$"):
+    with pytest.raises(InputError, match=r"^k must hold numbers in floating point, got .*"):
         Attention(scale=0.3)(Q, K.astype(dtype), V)
 
 
 def test_floats_of_other_packages_are_lifted() -> None:
-    with pytest.raises(InputError, match=r"k holds bfloat16, in which NumPy does not compute; mend: symattn"):
+    with pytest.raises(InputError, match=r"k holds bfloat16, in which NumPy does not compute; hint: symattn"):
         Attention()(Q, K.astype(ml_dtypes.bfloat16), V)
     q, k, v = (kind("bfloat16").lift(x.tolist()) for x in (Q, K, V))
     assert Attention()(q, k, v).dtype == ml_dtypes.bfloat16
@@ -47,13 +47,13 @@ def test_what_is_only_added_is_cast_and_may_be_integers() -> None:
 
 
 TABLES, OF_KEYS = Attention(position=Rotary(given="tables")), np.ones((5, 2))
-BOTH = "cos_q and sin_q belong together; mend: give both, or none"
+BOTH = "cos_q and sin_q belong together; hint: give both, or none"
 REFUSED: list[tuple[Attention, dict[str, Any], str]] = [
     (TABLES, {"cos": OF_KEYS, "sin": OF_KEYS, "cos_q": OF_KEYS[:3]}, BOTH),
     (TABLES, {"cos": OF_KEYS, "sin": OF_KEYS, "sin_q": OF_KEYS[:3]}, BOTH),
     (Attention(), {"q": Q}, "q is given twice, by position and by name"),
     (Attention(mask="boolean"), {"mask": [[True]]}, "mask is a list; give an array"),
-    (Attention(scale="given"), {"scale": np.array([2])}, "scale holds int64; it must hold numbers in floating point"),
+    (Attention(scale="given"), {"scale": np.array([2])}, "scale must hold numbers in floating point, got int64"),
 ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_what_an_attention_is_not_given(spec: Attention, arrays: dict[str, Any],
     ],
 )  # fmt: skip
 def test_fields_that_are_no_words_or_numbers(fields: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"^Attention: {next(iter(fields))} is "):
+    with pytest.raises(InputError, match=f"^Attention: {next(iter(fields))} must be "):
         Attention(**fields)
 
 
@@ -83,7 +83,7 @@ def test_whole_numbers_of_any_size_are_finite() -> None:
 # -- a prefix is ahead of the query ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("position", [Alibi(), Buckets(bidirectional=False)])
 def test_a_prefix_looks_ahead_as_much_as_no_mask(position: Any) -> None:
-    with pytest.raises(InputError, match="mend: causal=True without a prefix, or"):
+    with pytest.raises(InputError, match="hint: causal=True without a prefix, or"):
         Attention(causal=True, prefix=2, position=position)
     Attention(causal=True, position=position)
 
@@ -101,7 +101,7 @@ def test_transformer_xl_with_a_prefix_needs_rows_for_keys_ahead() -> None:
 
 @pytest.mark.parametrize(("alignment", "where"), [("bottom-right", "end"), ("top-left", "beginning")])
 def test_queries_without_a_place_among_the_keys(alignment: Any, where: str) -> None:
-    with pytest.raises(InputError, match=f"5 queries do not stand at the {where} of 3 keys; mend: Rotary.given='pos"):
+    with pytest.raises(InputError, match=f"5 queries do not stand at the {where} of 3 keys; hint: Rotary.given='pos"):
         Attention(position=Rotary(), alignment=alignment)(np.ones((5, 2)), np.ones((3, 2)), V[:3])
 
 
@@ -130,14 +130,14 @@ def test_a_model_gives_its_blocks_their_tokens_itself(name: str) -> None:
 def test_weights_of_blocks_are_numbers_that_compute(name: str, dtype: Any) -> None:
     given = {"x": Q, "attention_norm.gain": np.ones(4), "mlp.w_up": np.ones((4, 2)), "mlp.w_down": np.ones((2, 4))}
     given[name] = given[name].astype(dtype)
-    with pytest.raises(InputError, match=f"^{name} holds .*; it must hold numbers in floating point$"):
+    with pytest.raises(InputError, match=f"^{name} must hold numbers in floating point, got .*"):
         Block(attention=Attention())(**given)
 
 
 @pytest.mark.parametrize("part", ["attention", "cross"])
 def test_a_block_has_one_result(part: str) -> None:
     parts: dict[str, Any] = {"attention": Attention(), part: Attention(lse=True)}
-    with pytest.raises(InputError, match=r"Block: lse gives a second result, .*; mend: lse=False"):
+    with pytest.raises(InputError, match=r"Block: lse gives a second result, .*; hint: lse=False"):
         Block(**parts)
 
 

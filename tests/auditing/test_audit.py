@@ -62,7 +62,7 @@ def test_no_call_is_no_pass() -> None:
 
 def test_bad_input_is_one_line() -> None:
     for wrong in ({"model": 3}, {"contract": "loose"}, {"rows": 0}):
-        with pytest.raises(InputError, match=r"audit:|contract|rows="):
+        with pytest.raises(InputError, match=r"audit:|contract|rows must be"):
             audit(**wrong)  # type: ignore[arg-type]
 
 

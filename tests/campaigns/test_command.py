@@ -155,7 +155,7 @@ def test_a_missing_extra_is_named(
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert main(["campaign", "attn.py:right", "-o", "out", "--backend", backend]) == 2
-    assert f"{package} is not installed; mend: pip install 'symattn[scale]'" in capsys.readouterr().err
+    assert f"{package} is not installed; hint: pip install 'symattn[scale]'" in capsys.readouterr().err
 
 
 def begin(*words: str) -> subprocess.Popen[bytes]:

@@ -101,7 +101,7 @@ def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str)
 def test_broken_results_are_refused(tmp_path: Path, text: str) -> None:
     Store(tmp_path).open(JOBS)
     (tmp_path / "results.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="line 1 is no result"):
+    with pytest.raises(InputError, match="line 1 is not a result"):
         Store(tmp_path).results()
 
 
@@ -110,7 +110,7 @@ def test_a_folder_without_a_plan_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="holds no campaign"):
         summary(tmp_path / "none")
     (tmp_path / "plan.json").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="no plan"):
+    with pytest.raises(InputError, match="not a plan"):
         summary(tmp_path)
     with pytest.raises(InputError, match="cannot be used"):
         Store(tmp_path / "plan.json").open(JOBS)

@@ -21,7 +21,11 @@ pytestmark = pytest.mark.smoke
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [
-        (InputError("d_k is 0"), 2, "symattn: d_k is 0"),
+        (
+            InputError("d_k must be an integer from 1 to 65536, got 0"),
+            2,
+            "symattn: d_k must be an integer from 1 to 65536, got 0",
+        ),
         (Refused("exact has no sort"), 2, "exact has no sort"),
         (MissingExtra("torch", "torch"), 2, "pip install 'symattn[torch]'"),
         (Undecided("is it zero?"), 3, "undecided: is it zero?"),
@@ -32,10 +36,10 @@ pytestmark = pytest.mark.smoke
         (OSError(ENAMETOOLONG, "File name too long", "x.py"), 2, "x.py cannot be used: File name too long"),
         (OSError(ENOSPC, "No space left on device"), 2, "a file cannot be used: No space left on device"),
         (FileNotFoundError(ENOENT, "No such file", symattn.__file__), 70, "a defect of symattn"),
-        (MemoryError("Unable to allocate 8 GiB"), 2, "not enough memory; mend: smaller sizes. Unable to allocate"),
+        (MemoryError("Unable to allocate 8 GiB"), 2, "not enough memory; hint: smaller sizes. Unable to allocate"),
         (SystemExit(0), 4, "ended the process: SystemExit: 0"),
-        (InputError("\x1b[31mred.json is no file"), 2, r"\x1b[31mred.json"),
-        (InputError(f"{'9' * 5000} is no size"), 2, f"{'9' * 60}…(5000 characters) is no size"),
+        (InputError("\x1b[31mred.json is not a file"), 2, r"\x1b[31mred.json"),
+        (InputError(f"{'9' * 5000} is not a size"), 2, f"{'9' * 60}…(5000 characters) is not a size"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(

@@ -81,7 +81,7 @@ def test_a_folder_that_may_not_be_written_is_named_before_any_work(
     (tmp_path / "old.tex").write_text(OURS)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path.resolve())
     for name in ("new.tex", "old.tex"):
-        with pytest.raises(InputError, match=r"the folder .* is not writable; mend: change its mode"):
+        with pytest.raises(InputError, match=r"the folder .* is not writable; hint: change its mode"):
             files.check(tmp_path / name, force=True)
 
 

@@ -161,31 +161,31 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a size given twice": (lambda: derive("scaling", d_k=4, dk=4), "d_k is given twice"),
     "a name of no array": (lambda: walk({"x": X, "W_qq": EYE}), "unknown name 'W_qq'. Did you mean 'w_q'?"),
     "an array given twice": (lambda: walk({"x": X, "X": X}), "x is given twice, once as 'X'"),
-    "tokens as a parameter": (lambda: walk(x=X), "mend: walk({'x': …})"),
-    "an array of a kind without lift": (lambda: kind("exact")([[1, 2]]), "mend: symattn.kind('exact').lift(data)"),
-    "floats for exact numbers": (lambda: kind("exact")(np.eye(2)), "mend: symattn.kind('exact').lift(data)"),
+    "tokens as a parameter": (lambda: walk(x=X), "hint: walk({'x': …})"),
+    "an array of a kind without lift": (lambda: kind("exact")([[1, 2]]), "hint: symattn.kind('exact').lift(data)"),
+    "floats for exact numbers": (lambda: kind("exact")(np.eye(2)), "hint: symattn.kind('exact').lift(data)"),
     "no arrays": (lambda: walk({}), '"inputs" is missing'),
-    "not a number": (lambda: walk({"x": [[float("nan")]]}), "holds nan, which is no number"),
+    "not a number": (lambda: walk({"x": [[float("nan")]]}), "holds nan, which is not a number"),
     "too large an array": (lambda: walk({"x": np.zeros((1000, 1000))}), "x is 1000 × 1000, 1000000 entries"),
     "another claim": (lambda: claim("weight", 1), "Did you mean 'weights'?"),
-    "closer than nothing": (lambda: claim("closer", [1], [2]), "mend: than=(c, d)"),
-    "elements of a bound for sizes": (lambda: bound(n=4).allowed, "mend: give the inputs"),
-    "a bound for no keys": (lambda: bound(n=0), "n is 0; it must be a whole number"),
-    "rows without a name": (lambda: walk([[1, 0], [0, 1]]), 'mend: walk({"x": …})'),
-    "an array without a name": (lambda: walk(np.eye(2)), 'mend: walk({"x": …})'),
+    "closer than nothing": (lambda: claim("closer", [1], [2]), "hint: than=(c, d)"),
+    "elements of a bound for sizes": (lambda: bound(n=4).allowed, "hint: give the inputs"),
+    "a bound for no keys": (lambda: bound(n=0), "n must be an integer from 1 to 2^24, got 0"),
+    "rows without a name": (lambda: walk([[1, 0], [0, 1]]), 'hint: walk({"x": …})'),
+    "an array without a name": (lambda: walk(np.eye(2)), 'hint: walk({"x": …})'),
     "words for letters": (lambda: walk({"query": EYE, "key": EYE, "value": EYE}), "Did you mean 'q'?"),
-    "sizes of a bound without names": (lambda: bound(256, 64), "mend: bound(n=256, d_k=64)"),
-    "inputs of a bound without names": (lambda: bound(inputs=np.eye(2)), 'mend: bound(inputs={"q": …'),
+    "sizes of a bound without names": (lambda: bound(256, 64), "hint: bound(n=256, d_k=64)"),
+    "inputs of a bound without names": (lambda: bound(inputs=np.eye(2)), 'hint: bound(inputs={"q": …'),
     "a derivation by a word": (lambda: derive("variance"), "did you mean scaling?"),
     "a derivation of heads": (lambda: derive("multi_head"), "did you mean attention --heads 2?"),
-    "a PDF": (lambda: derive("shift").save("shift.pdf"), "mend: write .tex, and typeset it with pdflatex"),
+    "a PDF": (lambda: derive("shift").save("shift.pdf"), "hint: write .tex, and typeset it with pdflatex"),
     "complex numbers": (lambda: walk({"x": COMPLEX}), "x holds complex128; give real numbers"),
     "complex numbers in a list": (lambda: walk({"x": [[np.complex64(1j)]]}), "x holds complex64; give real numbers"),
     "complex numbers among objects": (lambda: walk({"x": np.array([[1j]], object)}), "x holds complex"),
     "complex numbers in a picture": (lambda: draw("geometry", source={"x": COMPLEX}), "x holds complex128"),
     "complex inputs of a bound": (lambda: bound(inputs=of_qkv(COMPLEX)), "q holds complex128"),
-    "a complex probability": (lambda: bound(alpha=1j), "alpha is 1j"),
-    "a complex size": (lambda: bound(largest=1j), "largest is 1j"),
+    "a complex probability": (lambda: bound(alpha=1j), "it is a probability"),
+    "a complex size": (lambda: bound(largest=1j), "largest must be"),
     "complex floats": (lambda: kind("float32").lift(COMPLEX), "float32 holds complex128"),
     "complex half precision": (lambda: kind("bf16").lift([[np.complex128(1)]]), "bfloat16 holds complex128"),
     "a complex cotangent": (lambda: symattn.vjp(Attention(), COMPLEX, of_qkv(np.eye(2))), "the cotangent holds"),
@@ -266,4 +266,23 @@ def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.Capture
     assert told("--n", "16", "--dk", "4", "--largest", "3") == bound(n=16, d_k=4, largest=3).value
     assert told("--n", "16", "--dk", "4") == bound(n=16, d_k=4).value != bound(n=16, d_k=4, largest=3).value
     assert main(["bound", "--inputs", "bounded", "--largest", "4"]) == 2
-    assert "mend: leave it out, and say --largest X" in " ".join(capsys.readouterr().err.split())
+    assert "hint: leave it out, and say --largest X" in " ".join(capsys.readouterr().err.split())
+
+
+def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
+    tmp_path.joinpath("foreign.md").write_text("# Notes\n")
+    tmp_path.joinpath("attn.py").write_text("")
+    for words, hint in (
+        (("derive", "jacobian", "--dk", "4"), "it takes n (typed: --tokens)"),
+        (("derive", "jacobian", "--mean", "0"), "typed: --tokens"),
+        (("prove", "nosuch"), "`symattn prove --list` names them"),
+        (("prove", "softmax-shfit"), "did you mean 'softmax-shift'?"),
+        (("verify", f"{tmp_path}/atn.py:attention"), "attn.py"),
+    ):
+        ran = run(*words)
+        assert ran.status in (2, 4)
+        assert hint in ran.stderr
+    ran = run("check", str(tmp_path / "foreign.md"))
+    assert (ran.status, "symattn did not write it" in ran.stdout, "--skip-others" in ran.stdout) == (1, True, True)
+    assert run("walk", "eight-step", "--step", "5").stdout.count("*") == 0
+    assert "\nStep 5: Softmax\n" in run("walk", "eight-step", "--step", "5").stdout

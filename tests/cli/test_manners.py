@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 
@@ -15,7 +16,7 @@ from symattn.theorems import catalogue, select
 from symattn.theorems.words import found, known, meant
 from symattn_cli import choices, progress, stream
 from symattn_cli.fields import NAMES
-from symattn_cli.groups import Grouped
+from symattn_cli.groups import Grouped, topics
 from symattn_cli.main import TABLE, commands
 
 
@@ -42,11 +43,48 @@ def test_the_flags_of_an_attention_are_the_same_everywhere(name: str) -> None:
 
 def test_help_is_in_groups(run) -> None:
     help_of_verify = run("verify", "--help").stdout
-    titles = ("Options:", "The attention that is meant:", "What is promised of the inputs:", "The document:")
+    titles = (
+        "symattn verify mypkg",
+        "Options:",
+        "Which attention",
+        "More options",
+        "  fields ",
+        "  inputs ",
+        "  output ",
+    )
     places = [help_of_verify.index(title) for title in titles]
     assert places == sorted(places)
-    longest = max(part.count("\n  -") for part in help_of_verify.split(":\n"))
-    assert longest <= 32
+
+
+def helps(command: click.Command, context: click.Context) -> dict[str, str]:
+    """The help of a command, and of the commands within it."""
+    found = {context.command_path: command.get_help(context)}
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        inner = command.get_command(context, name)
+        assert inner is not None
+        found |= helps(inner, click.Context(inner, info_name=name, parent=context))
+    return found
+
+
+def test_no_help_is_longer_than_a_screen() -> None:
+    every = helps(commands, click.Context(commands, info_name="symattn", max_content_width=80, terminal_width=80))
+    assert {"symattn", "symattn verify", "symattn faults run", "symattn claim weights"} <= set(every)
+    assert {path: text.count("\n") + 1 for path, text in every.items() if text.count("\n") >= 60} == {}
+
+
+def test_every_option_that_help_only_names_is_explained_under_its_topic(run) -> None:
+    for name in TABLE:
+        for topic, options in topics(command_of(name)).items():
+            explained = run("help", topic).stdout
+            assert [option for option in options if f"  {option}" not in explained] == []
+    assert run("help", "verify").stdout == run("verify", "--help").stdout
+    assert "Did you mean 'fields'?" in run("help", "field").stderr
+
+
+def test_help_of_fields_sends_nobody_to_a_python_name(run) -> None:
+    explained = " ".join(run("help", "fields").stdout.split())
+    assert not re.search(r"\bsee [A-Z]|Rotary|TransformerXL|Latent:", explained)
+    assert "rotary (base=10000, width, layout=half, " in explained
 
 
 def test_an_option_without_a_title_is_an_option() -> None:
@@ -107,9 +145,10 @@ def test_scale_none_is_no_scaling_everywhere(run) -> None:
     spec = specified({"scale": "none"}).spec
     assert spec == Attention(scale=1)
     for name in FIELDS:
-        told = " ".join(run(name, "--help").stdout.split())
-        assert "no scaling is 1, or none where it is typed" in told
-        assert "none is 1/sqrt" not in told
+        assert "--scale" in run(name, "--help").stdout
+    told = " ".join(run("help", "fields").stdout.split())
+    assert "1 turns scaling off (typed, also none)" in told
+    assert "none is 1/sqrt" not in told
 
 
 def test_null_for_scale_is_refused_in_sheets(run, tmp_path) -> None:
@@ -117,7 +156,7 @@ def test_null_for_scale_is_refused_in_sheets(run, tmp_path) -> None:
     sheet.write_text('{"x": [[1, 2]], "w_q": [[1], [1]], "w_k": [[1], [1]], "w_v": [[1], [1]], "scale": null}')
     ran = run("walk", str(sheet))
     assert (ran.status, ran.stdout) == (2, "")
-    assert 'scale is null; mend: "none" for no scaling' in ran.stderr
+    assert 'scale is null; hint: "none" for no scaling' in ran.stderr
 
 
 @pytest.mark.parametrize("word", ["rope", "multihead", "gqa", "multi_head", "flashattention", "layernorm", "variance"])

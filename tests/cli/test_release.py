@@ -157,8 +157,8 @@ def test_defaults_come_from_the_project(run, project) -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ("[tool.symattn.derive]\ndkk = 4\n", "dkk is no option of symattn derive. Did you mean 'dk'?"),
-        ("[tool.symattn.deriv]\ndk = 4\n", "is no command. Did you mean 'derive'?"),
+        ("[tool.symattn.derive]\ndkk = 4\n", "dkk is not an option of symattn derive. Did you mean 'dk'?"),
+        ("[tool.symattn.deriv]\ndk = 4\n", "is not a command. Did you mean 'derive'?"),
         ("[tool.symattn.derive]\ndk = 'four'\n", "'four'"),
         ("[tool.symattn\n", "cannot be read"),
     ],

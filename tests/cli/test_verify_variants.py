@@ -114,14 +114,14 @@ def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--like", "nosuch"], "no preset is called 'nosuch'"),
+        (["--like", "nosuch"], "unknown model 'nosuch'"),
         (["--config", "nosuch.json"], "nosuch.json cannot be read"),
         (["--config", "config.json", "--layer", "4"], "layer 4 is asked for; there are 4"),
         (["--config", "config.json", "--kind", "cross"], "no attention of the kind 'cross'"),
         (["--config", "config.json", "--like", "llama"], "give one of them"),
         (["--layer", "1"], "--layer belongs to --config"),
         (["--position", "nosuch"], "'nosuch' is none of rotary, alibi"),
-        (["--position", "Rotary(base=0)"], "base is 0"),
+        (["--position", "Rotary(base=0)"], "base must be"),
         (["--position", "__import__('os')"], "is none of none"),
         (["--window", "x"], "--window is a whole number, a list or none, not 'x'"),
         (["--heads", "3", "--kv-heads", "2"], "kv_heads must divide heads"),

@@ -286,8 +286,8 @@ def test_a_cache_that_is_called_as_a_way_is_refused() -> None:
 def test_bad_input_is_refused() -> None:
     model = families.made("llama")
     for given, words in [
-        ((3,), "no model of transformers"),
-        ((model, 3), "3 tokens"),
+        ((3,), "not a model of transformers"),
+        ((model, 3), "tokens must be from 6 to 64, got 3"),
         ((model, [1, 2, 3, 99, 1, 1]), "from 0 to 63"),
     ]:
         with pytest.raises(InputError, match=words):

@@ -100,14 +100,14 @@ def test_a_function_and_a_cache_of_ones_own(tmp_path: Path, capsys: pytest.Captu
     [
         (["--random", "--set", "num_hidden_layers=100000000"], "at most 1000"),
         (["--random", "--set", "hidden_size=65536"], "parameters, and at most"),
-        (["--random", "--set", "num_attention_heads=0"], "is no model that transformers makes"),
+        (["--random", "--set", "num_attention_heads=0"], "cannot be loaded by transformers"),
         ([], "holds no weights in safetensors"),
-        (["--random", "--set", "num_hiden_layers=1"], "no field num_hiden_layers; mend: num_hidden_layers"),
+        (["--random", "--set", "num_hiden_layers=1"], "no field num_hiden_layers; hint: num_hidden_layers"),
         (["--random", "--set", "dtype=float16"], "--dtype"),
         (["--random", "--set", "model_type=llama"], "is not set here"),
         (["--random", "--set", "attn_implementation=kernels-community/flash-attn"], "is not set here"),
         (["--set", "a=1"], "for weights at random alone"),
-        (["--ids", "1,x"], "must be whole numbers"),
+        (["--ids", "1,x"], "must be integers"),
         (["--ids", "1" * 5000], "of at most nine digits"),
         (["--random", "--set", "vocab_size=many"], "expected int, got str"),
         (["--ids", "1,2", "--tokens", "8"], "exclude each other"),
@@ -144,7 +144,7 @@ def test_an_index_names_safetensors_of_its_folder_alone(tmp_path: Path, parts: d
 @pytest.mark.parametrize("name", ["num_decoder_layers", "encoder_layers", "n_routed_experts"])
 def test_counts_of_layers_are_bounded_at_any_depth(config: Path, name: str) -> None:
     config.write_text(json.dumps({**CONFIG, "text_config": {name: 10**9}}), encoding="utf-8")
-    with pytest.raises(InputError, match=f"{name} is 1000000000; mend"):
+    with pytest.raises(InputError, match=f"{name} is 1000000000; hint"):
         checkpoints.read(config)
     config.write_text(json.dumps({**CONFIG, "vocab_size_per_layer_input": 10**5, name: 3}), encoding="utf-8")
     assert checkpoints.read(config).data[name] == 3

@@ -121,7 +121,7 @@ def test_a_complaint_says_of_which_file_it_is(tmp_path: Path) -> None:
 
 def test_two_formats_ask_for_a_precision(tmp_path: Path) -> None:
     names = [_file(tmp_path / "a.safetensors"), _file(tmp_path / "b.safetensors", ml_dtypes.bfloat16)]
-    with pytest.raises(InputError, match=r"mend: --dtype float32"):
+    with pytest.raises(InputError, match=r"hint: --dtype float32"):
         compare_traces(*names, CAUSAL)
 
 

@@ -184,7 +184,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"softcap": 0}, "softcap is"),
     ({"position": "rotary", "dk": 3}, "even number"),
     ({"position": "rotari"}, "Did you mean 'rotary'"),
-    ({"size": "q=3"}, "'q=3' is no letter of a size"),
+    ({"size": "q=3"}, "'q=3' is not a letter of a size"),
     ({"size": "l=99"}, "from 1 to 16"),
     ({"latent": "absorbed", "size": "d_r=2,d_n=0"}, "size: "),
     ({"latent": "absorbed", "dk": 1}, "a latent needs d_n"),

@@ -179,7 +179,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("attention", {"mask": "soft"}, "mask"),
     ("attention", {"alignment": "middle"}, "alignment"),
     ("attention", {"scale": "big"}, "no exact number"),
-    ("attention", {"heads": 2, "keys": 5}, "mend: cross, or leave n_k out"),
+    ("attention", {"heads": 2, "keys": 5}, "hint: cross, or leave n_k out"),
 ]
 
 

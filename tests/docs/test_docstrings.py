@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import doctest
+import inspect
+import re
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import symattn
 
 ROOT = Path(__file__).parents[2]
 FILES = [f for f in sorted(ROOT.joinpath("symattn").rglob("*.py")) if ">>> " in f.read_text(encoding="utf-8")]
@@ -31,3 +36,34 @@ NAMES = [module_of(file) for file in FILES]
 def test_examples_of_a_module(name: str) -> None:
     played = doctest.testmod(import_module(name))
     assert (played.failed, played.attempted > 0) == (0, True)
+
+
+@pytest.fixture
+def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    return import_module("docstrings")
+
+
+@pytest.mark.docs
+def test_examples_of_the_reference(reference: ModuleType) -> None:
+    played = doctest.testmod(reference)
+    assert (played.failed, played.attempted) == (0, 3)
+
+
+@pytest.mark.docs
+def test_a_link_that_leads_nowhere_is_found(reference: ModuleType, tmp_path: Path) -> None:
+    tmp_path.joinpath("a.html").write_text('<a href="b.html#there">1</a> <a href="https://example.org/x.html">2</a>')
+    tmp_path.joinpath("b.html").write_text('<p id="there"></p> <a class="x" href="#not">3</a> <a href="c.html">4</a>')
+    assert list(import_module("links").broken(tmp_path)) == ["b.html: #not", "b.html: c.html"]
+
+
+@pytest.mark.docs
+def test_every_parameter_of_the_reference_has_a_meaning(reference: ModuleType) -> None:
+    tables = {
+        name: reference.parameters(value, (inspect.getdoc(value) or "").split("\n"))
+        for name, value in ((name, getattr(symattn, name)) for name in symattn.__all__)
+    }
+    assert {"verify", "Attention", "Rotary"} <= {name for name, table in tables.items() if table}
+    assert {n: t for n, t in tables.items() if any(re.search("see above|engine[.]|at 0x", x) for x in t)} == {}
+    assert "     - see above" in reference.parameters(lambda strange: strange, [""])

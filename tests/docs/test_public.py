@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import symattn
+from symattn_cli.main import TABLE
 from tests.docs.pages import ROOT
 
 
@@ -21,7 +22,14 @@ def test_public_names_are_those_of_the_page() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", page, re.M)) == sorted(symattn.__all__)
+    listed = re.findall(r"^   (\w+)$", page, re.M)
+    assert sorted(listed) == sorted([*symattn.__all__, "testing", "strategies"])
+
+
+def test_the_reference_has_every_command() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[`symattn (\w+)`\]\(reference/command-(\w+)\.rst\) \| (.*) \|$", page, re.M)
+    assert sorted(rows) == sorted((name, name, short) for name, (_, short) in TABLE.items())
 
 
 def test_every_public_name_is_there_and_is_told() -> None:

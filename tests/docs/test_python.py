@@ -45,6 +45,12 @@ def test_sessions_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert play(text, page.name).failed == 0
 
 
+@pytest.mark.torch
+def test_sessions_in_torch() -> None:
+    page = ROOT / "docs" / "multihead.md"
+    assert play(page.read_text(encoding="utf-8"), page.name).failed == 0
+
+
 def snippets(text: str) -> list[str]:
     """The fences ``python`` of a page that are no sessions."""
     return [code for code in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if ">>> " not in code]

@@ -12,4 +12,4 @@ TABLE = ROOT / "docs" / "variants-table.md"
 
 @pytest.mark.deep
 def test_the_table_of_variants_is_not_stale() -> None:
-    assert main(["derive", "variants", "--check", str(TABLE)]) == 0, "mend: derive variants -o docs/variants-table.md"
+    assert main(["derive", "variants", "--check", str(TABLE)]) == 0, "hint: derive variants -o docs/variants-table.md"

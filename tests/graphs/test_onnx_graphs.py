@@ -109,7 +109,7 @@ def _broken() -> dict[str, tuple[Any, str]]:
         "twice": (twice, "two values are called"),
         "outside": (external, "outside of the model's folder"),
         "lying shape": (lying, "the file is damaged"),
-        "no tensor": (untyped, "no tensor of known axes"),
+        "no tensor": (untyped, "not a tensor of known axes"),
     }
 
 

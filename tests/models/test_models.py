@@ -96,4 +96,4 @@ def test_the_version_is_the_one_that_is_pinned() -> None:
 
 
 def test_the_page_is_what_the_layers_give() -> None:
-    assert inside(PAGE.read_text(encoding="utf-8")) == made(), "mend: python -m tests.models.page"
+    assert inside(PAGE.read_text(encoding="utf-8")) == made(), "hint: python -m tests.models.page"

@@ -173,7 +173,7 @@ def test_flex_attention() -> None:
         (node("Q K V attn_mask"), "no array is given for the input 'attn_mask'"),
         (node(q_num_heads=H, kv_num_heads=G), "belong to inputs of three axes"),
         (node(qk_matmul_output_mode=4), "qk_matmul_output_mode is 4"),
-        (node(left_window_size=-2), "left_window_size is -2"),
+        (node(left_window_size=-2), "left_window_size must be -1"),
         (node("Q K V - Q"), "belong together"),
         (node("Q K V - K V V"), "nonpad_kv_seqlen is for a cache outside"),
         (node(operator="FlexAttention", domain="ai.onnx.preview", is_causal=1), "unknown attribute 'is_causal'"),

@@ -213,7 +213,7 @@ def test_a_conclusion_that_the_premise_does_not_give_is_refused(sides: Any) -> N
 def test_a_rule_needs_premises_that_are_accepted_and_that_it_knows() -> None:
     record = _rule()
     assert "not the conclusion" in _refused({**record, "premises": []})
-    assert "is no rule" in _refused({**record, "rule": "modus ponens"})
+    assert "is not a rule" in _refused({**record, "rule": "modus ponens"})
     assert "concludes nothing" in _refused({**record, "conclusions": []})
     wrong = deepcopy(record["premises"][0])
     wrong["expression"] = ["number", "-1"]

@@ -43,7 +43,7 @@ TAMPERED: dict[str, Callable[[dict[str, Any]], object]] = {
     "an operand that comes later": lambda r: r["terms"][2].__setitem__(1, len(r["terms"]) - 1),
     "inputs changed": lambda r: r.update(inputs=["1/2"] * 9),
     "inputs that are zero": lambda r: r.update(inputs=["0"] * 9),
-    "an input that is no number of the format": lambda r: r["inputs"].__setitem__(4, "1/3"),
+    "an input that is not a number of the format": lambda r: r["inputs"].__setitem__(4, "1/3"),
     "an input dropped": lambda r: r["inputs"].pop(),
     "a maximum of its own": lambda r: r["inputs"].__setitem__(0, "1"),
     "a format that is finer": lambda r: r.update(format="float64"),

@@ -46,7 +46,7 @@ def test_formats_by_suffix() -> None:
     assert format_of("x.md") == "markdown"
     with pytest.raises(InputError, match="suffix"):
         format_of("x.docx")
-    with pytest.raises(InputError, match="unknown format"):
+    with pytest.raises(InputError, match="format must be one of"):
         render(DOCUMENTS[0], "pdf")
 
 

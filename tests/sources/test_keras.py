@@ -88,7 +88,7 @@ def test_a_wrong_layer_is_named(keras: Any) -> None:
 
 @pytest.mark.keras
 def test_a_layer_without_weights_is_one_line(keras: Any) -> None:
-    with pytest.raises(InputError, match="has no weights yet; mend: call it once on tokens"):
+    with pytest.raises(InputError, match="has no weights yet; hint: call it once on tokens"):
         verify(keras.layers.MultiHeadAttention(2, 4), Attention(heads=2))
 
 

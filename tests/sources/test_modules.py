@@ -250,12 +250,12 @@ def test_what_cannot_be_read_is_refused() -> None:
         return str(caught.value)
 
     assert refusal(own(), Attention()) == "layer has 2 heads, and the specification 1; say --heads 2, in Python heads=2"
-    assert "holds mlp.weight (8, 8), which is no projection" in refusal(module(lambda m, x: x, mlp=linear(D, D)))
+    assert "holds mlp.weight (8, 8), which is not a projection" in refusal(module(lambda m, x: x, mlp=linear(D, D)))
     assert "no w_k among them" in refusal(module(lambda m, x: x, q_proj=linear(D, D)))
     both = torch.nn.ModuleList([apart(), apart()])
     assert "holds two weights that may be w_q" in refusal(both)
     tall = module(lambda m, x: x, to_q=linear(4, D), to_k=linear(4, D), to_v=linear(4, D))
-    assert "is no projection of 4 columns to 2 heads" in refusal(tall)
+    assert "is not a projection of 4 columns to 2 heads" in refusal(tall)
 
 
 def test_a_module_in_a_file(program: Program) -> None:
@@ -293,7 +293,7 @@ def test_norms_that_hold_their_gain() -> None:
         assert found.subject.shapes[0]["d"] == D
         assert found.right is right
         assert "other weights in the place of its own" in " ".join(found.convention.notes)
-    with pytest.raises(InputError, match="which is no gain or bias of a norm"):
+    with pytest.raises(InputError, match="which is not a gain or bias of a norm"):
         definitions.target(linear(D, D), requested(RMSNorm(), dtype="float32"), "norm")
 
 

@@ -68,7 +68,7 @@ def test_a_wrong_product_is_seen(replaced: Any, product: Any) -> None:
     assert run("bfloat16") == run("float16") == ""
     replaced(product)
     for dtype in ("bfloat16", "float16"):
-        assert re.match(rf"numpy .* itself multiplies .* in {dtype}, .*; mend: --dtype float32", run(dtype))
+        assert re.match(rf"numpy .* itself multiplies .* in {dtype}, .*; hint: --dtype float32", run(dtype))
     assert run("float32") == ""
 
 

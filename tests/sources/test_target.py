@@ -374,7 +374,7 @@ def test_numpy_is_seen_or_else_tried_and_that_is_told() -> None:
 
 
 def test_another_framework_is_refused() -> None:
-    with pytest.raises(InputError, match="framework is 'foo'; mend: numpy or torch"):
+    with pytest.raises(InputError, match="framework is 'foo'; hint: numpy or torch"):
         target(reference, Request(framework="foo"))  # type: ignore[arg-type]
 
 

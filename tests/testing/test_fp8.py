@@ -175,14 +175,14 @@ def test_heads_that_share_keys_share_factors_of_queries() -> None:
     [
         ({"k_descale": np.ones(3)}, r"k_descale has the shape \(3,\)"),
         ({"v_descale": np.ones((H, 5))}, "equal blocks of tokens"),
-        ({"q_descale": float("nan")}, "mend: finite ones from 0 on"),
-        ({"q_descale": "head"}, "q_descale is no number"),
+        ({"q_descale": float("nan")}, "must hold finite numbers of at least 0"),
+        ({"q_descale": "head"}, "q_descale is neither a number"),
         ({"power": {"scale": 0.1}}, "the output alone is judged"),
-        ({"p_scale": 0.5}, "p_scale is 0.5; mend: a number from 1 to 448"),
-        ({"p_scale": float("nan")}, "p_scale is nan; mend: a number from 1"),
-        ({"p_scale": 449}, "p_scale is 449; mend: a number from 1 to 448"),
-        ({"p_scale": np.ones((2, 2))}, r"^p_scale is array\(\[\[1., 1.\], \[1., 1.\]\]\); mend: a number"),
-        ({"p_scale": "all"}, "p_scale is 'all'"),
+        ({"p_scale": 0.5}, "p_scale must be from 1 to 448"),
+        ({"p_scale": float("nan")}, "p_scale must be from 1 to"),
+        ({"p_scale": 449}, "p_scale must be from 1 to 448"),
+        ({"p_scale": np.ones((2, 2))}, r"^p_scale must be from 1"),
+        ({"p_scale": "all"}, "p_scale must be"),
         ({"cu_seqlens": [0, N]}, "is not split into sequences"),
     ],
 )
@@ -194,13 +194,13 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], said: str) -> None:
 
 def test_an_output_is_an_array() -> None:
     q = E4M3.cast(np.ones((H, N, D)))
-    with pytest.raises(InputError, match="out is no array of NumPy or torch: it is of list"):
+    with pytest.raises(InputError, match="out is not an array of NumPy or torch: it is of list"):
         assert_close_to_exact([1.0], q, q, q, CAUSAL, k_descale=2.0)
 
 
 def test_factors_are_of_fp8() -> None:
     q = BF16.cast(np.ones((H, N, D)))
-    with pytest.raises(InputError, match="q is bfloat16; mend: float8_e4m3fn or float8_e5m2"):
+    with pytest.raises(InputError, match="q is bfloat16; hint: float8_e4m3fn or float8_e5m2"):
         assert_close_to_exact(q, q, q, q, CAUSAL, k_descale=2.0)
 
 

@@ -63,7 +63,7 @@ def test_pages_are_gathered_by_the_table(dtype: Any) -> None:
         assert_close_to_exact(out, q, *caches, SPEC, block_table=table, lengths=[10, 5])
     with pytest.raises(InputError, match=r"block_table\[1\].*blocks 0 to 8"):
         assert_close_to_exact(out, q, *caches, SPEC, block_table=table, lengths=[11, 12])
-    with pytest.raises(InputError, match=r"lengths\[0\] is 13"):
+    with pytest.raises(InputError, match=r"lengths\[0\] must be from 1 to 12"):
         assert_close_to_exact(out, q, *caches, SPEC, block_table=table, lengths=[13, 5])
 
 

@@ -124,8 +124,8 @@ def test_a_blind_comparison_has_no_power(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 WRONG: list[tuple[Any, str]] = [
-    ({}, "mend: parts of numbers by steps"), ([1], "mend: parts of numbers by steps"),
-    ({"mask": 0.1}, "power: 'mask' has no number in this attention"), ({"scale": 2}, "mend: a part of its number"),
+    ({}, "hint: parts of numbers by steps"), ([1], "hint: parts of numbers by steps"),
+    ({"mask": 0.1}, "power: 'mask' has no number in this attention"), ({"scale": 2}, "hint: a part of its number"),
 ]  # fmt: skip
 
 

@@ -140,12 +140,12 @@ def test_a_statement_that_cannot_be_decided(run):
     ("text", "line"),
     [
         ("def f(:", "mine.py cannot be imported: SyntaxError: invalid syntax (mine.py:1)"),
-        ("x = 1", "mine.py: there is no theorem in it; mend: state one with the decorator symattn.theorem"),
+        ("x = 1", "mine.py: there is no theorem in it; hint: state one with the decorator symattn.theorem"),
         ("raise ValueError('no\\nway')", "mine.py cannot be imported: ValueError: no (mine.py:1)"),
         ("import sys; sys.exit(0)", "mine.py cannot be imported: SystemExit: 0 (mine.py:1)"),
         (stated(body="return s.foo, s"), "mine.py:12: the statement of 'doubling' raises AttributeError: "),
         (stated(false="(s.foo, s)"), "mine.py:10: the false variant of 'doubling' raises AttributeError: "),
-        (stated(body="return 3"), "mine.py: the statement of 'doubling': it gives int; mend: give (left, right)"),
+        (stated(body="return 3"), "mine.py: the statement of 'doubling': it gives int; hint: give (left, right)"),
         (stated(body="return s, s[0]").replace("n m", "n+* m"), "mine.py: the statement of 'doubling': '' in a shape"),
         (stated().replace("def statement(s)", "def statement(z)"), "asks for 'z', which it declares neither as"),
         (

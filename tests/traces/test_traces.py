@@ -133,7 +133,7 @@ def _lies() -> dict[str, tuple[object, int | None, str]]:
         "huge": ({}, 2**63, "cut off"),
     }
     found = {name: ({**good, **told}, length, words) for name, (told, length, words) in change.items()}
-    return found | {"list": ([1], None, "no JSON object"), "missing": ({}, None, "no array")}  # type: ignore[return-value]
+    return found | {"list": ([1], None, "not a JSON object"), "missing": ({}, None, "no array")}  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("lie", list(_lies()))
@@ -177,9 +177,9 @@ def test_an_npz_is_not_unpickled_nor_believed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("described", "words"),
     [
-        ("{'descr': '<f4', 'fortran_order': False, 'shape': (2,", "no npz file that can be read: the header"),
-        ("{'descr': (), 'fortran_order': False, 'shape': (2,)}", "no npz file that can be read: the header"),
-        ("{1: 2, 'a': 3}", "no npz file that can be read: the header"),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (2,", "not a readable npz file: the header"),
+        ("{'descr': (), 'fortran_order': False, 'shape': (2,)}", "not a readable npz file: the header"),
+        ("{1: 2, 'a': 3}", "not a readable npz file: the header"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (True, 4)}", "lengths are whole numbers"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -4)}", "lengths are whole numbers"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2305843009213693952)}", "which no array has"),
@@ -203,7 +203,7 @@ def test_a_damaged_lzma_is_one_line(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[40:80] = b"\xff" * 40
     path.write_bytes(content)
-    with pytest.raises(InputError, match="no npz file that can be read"):
+    with pytest.raises(InputError, match="not a readable npz file"):
         verify_trace(str(path))
 
 
@@ -215,7 +215,7 @@ def test_rotations_are_judged_where_all_queries_are(tmp_path: Path, base: int) -
     out = replace(spec, position=Rotary(base=base))(q=q, k=k, v=v)
     path = write(tmp_path / "t.safetensors", {"q": q, "k": k, "v": v, "o": out.astype(np.float32)})
     assert verify_trace(path, spec).verdict.value == ("no fault" if base == 10000 else "fault")
-    with pytest.raises(InputError, match=r"not judged with position=Rotary\(\); mend: judge all rows"):
+    with pytest.raises(InputError, match=r"not judged with position=Rotary\(\); hint: judge all rows"):
         verify_trace(path, spec, rows=4)
 
 

@@ -68,10 +68,14 @@ def test_outputs_show_together_what_bits_do_not_tell() -> None:
 
 
 def test_only_steps_with_a_number_can_be_asked_for() -> None:
-    for power, words in (({"mask": 0.1}, "known: scale, normalize"), ({"scale": 2}, "mend"), ({"scale": True}, "mend")):
+    for power, words in (
+        ({"mask": 0.1}, "known: scale, normalize"),
+        ({"scale": 2}, "between 0 and 1"),
+        ({"scale": True}, "between 0 and 1"),
+    ):
         with pytest.raises(InputError, match=words):
             verify(plain, power=power)
-    with pytest.raises(InputError, match="mend: parts of numbers by steps"):
+    with pytest.raises(InputError, match="hint: parts of numbers by steps"):
         verify(plain, power=[("scale", 0.1)])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="known: softcap, normalize"):
         aims(Attention(scale=1, softcap=3.0), {"scale": 0.1})
@@ -117,7 +121,7 @@ def test_means_over_more_tokens_show_what_bits_do_not() -> None:
     assert any("--contract fused" in words for words in report.missing)
 
 
-@pytest.mark.parametrize(("contract", "words"), [("fused", "are not judged of this"), (None, "mend: --contract fused")])
+@pytest.mark.parametrize(("contract", "words"), [("fused", "are not judged of this"), (None, "hint: --contract fused")])
 def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
     """Not to do what has been done already."""
     trial = SimpleNamespace(found=SimpleNamespace(best=SimpleNamespace(share=0.5)))
@@ -133,9 +137,9 @@ def test_what_is_spent_for_a_power_is_not_taken_from_the_cases(monkeypatch: pyte
 
     monkeypatch.setattr("symattn.verification.arithmetic.aims.sought", sought)
     report = verify(plain, power={"scale": 1e-3}, examples=5)
-    assert not any("not every case was tried" in note for note in report.notes)
+    assert not any("some cases were not tried" in note for note in report.notes)
     assert report.verdict is Verdict.UNDECIDED
-    assert report.missing == ("mistakes of the sizes that were asked for were not looked at; mend: a larger --budget",)
+    assert report.missing == ("mistakes of the sizes that were asked for were not looked at; hint: raise --budget",)
 
 
 def test_scales_that_are_stored_are_told_apart() -> None:

@@ -93,5 +93,5 @@ def test_unknown_names_and_tiles_are_refused() -> None:
         Precision.of("fp31")
     with pytest.raises(InputError, match="unknown precision 'fp33'"):
         Precision.of("fp32", accumulate="fp33")
-    with pytest.raises(InputError, match="mend: both at least 1"):
+    with pytest.raises(InputError, match="must be at least 1, got"):
         Precision.of("fp32").in_tiles(8, 0)

@@ -116,12 +116,12 @@ def test_too_few_cases_of_a_definition_decide_nothing(monkeypatch: pytest.Monkey
 
 
 def test_what_is_missing_is_told_with_its_mend() -> None:
-    assert lacking({"mask": (3, 3)}, [Power("weights", "left out", 0.5)], "a larger --budget") == ()
-    (groups,) = lacking({"mask": (1, 3)}, [], "a larger --budget")
-    assert groups == "Too few cases were tried of: mask (1 of at least 3); mend: a larger --budget"
+    assert lacking({"mask": (3, 3)}, [Power("weights", "left out", 0.5)], "raise --budget") == ()
+    (groups,) = lacking({"mask": (1, 3)}, [], "raise --budget")
+    assert groups == "Too few cases were tried of: mask (1 of at least 3); hint: raise --budget"
     assert "--budget" not in lacking({"mask": (1, 3)}, [], "")[0]
     (steps,) = lacking({}, [Power("masked scores", "left out", np.inf)], "")
-    assert "would have shown: masked scores left out; mend: " in steps
+    assert "would have shown: masked scores left out; hint: " in steps
     right = [Verdict.NO_FAULT, Verdict.UNDECIDED, Verdict.FAULT]
     assert [verdict((), ()), verdict((), (steps,)), verdict([1], (steps,))] == right
 

@@ -133,7 +133,7 @@ def test_sizes_that_are_not_promised() -> None:
         assert told(attention(loop), domain=domain, keys=64).order.tree == tree_of(loop, 64)
     assert "within what the function takes" in told(attention(loop), domain=Domain(max_tokens=100)).order.why
     assert "a query has one entry" in stored("bfloat16", Domain(max_width=1)).why
-    with pytest.raises(InputError, match="keys is 3; mend: a whole number from 4 to 512"):
+    with pytest.raises(InputError, match="keys must be an integer from 4 to 512, got 3"):
         told(attention(loop), keys=3)
 
 

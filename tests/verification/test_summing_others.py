@@ -58,10 +58,10 @@ def test_what_is_no_sum(function: Any, why: str) -> None:
 
 def test_what_cannot_be_asked() -> None:
     for told, words in (
-        ({"kind": "mean"}, "mend: sum or product"),
+        ({"kind": "mean"}, "hint: sum or product"),
         ({"terms": 3}, "from 4 to 4096"),
-        ({"framework": "foo"}, "framework is 'foo'; mend: numpy or torch"),
-        ({"dtype": "float8_e4m3fn"}, "mend: bfloat16 or float16 or float32 or float64"),
+        ({"framework": "foo"}, "framework is 'foo'; hint: numpy or torch"),
+        ({"dtype": "float8_e4m3fn"}, "hint: bfloat16 or float16 or float32 or float64"),
         ({"dtype": None}, "dtype is None"),
     ):
         with pytest.raises(InputError, match=words):

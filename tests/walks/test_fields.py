@@ -94,8 +94,8 @@ def test_values(field: str, value: Any, wanted: Any) -> None:
         ("position", {"rotary": 3}, "rotary is an object of fields"),
         ("position", "rotary:layout=quarter", "layout is half or interleaved, not 'quarter'"),
         ("position", 3, "position is rotary, alibi"),
-        ("position", "shaw", "position: shaw lacks most; mend: Shaw(most=…)"),
-        ("position", "rotary:scaling=yarn", "scaling: yarn lacks factor and length; mend: YarnScaling(factor=…, len"),
+        ("position", "shaw", "position: shaw lacks most; hint: Shaw(most=…)"),
+        ("position", "rotary:scaling=yarn", "scaling: yarn lacks factor and length; hint: YarnScaling(factor=…, len"),
         ("latent", "absorbd", "unknown name 'absorbd'. Did you mean 'absorbed'?"),
         ("latent", 1, "latent is latent or none"),
         ("window", "1,2,3", "window has 3 entries; it needs 2"),
@@ -104,7 +104,7 @@ def test_values(field: str, value: Any, wanted: Any) -> None:
         ("sink", "ziro", "sink is given, zero or none, not 'ziro'. Did you mean 'zero'?"),
         ("causal", "yes", "causal is true or false, not 'yes'"),
         ("heads", "two", "heads is a whole number, not 'two'"),
-        ("softcap", "sqrt(2)", "softcap is sqrt(2); it must be rational"),
+        ("softcap", "sqrt(2)", "softcap must be rational, got sqrt(2)"),
         ("base", "10", "base is"),
     ],
 )
@@ -133,15 +133,15 @@ def test_inputs_ask_for_the_fields_that_need_them(sheet, run) -> None:
 
 def test_whole_numbers_are_whole(sheet, refused) -> None:
     inputs = {"x": [[1, 0], [0, 1]], "doc": [0, "1/2"]}
-    assert "doc[2] is 1/2; it must be a whole number" in refused("walk", sheet({"inputs": inputs}))
+    assert "doc[2] must be an integer, got 1/2" in refused("walk", sheet({"inputs": inputs}))
 
 
 def test_every_field_is_an_option_of_both_commands(run) -> None:
     for command in ("walk", "derive"):
-        told = run(command, "--help").stdout
+        told = run(command, "--help").stdout + run("help", "fields").stdout
         assert [name for name in NAMES if f"--{name.replace('_', '-')}" not in told] == []
         assert "Scores c tanh(S/c)." not in told
-        assert "c for scores c tanh(S/c)." in told
+        assert "c in the soft cap c tanh(S/c)" in told
 
 
 def test_options_replace_fields_of_an_example(run) -> None:

@@ -23,7 +23,7 @@ def inputs(**arrays) -> dict:
     ("content", "words"),
     [
         ("", "is empty"),
-        ("{", "no JSON at line 1"),
+        ("{", "not valid JSON at line 1"),
         ("[1, 2]", "a sheet is an object"),
         ("7", "a sheet is an object"),
         ("null", "not a null"),
@@ -46,7 +46,7 @@ def inputs(**arrays) -> dict:
         ({"inputs": QKV, "notes": "x"}, "notes is a list of texts"),
         ({"inputs": QKV, "tokens": ["a", "b"]}, "2 tokens are named; the queries are 1"),
         ({"inputs": QKV, "printed": 1}, "printed is an object"),
-        ({"inputs": QKV, "printed": {"rounded": {"weights": [["a"]]}}}, "no exact number"),
+        ({"inputs": QKV, "printed": {"rounded": {"weights": [["a"]]}}}, "not an exact number"),
         ({"inputs": QKV, "printed": {"digits": {"weights": [["1/2"]]}}}, "holds digits, such as 6.3e-02, not '1/2'"),
         ({"inputs": QKV, "printed": {"places": 99}}, "places is at most"),
         ({"inputs": QKV, "printed": {"digits": {"weight": [[1]]}}}, "Did you mean 'weights'?"),
@@ -54,15 +54,15 @@ def inputs(**arrays) -> dict:
         (inputs(q=[[1, 2], 3]), "q[2] is ragged: it has a single number"),
         (inputs(q=[[[1, 2], [3]], [[1, 2], [3, 4]]]), "q[1][2] is ragged"),
         (inputs(q=[1, 2]), "q is a matrix"),
-        (inputs(q=3), "q is no list of rows"),
-        (inputs(q={}), "q is no list of rows but an object"),
+        (inputs(q=3), "q is not a list of rows"),
+        (inputs(q={}), "q is not a list of rows but an object"),
         (inputs(q=[]), "q is empty"),
         (inputs(q=[[]]), "q is empty"),
         (inputs(q=[[1, None]]), "q[1][2] is null"),
         (inputs(q=[[1, True]]), "only mask and keep hold truth values"),
-        (inputs(q=[[1, {}]]), "is an object, which is no number"),
-        (inputs(q=[[1, "abc"]]), "q[1][2]: 'abc' is no exact number"),
-        (inputs(q=[[1, "__import__('os')"]]), "is no exact number"),
+        (inputs(q=[[1, {}]]), "is an object, which is not a number"),
+        (inputs(q=[[1, "abc"]]), "q[1][2]: 'abc' is not an exact number"),
+        (inputs(q=[[1, "__import__('os')"]]), "is not an exact number"),
         (inputs(q=[[1, "1/0"]]), "division by zero"),
         (inputs(q=[[1, "sqrt(-1)"]]), "negative"),
         (inputs(q=[[1, "1e400000000"]]), "q[1][2]"),
@@ -70,7 +70,7 @@ def inputs(**arrays) -> dict:
         (inputs(q=[[1, "9" * 5000]]), "a number of 5000 characters"),
         (inputs(q=[[1, "9**9**9**9"]]), "exponent"),
         (inputs(q=[[1, "exp(10**9)"]]), "the most that a walk takes"),
-        (inputs(q=[[1, "-inf"]]), "is no exact number"),
+        (inputs(q=[[1, "-inf"]]), "is not an exact number"),
         (inputs(q=[[1, 2, 3]]), "d_k differs"),
         (inputs(k=[[1, 0], [0, 1]]), "n_k differs"),
         (inputs(x=[[1]]), "not both"),
@@ -92,8 +92,8 @@ def test_bad_sheets(refused, sheet, content, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"inputs": {"q": [[NaN]]}}', "NaN is no number"),
-        ('{"inputs": {"q": [[-Infinity]]}}', "-Infinity is no number"),
+        ('{"inputs": {"q": [[NaN]]}}', "NaN is not a number"),
+        ('{"inputs": {"q": [[-Infinity]]}}', "-Infinity is not a number"),
         ('{"inputs": {"q": [[1e999999]]}}', "q[1][1]"),
         ('{"inputs": {"q": [[1e400000000]]}}', "q[1][1]"),
         ('{"inputs": {"q": [[1]], "q": [[2]]}}', "'q' is given twice"),
@@ -104,7 +104,7 @@ def test_bad_sheets(refused, sheet, content, words: str) -> None:
         (b"\xff\xfe{\x00}\x00", "is not UTF-8 text"),
         (b"\x80\x04K\x01.", "is not UTF-8 text"),
         ('{"' + "k" * 10_000 + '": 1}', "unknown name"),
-        ('{"inputs": {"q": [[0x10]]}}', "no JSON"),
+        ('{"inputs": {"q": [[0x10]]}}', "not valid JSON"),
     ],
 )
 def test_bad_texts(refused, sheet, text, words: str) -> None:
@@ -133,7 +133,7 @@ def test_too_large_is_told_before_any_number_is_read(refused, sheet) -> None:
     many = [["1"] * 1000 for _ in range(1000)]
     many[-1][-1] = "no number"
     assert "x is 1000 × 1000, 1000000 entries" in refused("walk", sheet({"x": many}))
-    assert "no exact number" in refused("walk", sheet({"x": [["1", "no number"]]}))
+    assert "not an exact number" in refused("walk", sheet({"x": [["1", "no number"]]}))
 
 
 def test_places_that_are_no_file(refused, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ class Trap:
     ("members", "words"),
     [
         ({"q": npy(np.array([Trap()], dtype=object))}, "holds pickled objects, which are never loaded"),
-        ({"q": pickle.dumps([1, 2])}, "no npz file that can be read"),
+        ({"q": pickle.dumps([1, 2])}, "not a readable npz file"),
         ({"q": header("(100000, 12500)")}, "declares 10000000000 bytes"),
         ({"q": header("(1000000000000, 1000000000000)") + b"\0" * 64}, "declares 8000000000000000000000000 bytes"),
         ({"q": header("(2, 2)") + b"\0" * 8}, "declares 32 bytes, shape (2, 2), and holds 8"),
@@ -200,14 +200,14 @@ class Trap:
         ({"q": header("(2,)", "[('a', '<f8')]") + b"\0" * 16}, "has the type"),
         ({"q": header("(1,)", "'<U8'") + b"\0" * 32}, "has the type"),
         ({"q": b"\x93NUMPY\x09\x00" + b"\0" * 100}, "version (9, 0)"),
-        pytest.param({"q": b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535}, "no npz file that can be read", id="brackets"),
-        ({"q": b""}, "no npz file that can be read"),
+        pytest.param({"q": b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535}, "not a readable npz file", id="brackets"),
+        ({"q": b""}, "not a readable npz file"),
         pytest.param({"q": b"\0" * (2**21)}, "unpacks to 2097152 bytes", id="two MiB"),
         ({"q": npy(np.array([[np.nan]]))}, "q[1][1] is nan"),
         ({"q": npy(np.array([[1, np.inf]]))}, "q[1][2] is inf"),
         ({"q": npy(np.array([[-np.inf]]))}, "q[1][1] is -inf"),
         ({"q": npy(np.array([[1e300]]))}, "the most that a walk takes"),
-        ({"q": npy(np.float64(3))}, "is a single number"),
+        ({"q": npy(np.float64(3))}, "must be a matrix, got a single number"),
         ({"q": npy(np.array([1.0]))}, "is a matrix"),
         ({"q": npy(np.zeros((0, 3)))}, "is empty"),
         ({"q": npy(np.zeros((2, 2), complex))}, "has the type complex128"),
@@ -228,7 +228,7 @@ def test_npz_with_other_things_in_it(refused, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("../../evil.txt", b"x")
-    assert "which is no array" in refused("walk", str(path))
+    assert "which is not an array" in refused("walk", str(path))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("q.npy", npy(np.eye(2)))
         with pytest.warns(UserWarning, match="Duplicate"):
@@ -245,7 +245,7 @@ def test_a_zip_bomb_is_not_unpacked(refused, tmp_path: Path) -> None:
     assert content.count(size) == 2
     path.write_bytes(bytes(content).replace(size, struct.pack("<I", 256)))
     assert "a.npz" in refused("walk", str(path))
-    assert "damaged" in refused("walk", str(path)) or "no npz file" in refused("walk", str(path))
+    assert "damaged" in refused("walk", str(path)) or "not a readable npz file" in refused("walk", str(path))
 
 
 def test_broken_archives(refused, tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_broken_archives(refused, tmp_path: Path) -> None:
         ("bent.npz", whole[:60] + bytes(b ^ 255 for b in whole[60:90]) + whole[90:]),
     ):
         (tmp_path / name).write_bytes(content)
-        assert "no npz file that can be read" in refused("walk", str(tmp_path / name))
+        assert "not a readable npz file" in refused("walk", str(tmp_path / name))
     (tmp_path / "a.npy").write_bytes(npy(np.eye(2)))
-    assert "is a single array; mend: numpy.savez" in refused("walk", str(tmp_path / "a.npy"))
+    assert "is a single array; hint: numpy.savez" in refused("walk", str(tmp_path / "a.npy"))
 
 
 def test_an_encrypted_member_is_refused(refused, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_an_encrypted_member_is_refused(refused, tmp_path: Path) -> None:
     content[6] |= 1  # the flag in the local header
     content[content.index(b"PK\x01\x02") + 8] |= 1  # and in the directory
     (tmp_path / "a.npz").write_bytes(bytes(content))
-    assert "no npz file that can be read" in refused("walk", str(tmp_path / "a.npz"))
+    assert "not a readable npz file" in refused("walk", str(tmp_path / "a.npz"))
 
 
 def test_nothing_is_written_for_bad_input(refused, sheet, tmp_path: Path) -> None:

@@ -93,6 +93,16 @@ def test_bank_in_its_context(run) -> None:
     assert np.allclose(bank, weights @ x, rtol=1e-5)
 
 
+def test_a_context_decides_what_an_average_means(run) -> None:
+    river = np.array(walk("river-bank-flows").record["steps"][-1]["decimal"][1], float)
+    assert river[0] < 0.5 < river[1]  # nearer to nature than bank is by itself
+    output = walk("average-meaning").record["steps"][-1]
+    assert output["exact"][1] == ("19/20", "3/20")
+    assert float(output["decimal"][3][1]) > 1 > float(output["decimal"][3][0])
+    assert run("claim", "equal", "9/10*[1, 0] + 1/10*[0, 1]", "[9/10, 3/10]").status == 1
+    assert run("claim", "equal", "9/10*[1, 2/9] + 1/10*[0, 1]", "[9/10, 3/10]").status == 0
+
+
 def test_tokens_are_truncated_and_columns_are_not(run) -> None:
     whole, cut = walk("eight-step"), walk("eight-step", tokens=2)
     assert cut.record["sizes"] == {**whole.record["sizes"], "n": 2}

@@ -107,7 +107,7 @@ def test_roundings_on_request(run) -> None:
         (("--dtype", "flot32"), "Did you mean 'float32'?"),
         (("--rounding", "neerest"), "Did you mean 'nearest'?"),
         (("--scale", "two"), "known words: 1/d_k, given, none, 1/sqrt(d_k)"),
-        (("--scale", "sqrt(2)"), "it must be rational"),
+        (("--scale", "sqrt(2)"), "must be rational"),
         (("--scale", "1e999999"), "scale"),
         (("--heads", "2"), "w_q has 3 columns, which 2 heads do not divide"),
         (("--heads", "0"), "heads"),

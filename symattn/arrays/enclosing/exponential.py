@@ -117,9 +117,9 @@ def check_arithmetic() -> None:
     """Raise Refused unless floats round to nearest, ties to even, and underflow gradually."""
     one, tiny = np.ones(1), np.array([2.0**-1022])
     if not (one + U == 1 and one + 1.5 * U > 1 and -one - U == -1 and one + 3 * U == 1 + 4 * U):
-        raise Refused("float64 does not round to nearest here; mend: restore the rounding mode of the processor")
+        raise Refused("float64 does not round to nearest here; hint: restore the rounding mode of the processor")
     if not (tiny * 0.5 > 0 and tiny * 0.5 + tiny > tiny):
-        raise Refused("subnormal numbers are flushed to zero here; mend: torch.set_flush_denormal(False)")
+        raise Refused("subnormal numbers are flushed to zero here; hint: torch.set_flush_denormal(False)")
 
 
 def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats, Floats], None]) -> Floats:

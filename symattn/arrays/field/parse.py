@@ -165,7 +165,7 @@ class _Parser:
         at = self.start if at is None else at
         shown = self.text if len(self.text) <= 60 else f"{self.text[:57]}…"
         found = f"at position {at + 1}" if at < len(self.text) else "at its end"
-        return InputError(f"{shown!r} is no exact number: {what}, {found}")
+        return InputError(f"{shown!r} is not an exact number: {what}, {found}")
 
 
 def _size(x: Quotient) -> tuple[int, int]:
@@ -212,5 +212,5 @@ def _from_ratio(x: Any) -> Quotient:
     try:
         value = Fraction(*(int(part) for part in x.as_integer_ratio()))
     except (ValueError, OverflowError):
-        raise InputError(f"exact: {x} is no number that can be held; only masks may forbid an entry") from None
+        raise InputError(f"exact: {x} is not a number that can be held; only masks may forbid an entry") from None
     return _ratio(value.numerator, value.denominator)

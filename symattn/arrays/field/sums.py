@@ -77,7 +77,7 @@ def converted(f: Sum, u: Unit, v: Unit) -> Sum:
         factor = v.denominator // u.denominator
         return {k * factor: c for k, c in f.items()}
     if v.radicand != 1:
-        raise ValueError(f"{u} is no multiple of {v}")
+        raise ValueError(f"{u} is not a multiple of {v}")
     return {plain(exponent(u, k) * v.denominator): c for k, c in f.items()}
 
 

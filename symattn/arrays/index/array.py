@@ -104,7 +104,7 @@ class Indexed(ArrayBase):
             elif isinstance(k, slice):
                 start, stop = _boundary(a, k.start, 0), _boundary(a, k.stop, len(a.blocks))
                 if k.step not in (None, 1):
-                    raise Refused("indexed: a strided slice; mend: reshape to (f, 2) and take [..., 0]")
+                    raise Refused("indexed: a strided slice; hint: reshape to (f, 2) and take [..., 0]")
                 sources.append(_shifted(len(axes), start))
                 axes.append(Axis(a.blocks[start:stop]))
             else:
@@ -125,7 +125,7 @@ class Indexed(ArrayBase):
         given = [k for k, a in self._pairs(keys) if a is not None]
         at, pi = next((i, k) for i, k in enumerate(given) if isinstance(k, Permutation))
         if sum(isinstance(k, Permutation) for k in given) > 1:
-            raise Refused("indexed: two permutations at once pick a diagonal; mend: x[pi][:, rho]")
+            raise Refused("indexed: two permutations at once pick a diagonal; hint: x[pi][:, rho]")
         if self.shape[at].blocks != ((pi.sort,),):
             raise InputError(f"indexed: the permutation {pi.name} is of {pi.sort}, the axis of length {self.shape[at]}")
 
@@ -143,7 +143,7 @@ class Indexed(ArrayBase):
         return document(self)
 
     def __setitem__(self, index: object, value: object) -> None:
-        raise Refused("indexed: no assignment; mend: concat or stack the parts")
+        raise Refused("indexed: no assignment; hint: concat or stack the parts")
 
     def __invert__(self) -> Any:
         return self.xp.logical_not(self)
@@ -189,7 +189,7 @@ def _never(_: Expression) -> bool:
 def _cast(x: Expression, fits: Callable[[Expression], bool], to: object) -> Expression:
     if isinstance(x, Position) or fits(build.simplified(x) if build.kept() else x):
         return x
-    raise Meaningless(f"indexed: astype({to}) would change elements that are letters; mend: leave it out")
+    raise Meaningless(f"indexed: astype({to}) would change elements that are letters; hint: leave it out")
 
 
 def expression(x: Any) -> Expression:
@@ -208,7 +208,7 @@ def expression(x: Any) -> Expression:
         if x != x or x == np.inf:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
         if isinstance(x, float | np.floating) and (known := irrational(float(x))):
-            raise Meaningless(f"indexed: the float {float(x)!r} is not {known}; mend: the pi of the array's namespace")
+            raise Meaningless(f"indexed: the float {float(x)!r} is not {known}; hint: the pi of the array's namespace")
         meet(x)
         return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
@@ -230,12 +230,12 @@ def _boundary(a: Axis, bound: object, default: int) -> int:
     for k in range(len(a.blocks) + 1):
         if same_length(Axis(a.blocks[:k]), wanted):
             return k
-    raise Refused(f"indexed: {bound} is no boundary between the blocks of an axis of length {a}")
+    raise Refused(f"indexed: {bound} is not a boundary between the blocks of an axis of length {a}")
 
 
 def _element(a: Axis, k: Any) -> Place:
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
-        raise Refused("indexed: a gather by an array; mend: declare a Permutation")
+        raise Refused("indexed: a gather by an array; hint: declare a Permutation")
     if not any(isinstance(f, str) for b in a.blocks for f in b):
         every = [(b, tuple(map(int, t))) for b, fs in enumerate(a.blocks) for t in np.ndindex(*map(int, fs))]
         return every[int(k)]

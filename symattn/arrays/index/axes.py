@@ -227,7 +227,7 @@ def axis(x: Any) -> Axis:
         return Axis([(x,)])
     if isinstance(x, int) and x >= 0:
         return Axis([(int(x),)] if x else [])
-    raise Refused(f"indexed: {x!r} is no length")
+    raise Refused(f"indexed: {x!r} is not a length")
 
 
 def length(letter: str) -> Axis:
@@ -243,7 +243,7 @@ def linear(x: Any) -> Linear:
         return x.linear()
     if isinstance(x, int):
         return Linear({(): int(x)})
-    raise Refused(f"indexed: {x!r} is no length")
+    raise Refused(f"indexed: {x!r} is not a length")
 
 
 def _made_of(factors: Sequence[int | str], wanted: int | str) -> list[int | str]:

@@ -45,7 +45,7 @@ def _canonical(x: Expression, names: tuple[tuple[Index, Any], ...], depth: int) 
         inner = tuple(sorted({**known, x.index: ("bound", depth)}.items()))
         return (type(x).__name__, x.index.sort, _canonical(x.body, inner, depth + 1))
     if isinstance(x, Position):
-        raise Refused("a bare position is no number; see positions.as_number")
+        raise Refused("a bare position is not a number; see positions.as_number")
     below = [_canonical(y, names, depth) for y in x.children]
     if isinstance(x, Many):
         below.sort(key=repr)

@@ -185,7 +185,7 @@ class IndexedNamespace(structure.Structure):
     # -- products -----------------------------------------------------------------------------------------------------
     def matmul(self, a: Any, b: Any) -> Indexed:
         if a.ndim < 2 or b.ndim < 2:
-            raise Refused("indexed: matmul of a vector; mend: give it an axis of length one")
+            raise Refused("indexed: matmul of a vector; hint: give it an axis of length one")
         if a.shape[-1].blocks != b.shape[-2].blocks:
             raise InputError(f"indexed: matmul of inner sizes {a.shape[-1]} and {b.shape[-2]}")
         return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)

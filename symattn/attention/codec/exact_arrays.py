@@ -24,7 +24,7 @@ def array_of(name: str, entries: Any, where: str) -> tuple[Entries, bool]:
     """The array as nested lists of elements, and whether a decimal was typed in it. Raises InputError."""
     place = f"{where}: {name}"
     if not isinstance(entries, list):
-        raise InputError(f"{place} is no list of rows but {shown(entries)}")
+        raise InputError(f"{place} is not a list of rows but {shown(entries)}")
     decimals: list[bool] = []
     made = _read(entries, place, name, decimals, 1)
     shape = shape_of(made)
@@ -89,7 +89,7 @@ def _read(entries: Any, place: str, name: str, decimals: list[bool], depth: int)
     if name in INFINITE and (entries is FORBIDDEN or entries in ("-inf", "-oo", "-∞", "-Infinity")):
         return FORBIDDEN
     if not isinstance(entries, (str, Quotient)):
-        raise InputError(f"{place} is {shown(entries)}, which is no number")
+        raise InputError(f"{place} is {shown(entries)}, which is not a number")
     if isinstance(entries, Typed) and _DECIMAL.search(entries):
         decimals.append(True)
     value = number(entries, place)
@@ -103,7 +103,7 @@ def _holds(name: str) -> str:
 def _whole(value: Quotient, place: str) -> int:
     r = value.rational()
     if r is None or r.denominator != 1:
-        raise InputError(f"{place} is {short(str(value))}; it must be a whole number")
+        raise InputError(f"{place} must be an integer, got {short(str(value))}")
     return int(r)
 
 

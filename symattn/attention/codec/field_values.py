@@ -45,7 +45,7 @@ def made_of(description: type, data: dict[str, Any], place: str) -> Any:
     missing = [f.name for f in fields(description) if f.default is f.default_factory is MISSING and f.name not in data]
     if missing:
         example = f"{description.__name__}({', '.join(f'{name}=…' for name in missing)})"
-        raise InputError(f"{place} lacks {' and '.join(missing)}; mend: {example}")
+        raise InputError(f"{place} lacks {' and '.join(missing)}; hint: {example}")
     return description(**{n: field_of(description, n, x, f"{place}: {n}") for n, x in data.items()})
 
 
@@ -145,7 +145,7 @@ def _rational(value: Any, hint: object, place: str) -> Fraction:
         end = f"; known words: {', '.join(map(str, known_words))}" if known_words else ""
         raise InputError(f"{error}{end}") from None
     if factor is None:
-        raise InputError(f"{place} is {short(str(value))}; it must be rational")
+        raise InputError(f"{place} must be rational, got {short(str(value))}")
     return factor
 
 

@@ -21,18 +21,18 @@ class Typed(str):
     __slots__ = ()
 
 
-def content(path: str, most: int, mend: str) -> bytes:
-    """Return the bytes of a file, which are at most ``most``; ``mend`` ends the line of error where there are more."""
+def content(path: str, most: int, hint: str) -> bytes:
+    """Return the bytes of a file, which are at most ``most``; ``hint`` ends the line of error where there are more."""
     file = Path(path)
     try:
         if file.is_dir():
-            raise InputError(f"{path} is a directory; mend: name a file in it")
+            raise InputError(f"{path} is a directory; hint: name a file in it")
         with file.open("rb") as opened:
             found = opened.read(most + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(found) > most:
-        raise InputError(f"{path} is larger than {most // 2**20} MiB{mend}")
+        raise InputError(f"{path} is larger than {most // 2**20} MiB{hint}")
     return found
 
 
@@ -42,18 +42,18 @@ def decoded(content: bytes, where: str) -> Any:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         mend = "save it as UTF-8, or give an npz"
-        raise InputError(f"{where} is not UTF-8 text (byte {error.start}); mend: {mend}") from None
+        raise InputError(f"{where} is not UTF-8 text (byte {error.start}); hint: {mend}") from None
     try:
         return json.loads(
             text,
             parse_float=Typed,
             parse_int=Typed,
-            parse_constant=lambda word: _refuse(f"{where}: {word} is no number that a sheet may hold"),
+            parse_constant=lambda word: _refuse(f"{where}: {word} is not a number that a sheet may hold"),
             object_pairs_hook=lambda pairs: _object(pairs, where),
         )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f'{where} is no JSON at {place}: {error.msg}; fractions are texts, "1/3"') from None
+        raise InputError(f'{where} is not valid JSON at {place}: {error.msg}; fractions are texts, "1/3"') from None
     except RecursionError:
         raise InputError(f"{where} is nested too deeply to be a sheet") from None
 

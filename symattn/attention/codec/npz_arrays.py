@@ -31,7 +31,7 @@ _BROKEN = (
 def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.ndarray]:
     """Name → the array as it is stored, of at most ``most`` bytes. Raises InputError."""
     if content[:6] == npy.MAGIC_PREFIX:
-        raise InputError(f"{path} is a single array; mend: numpy.savez(file, x=…, w_q=…, …)")
+        raise InputError(f"{path} is a single array; hint: numpy.savez(file, x=…, w_q=…, …)")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
@@ -46,12 +46,12 @@ def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.nda
         raise
     except _BROKEN as error:
         what = short(str(error) or type(error).__name__)
-        raise InputError(f"{path} is no npz file that can be read: {what}") from None
+        raise InputError(f"{path} is not a readable npz file: {what}") from None
 
 
 def _name(member: zipfile.ZipInfo, path: str) -> str:
     if not member.filename.endswith(".npy"):
-        raise InputError(f"{path} holds {short(member.filename)!r}, which is no array")
+        raise InputError(f"{path} holds {short(member.filename)!r}, which is not an array")
     return member.filename.removesuffix(".npy")
 
 
@@ -90,9 +90,9 @@ def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.d
 def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:
     """What the header declares, before anything is made for it."""
     if dtype.hasobject:
-        raise InputError(f"{place} holds pickled objects, which are never loaded; mend: save an array of numbers")
+        raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise InputError(f"{place} has the type {dtype}; mend: save float64, float32, float16, integers or booleans")
+        raise InputError(f"{place} has the type {dtype}; hint: save float64, float32, float16, integers or booleans")
     declared = math.prod(shape) * dtype.itemsize
     if declared != there:
         raise InputError(f"{place} declares {declared} bytes, shape {shape}, and holds {there}: the file is damaged")
@@ -101,7 +101,7 @@ def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str)
 def elements(array: Any, place: str) -> Any:
     """The array as nested lists of exact numbers. Raises InputError."""
     if array.ndim == 0:
-        raise InputError(f"{place} is a single number; it must be a matrix")
+        raise InputError(f"{place} must be a matrix, got a single number")
     if array.dtype.kind == "f":
         _check_finite(array, place)
     found = array.tolist()
@@ -114,7 +114,7 @@ def _check_finite(array: Any, place: str) -> None:
     if bad.any():
         index = [int(i) for i in np.argwhere(bad)[0]]
         at = "".join(f"[{i + 1}]" for i in index)
-        raise InputError(f"{place}{at} is {array[tuple(index)]}, which is no number")
+        raise InputError(f"{place}{at} is {array[tuple(index)]}, which is not a number")
 
 
 def _exact(x: Any) -> Any:

@@ -42,7 +42,7 @@ class Head:
 
 def check_pattern(spec: Attention) -> None:
     """Raise Refused, by name, for what is no plain pattern."""
-    mend = "mend: run the specification on arrays of the kind 'enclosure'"
+    mend = "hint: run the specification on arrays of the kind 'enclosure'"
     for field in fields(spec):
         value = getattr(spec, field.name)
         if field.name not in _TAKEN and value != field.default:
@@ -77,7 +77,7 @@ def checked(spec: Attention, inputs: Mapping[str, Any], widened: bool = True) ->
     check_pattern(spec)
     given = {name: exactly(name, array, widened) for name, array in inputs.items() if array is not None}
     if "x" in given:
-        raise Refused("enclose takes q, k and v; mend: project the tokens first, or use the kind 'enclosure'")
+        raise Refused("enclose takes q, k and v; hint: project the tokens first, or use the kind 'enclosure'")
     check_inputs(spec, given)
     if given["q"].shape[-1] + given["k"].shape[-2] > _MOST_TERMS:
         raise Refused("enclose takes fewer than 2^30 keys and columns")

@@ -77,20 +77,22 @@ class Block(Answering, Shown):
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):
-            raise refusal(self, "attention", "give an Attention")
+            raise refusal(self, "attention", "must be an Attention")
         if not isinstance(self.cross, Attention | None):
-            raise refusal(self, "cross", "give an Attention or None")
+            raise refusal(self, "cross", "must be an Attention or None")
         check(self)
         if self.activation not in (*ACTIVATIONS, None):
-            raise refusal(self, "activation", f"known: {', '.join(ACTIVATIONS)}, None")
+            raise refusal(self, "activation", f"must be one of {', '.join(ACTIVATIONS)}, None")
         if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "it must be a finite number, not below 0")
+            raise refusal(self, "eps", "must be a finite number of at least 0")
         if self.gated and self.activation is None:
-            raise InputError("Block: gated is True, and there is no feed-forward layer to gate; mend: an activation")
+            raise InputError(
+                "Block: gated is True, but there is no feed-forward layer to gate; hint: give an activation"
+            )
         if self.attention.lse or (self.cross and self.cross.lse):
-            raise InputError("Block: lse gives a second result, for which a block has no place; mend: lse=False")
+            raise InputError("Block: lse gives a second result, for which a block has no place; hint: lse=False")
         if self.parallel and self.order == "post":
-            raise InputError("Block: parallel parts read X, and after a norm outside it is gone; mend: order='pre'")
+            raise InputError("Block: parallel parts read X, and after a norm outside it is gone; hint: order='pre'")
 
     def pipeline(self, given: Iterable[str]) -> tuple[Part, ...]:
         """The steps from the inputs named in ``given`` to the output."""

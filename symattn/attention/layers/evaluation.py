@@ -60,11 +60,13 @@ def evaluate(model: Callable[..., Any], given: Mapping[str, object], digits: int
     ('0.731059', 'checked')
     """
     if not whole(digits, 1):
-        raise InputError(f"digits is {digits!r}; it must be a whole number from 1 on")
+        raise InputError(f"digits must be an integer of at least 1, got {digits!r}")
     if not callable(model):
-        raise InputError(f"{article(type(model).__name__)} cannot be evaluated; mend: a specification, or a function")
+        raise InputError(
+            f"{article(type(model).__name__)} cannot be evaluated; hint: give a specification or a function"
+        )
     if not isinstance(given, Mapping):
-        raise InputError('the inputs go by their names; mend: {"q": ..., "k": ..., "v": ...}')
+        raise InputError('the inputs go by their names; hint: {"q": ..., "k": ..., "v": ...}')
     try:
         return _exactly(model, given, digits)
     except Refused as refusal:
@@ -110,7 +112,7 @@ def enclose(model: Callable[..., Any], given: Mapping[str, object], digits: int,
 
 def _one_array(output: Any) -> Any:
     if isinstance(output, tuple):
-        raise InputError(f"{len(output)} arrays come out, of which one would be evaluated; mend: lse=False")
+        raise InputError(f"{len(output)} arrays come out, of which one would be evaluated; hint: lse=False")
     return output
 
 

@@ -73,18 +73,18 @@ class Transformer(Answering, Shown):
     def __post_init__(self) -> None:
         check(self)
         if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "it must be a finite number, not below 0")
+            raise refusal(self, "eps", "must be a finite number of at least 0")
         if self.softcap is not None and (not finite(self.softcap) or self.softcap <= 0):
-            raise refusal(self, "softcap", "it must be a finite number above 0, or None")
+            raise refusal(self, "softcap", "must be a finite number above 0, or None")
         for field in ("decoder", "encoder"):
             blocks = getattr(self, field)
             if not isinstance(blocks, tuple) or not all(isinstance(block, Block) for block in blocks):
-                raise refusal(self, field, "give a tuple of Blocks")
+                raise refusal(self, field, "must be a tuple of Blocks")
         self._check_together()
 
     def _check_together(self) -> None:
         if not self.decoder and not self.encoder:
-            raise InputError("Transformer: neither encoder nor decoder has blocks; mend: decoder=(Block(…),)")
+            raise InputError("Transformer: neither encoder nor decoder has blocks; hint: decoder=(Block(…),)")
         if any(block.cross for block in self.encoder):
             raise InputError("Transformer: a block of the encoder has cross-attention, and nothing to attend to")
         crossed = [block.cross is not None for block in self.decoder]

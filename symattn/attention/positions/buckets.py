@@ -65,7 +65,7 @@ def t5_bucket(ahead: Any, buckets: int = 32, max_distance: int = 128, bidirectio
     if not bidirectional:
         return bucket(xp.where(ahead < 0, -ahead, 0), t5_starts(buckets, max_distance))
     if buckets % 2:
-        raise InputError(f"{buckets} buckets cannot be halved for the two directions; mend: an even number")
+        raise InputError(f"the number of buckets must be even for two directions, got {buckets}")
     half = buckets // 2
     side = xp.astype(ahead > 0, xp.int64) * half
     return side + bucket(xp.abs(ahead), t5_starts(half, max_distance))

@@ -37,28 +37,28 @@ RELATIVE = (Shaw, TransformerXL, Disentangled)
 SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
     (
         lambda s: isinstance(s.position, Alibi) and not s.position.two_sided and _looks_ahead(s),
-        "linear biases grow for keys ahead of a query; mend: causal=True without a prefix, or Alibi(two_sided=True)",
+        "linear biases grow for keys ahead of a query; hint: causal=True without a prefix, or Alibi(two_sided=True)",
     ),
     (
         lambda s: isinstance(s.position, Buckets) and not s.position.bidirectional and _looks_ahead(s),
-        "buckets in one direction hold all keys ahead in one; mend: causal=True without a prefix, "
+        "buckets in one direction hold all keys ahead in one; hint: causal=True without a prefix, "
         "or Buckets(bidirectional=True)",
     ),
     (
         lambda s: s.latent is not None and isinstance(s.position, RELATIVE),
-        "with a latent, queries and keys have a part without positions; mend: Rotary, Alibi or Buckets",
+        "with a latent, queries and keys have a part without positions; hint: Rotary, Alibi or Buckets",
     ),
     (
         lambda s: isinstance(s.position, RELATIVE) and s.score != "dot",
-        "terms by distance are added to dot products; mend: score='dot'",
+        "terms by distance are added to dot products; hint: score='dot'",
     ),
     (
         lambda s: isinstance(s.position, RELATIVE) and s.truncate is not None,
-        "tables of distances are as wide as whole queries; mend: truncate=None",
+        "tables of distances are as wide as whole queries; hint: truncate=None",
     ),
     (
         lambda s: _xl(s) and s.alignment == "top-left",
-        "Transformer-XL has its memory before the queries; mend: alignment='bottom-right'",
+        "Transformer-XL has its memory before the queries; hint: alignment='bottom-right'",
     ),
 )
 
@@ -66,7 +66,7 @@ SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
 def check_position(spec: Attention) -> None:
     """Raise InputError for what is no position, or does not go with the other fields."""
     if spec.position is not None and not isinstance(spec.position, Position):
-        raise refusal(spec, "position", f"known: None, {', '.join(p.__name__ for p in Position.__args__)}")
+        raise refusal(spec, "position", f"must be one of None, {', '.join(p.__name__ for p in Position.__args__)}")
     for senseless, reason in SENSELESS:
         if senseless(spec):
             raise InputError(f"Attention: {reason}")
@@ -96,14 +96,14 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str
     n_q = lengths.get("n_q")
     n_k = lengths.get("n_k", n_q)
     if ("cos_q" in given) != ("sin_q" in given):
-        raise InputError("cos_q and sin_q belong together; mend: give both, or none")
+        raise InputError("cos_q and sin_q belong together; hint: give both, or none")
     if isinstance(spec.position, Rotary):
         _check_columns(spec.position, lengths, "d_k" if spec.latent is None else "d_r")
         if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(given):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
             where = "beginning" if spec.alignment == "top-left" else "end"
             mend = f"give {what}" if spec.position.given else "Rotary(given='positions'), and positions_q"
-            raise InputError(f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; mend: {mend}")
+            raise InputError(f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; hint: {mend}")
     if _xl(spec) and n_q and n_k:
         rows = (n_k,) * (not _looks_ahead(spec)) + (n_q + n_k - 1,)
         if lengths["n_r"] not in rows:

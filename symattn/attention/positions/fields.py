@@ -51,14 +51,14 @@ class Rotary(Answering):
 
     def __post_init__(self) -> None:
         if not finite(self.base) or self.base <= 1:
-            raise refusal(self, "base", "it must be a finite number above 1")
+            raise refusal(self, "base", "must be a finite number above 1")
         if self.width is not None and (not isinstance(self.width, int) or self.width < 2 or self.width % 2):
-            raise refusal(self, "width", "it must be an even number from 2 on, or None")
+            raise refusal(self, "width", "must be an even number of at least 2, or None")
         check(self)
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
-            raise refusal(self, "scaling", f"known: None, {', '.join(s.__name__ for s in get_args(Scaling))}")
+            raise refusal(self, "scaling", f"must be one of None, {', '.join(s.__name__ for s in get_args(Scaling))}")
         if isinstance(self.start, bool) or not isinstance(self.start, int):
-            raise refusal(self, "start", "it must be a whole number")
+            raise refusal(self, "start", "must be an integer")
         self._check_triples()
         self._check_together()
 
@@ -66,7 +66,7 @@ class Rotary(Answering):
         if self.triples is None:
             return
         if not isinstance(self.triples, tuple) or not self.triples or not all(map(_is_triple, self.triples)):
-            raise refusal(self, "triples", "it must be a tuple of whole numbers a, b, c with a² + b² = c²")
+            raise refusal(self, "triples", "must be a tuple of integers a, b, c with a² + b² = c²")
         if self.width is not None and self.width != 2 * len(self.triples):
             raise InputError(
                 f"Rotary: {len(self.triples)} triples turn {2 * len(self.triples)} columns, not {self.width}"
@@ -76,20 +76,20 @@ class Rotary(Answering):
         tables, triples = self.given == "tables", self.triples is not None
         for found, words in (
             (tables and triples, "tables are given or made of triples, not both"),
-            (tables and self.scaling is not None, "given tables are not scaled; mend: scaling=None"),
+            (tables and self.scaling is not None, "given tables are not scaled; hint: scaling=None"),
             (
                 triples and self.scaling is not None,
-                "angles of triples have no frequencies to scale; mend: scaling=None",
+                "angles of triples have no frequencies to scale; hint: scaling=None",
             ),
-            (triples and self.given == "positions", "triples are for positions in order; mend: given=None"),
+            (triples and self.given == "positions", "triples are for positions in order; hint: given=None"),
             (
                 self.given is not None and self.start != 0,
                 f"start belongs to positions in order, not to given {self.given}",
             ),
-            (tables and self.width is not None, "given tables are as wide as they are; mend: width=None"),
+            (tables and self.width is not None, "given tables are as wide as they are; hint: width=None"),
             (
                 self.given == "positions" and self.scaling is not None and self.scaling.by_length,
-                "this scaling asks how many positions there are; mend: given=None",
+                "this scaling asks how many positions there are; hint: given=None",
             ),
         ):
             if found:
@@ -155,7 +155,7 @@ class Buckets(Answering):
     def __post_init__(self) -> None:
         check(self, number=2, max_distance=1)
         if self.bidirectional and self.number % 2:
-            raise refusal(self, "number", "two directions need an even number of buckets")
+            raise refusal(self, "number", "must be even for two directions")
         t5_starts(self.number // 2 if self.bidirectional else self.number, self.max_distance)
 
 

@@ -33,9 +33,9 @@ def powers_of(base: Number, exponents: Sequence[Fraction], like: Any) -> Array:
 def pairs(width: Any) -> int:
     """The number of pairs of columns. Raises InputError if they are no even number, or a letter."""
     if not isinstance(width, int):
-        raise InputError(f"frequencies of {width} columns: a number of columns is needed; mend: give cos and sin")
+        raise InputError(f"frequencies of {width} columns: a number of columns is needed; hint: give cos and sin")
     if width < 2 or width % 2:
-        raise InputError(f"rotary embeddings turn pairs of columns; {int(width)} is no even number from 2 on")
+        raise InputError(f"rotary embeddings turn pairs of columns; {int(width)} is not an even number from 2 on")
     return int(width) // 2
 
 
@@ -88,7 +88,7 @@ def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Ar
     xp = namespace_of(like)
     for a, b, c in triples:
         if a * a + b * b != c * c or c == 0:
-            raise InputError(f"{a}, {b}, {c} is no Pythagorean triple: {a}² + {b}² ≠ {c}²")
+            raise InputError(f"{a}, {b}, {c} is not a Pythagorean triple: {a}² + {b}² ≠ {c}²")
     step = tuple(numbers([Fraction(t[i], t[2]) for t in triples], like) for i in (0, 1))
     turns: list[Tables] = [(0 * step[0] + 1, 0 * step[1])]
     for _ in range(max(abs(start), abs(start + n - 1))):

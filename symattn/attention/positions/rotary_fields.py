@@ -43,7 +43,7 @@ def _check_numbers(spec: object, *fields: str) -> None:
     for field in fields:
         value = getattr(spec, field)
         if not finite(value) or value <= 0:
-            raise refusal(spec, field, "it must be a finite number above 0")
+            raise refusal(spec, field, "must be a finite number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +145,11 @@ class YarnScaling(_Steady):
         check(self, length=1)
         for field in ("weight", "shared"):
             if not finite(getattr(self, field)):
-                raise refusal(self, field, "it must be a finite number")
+                raise refusal(self, field, "must be a finite number")
         if self.slow >= self.fast:
             raise InputError(f"YarnScaling: slow = {self.slow} turns must be fewer than fast = {self.fast}")
         if self.ramp == "turns" and not self.whole:
-            raise InputError("YarnScaling: whole belongs to the ramp over indices; mend: whole=True")
+            raise InputError("YarnScaling: whole belongs to the ramp over indices; hint: whole=True")
 
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Array:
         """((1 − γ) / s + γ) ω_l."""
@@ -201,7 +201,7 @@ class LongRopeScaling(Answering):
         for field in ("short", "long"):
             given = getattr(self, field)
             if not isinstance(given, tuple) or not given or not all(finite(x) and x > 0 for x in given):
-                raise refusal(self, field, "it must be a tuple of finite numbers above 0")
+                raise refusal(self, field, "must be a tuple of finite numbers above 0")
 
     @property
     def by_length(self) -> bool:
@@ -240,7 +240,7 @@ class ProportionalScaling(_Unit):
 
     def __post_init__(self) -> None:
         if not finite(self.share) or not 0 <= Fraction(self.share) <= 1:
-            raise refusal(self, "share", "it must be a number from 0 to 1")
+            raise refusal(self, "share", "must be a number from 0 to 1")
 
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l for the first pairs, 0 for the others."""

@@ -113,7 +113,7 @@ def backward_by_tiles(
     {'q': array([[-0.5,  0.5]])}
     """
     if attention.lse:
-        raise InputError("the backward pass by tiles starts from the output alone; mend: lse=False")
+        raise InputError("the backward pass by tiles starts from the output alone; hint: lse=False")
     under, names = differentiable(inputs, wrt)
     run = Run(attention, rows, keys, {name: array for name, array in inputs.items() if array is not None})
     ends = {"output": cotangents(under, run.values["output"], cotangent)[0][1]}

@@ -99,7 +99,7 @@ def append(cache: Any, k: Any, v: Any) -> Any:
 def _append_static(cache: Static, k: Array, v: Array) -> Static:
     length, room = cache.length + k.shape[-2], cache.k.shape[-2]
     if length > room:
-        raise InputError(f"{length} tokens in a cache with room for {room}; mend: a larger one, or Sliding")
+        raise InputError(f"{length} tokens in a cache with room for {room}; hint: use a larger cache, or Sliding")
 
     def written(old: Any, new: Any) -> Array:
         parts = [old[..., : cache.length, :], new, old[..., length:, :]]
@@ -212,10 +212,10 @@ def attend(
 
 def _check_by_position(attention: object) -> None:
     if getattr(attention, "position", None) is not None:
-        raise InputError("positions would be those of slots; mend: rotate queries and keys before they are cached")
+        raise InputError("positions would be those of slots; hint: rotate queries and keys before they are cached")
     for field in ("causal", "window", "block", "prefix", "documents"):
         if getattr(attention, field, None):
-            raise InputError(f"{field} would go by slots; mend: Attention(mask='boolean'), and give attend the mask")
+            raise InputError(f"{field} would go by slots; hint: Attention(mask='boolean'), and give attend the mask")
 
 
 def prefill(attention: Callable[..., Any], q: Array, k: Array, v: Array, bounds: Sequence[Any]) -> Array:

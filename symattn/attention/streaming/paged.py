@@ -87,6 +87,6 @@ def _check_free(cache: Paged, slots: Any) -> None:
     new = xp.reshape(slots, (-1,))
     others = xp.reshape(new[:, None] == new[None, :], (-1,))
     if int(xp.sum(xp.astype(others, xp.int64))) > prod(new.shape):
-        raise InputError("two sequences write to one slot of a page; mend: give each a page of its own")
+        raise InputError("two sequences write to one slot of a page; hint: give each a page of its own")
     if bool(xp.any(xp.reshape(taken, (-1, 1)) == new[None, :])):
-        raise InputError("a token would be written over one that a sequence has; mend: copy the page that they share")
+        raise InputError("a token would be written over one that a sequence has; hint: copy the page that they share")

@@ -215,5 +215,5 @@ def _refused(layer: Any, tokens: Any) -> str:
     if torch.is_autocast_enabled(tokens.device.type):
         return "autocast is on: in which format each part computes is not known"
     if layer.training:
-        return "the model is in training, where dropout may be on; mend: model.eval()"
+        return "the model is in training, where dropout may be on; hint: model.eval()"
     return ""

@@ -124,7 +124,7 @@ def request(**parameters: Any) -> Request:
     projected = bool("dmodel" in sizes or spec.heads > 1 or spec.packed or spec.latent or any(flags.values()))
     if "keys" in sizes and projected and not flags["cross"] and sizes["keys"] != sizes.get("tokens", 3):
         tokens = sizes.get("tokens", 3)
-        raise InputError(f"n_k: a sequence that attends to itself has {tokens} keys; mend: cross, or leave n_k out")
+        raise InputError(f"n_k: a sequence that attends to itself has {tokens} keys; hint: cross, or leave n_k out")
     names = _names(spec, projected, **flags)
     asked = Request(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
     _check(asked)
@@ -176,7 +176,7 @@ def _others(text: str | None) -> dict[str, int]:
         letter, _, number = pair.partition("=")
         if letter not in LETTERS or not number.isdecimal() or not 1 <= int(number) <= _MOST_OTHER:
             known = ", ".join(LETTERS)
-            raise InputError(f"size: {pair!r} is no letter of a size with a whole number from 1 to {_MOST_OTHER}, "
+            raise InputError(f"size: {pair!r} is not a letter of a size with an integer from 1 to {_MOST_OTHER}, "
                              f"such as l=4; letters: {known}")  # fmt: skip
         found[letter] = int(number)
     return found
@@ -191,6 +191,6 @@ def _check(asked: Request) -> None:
     for name, shape in asked.shapes().items():
         if int(np.prod(shape)) > _MOST_ENTRIES:
             size = " × ".join(map(str, shape))
-            raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; mend: smaller sizes")
+            raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; hint: smaller sizes")
     if isinstance(asked.spec.position, Disentangled | Rotary) or asked.spec.latent:
         check_inputs(asked.spec, asked.inputs())

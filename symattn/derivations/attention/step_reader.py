@@ -288,7 +288,7 @@ class StepReader(Reader):
     def _transposed(self, x: nt.Transposed) -> Value:
         found = self.one(x.body)
         if found.rank != 2:
-            raise Unread("the transpose of what is no matrix")
+            raise Unread("the transpose of what is not a matrix")
         return super()._transposed(x)
 
     def _over(self, x: nt.Over) -> Value:

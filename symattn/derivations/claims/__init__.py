@@ -73,7 +73,7 @@ def claim(
     if kind == "similarity":
         return similarity(a, b, measure)
     if than is None or len(than) != 2:
-        raise InputError("claim closer compares with two other vectors; mend: than=(c, d)")
+        raise InputError("claim closer compares with two other vectors; hint: than=(c, d)")
     return closer(a, b, (_typed(than[0]), _typed(than[1])), measure)
 
 

@@ -70,7 +70,7 @@ class Expression:
         try:
             return Fraction(typed)
         except ValueError:
-            raise self.wrong(f"{short(typed)} is no decimal number") from None
+            raise self.wrong(f"{short(typed)} is not a decimal number") from None
 
     def exact(self, point: dict[str, Fraction]) -> Quotient:
         """The value at a point. Raises ZeroDivisionError where it has none, Refused where it leaves the exact field."""
@@ -101,7 +101,7 @@ class Expression:
 
     def wrong(self, what: str) -> InputError:
         """What is wrong with the text, in one line."""
-        return InputError(f"{short(self.text)!r} is no expression: {what}")
+        return InputError(f"{short(self.text)!r} is not an expression: {what}")
 
 
 def exponent(x: ast.expr, wrong: Callable[[str], InputError]) -> Fraction:
@@ -138,7 +138,7 @@ def _parsed(text: str) -> ast.expr:
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         what = getattr(error, "msg", None) or "it cannot be read"
-        raise InputError(f"{short(text)!r} is no expression: {what}") from None
+        raise InputError(f"{short(text)!r} is not an expression: {what}") from None
     _check(tree, text, 0)
     return tree
 
@@ -147,7 +147,7 @@ def _check(x: ast.expr, text: str, depth: int) -> None:
     """Raise InputError for any node that is not allowed."""
 
     def wrong(what: str) -> InputError:
-        return InputError(f"{short(text)!r} is no expression: {what}")
+        return InputError(f"{short(text)!r} is not an expression: {what}")
 
     if depth > _DEPTH:
         raise wrong(f"it is nested more than {_DEPTH} deep")
@@ -158,7 +158,7 @@ def _check(x: ast.expr, text: str, depth: int) -> None:
             return
         case ast.Name():
             if x.id in _NO_LETTERS or x.id in FUNCTIONS:
-                raise wrong(f"{x.id} is no letter; mend: {_NO_LETTERS.get(x.id, x.id + '(…)')}")
+                raise wrong(f"{x.id} is not a letter; hint: {_NO_LETTERS.get(x.id, x.id + '(…)')}")
             return
         case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
             parts = [x.operand]
@@ -219,13 +219,13 @@ def vector_entries(text: str) -> list[str]:
     while place < len(text.rstrip()):
         found = _TERM.match(text, place)
         if not found or (place and not found[1]):
-            wrong = f"{text!r} is no sum of vectors"
-            raise InputError(f"{wrong}; mend: 9/10*[1, 0] + 1/10*[0, 1], or softmax([2, 4, 4])")
+            wrong = f"{text!r} is not a sum of vectors"
+            raise InputError(f"{wrong}; hint: 9/10*[1, 0] + 1/10*[0, 1], or softmax([2, 4, 4])")
         term = _entries(found[3])
         signed = [f"{found[1]}({f'({found[2]})*' if found[2] else ''}({x}))" for x in term]
         if total and len(total) != len(signed):
             raise InputError(
-                f"vectors of {len(total)} and {len(signed)} entries have no sum; mend: give as many to both"
+                f"vectors of {len(total)} and {len(signed)} entries have no sum; hint: give as many to both"
             )
         total = [a + b for a, b in zip(total, signed, strict=True)] if total else signed
         place = found.end()
@@ -236,7 +236,7 @@ def _entries(text: str) -> list[str]:
     soft = _SOFTMAX.fullmatch(text)
     found = brackets(soft[1] if soft else text)
     if not found or any(isinstance(x, list) for x in found):
-        raise InputError(f"{text!r} is no vector; mend: [1, 1/2]")
+        raise InputError(f"{text!r} is not a vector; hint: [1, 1/2]")
     if not soft:
         return list(found)
     total = "+".join(f"exp({x})" for x in found)

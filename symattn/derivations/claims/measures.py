@@ -85,7 +85,7 @@ class Value:
 def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS) -> Value:
     """The likeness of two vectors, rounded to so many ``digits``. Raises InputError where there is none."""
     if len(a) != len(b):
-        raise InputError(f"vectors of {len(a)} and {len(b)} entries have no {measure}; mend: give as many to both")
+        raise InputError(f"vectors of {len(a)} and {len(b)} entries have no {measure}; hint: give as many to both")
     return _MEASURES[measure](a, b, digits)
 
 

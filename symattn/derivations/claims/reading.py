@@ -58,7 +58,7 @@ def vector(text: str) -> Vector:
         text = "[" + ",".join(re.split(r"[\s,]+", text.strip())) + "]"
     entries = brackets(text)
     if not entries or any(isinstance(entry, list) for entry in entries):
-        raise InputError(f"{short(text)!r} is no vector; mend: [1, 1/2, .25], or EXAMPLE:TOKEN")
+        raise InputError(f"{short(text)!r} is not a vector; hint: [1, 1/2, .25], or EXAMPLE:TOKEN")
     return Vector(tuple(number(entry) for entry in entries))
 
 
@@ -84,10 +84,10 @@ def brackets(text: str) -> list[Any]:
             stack[-1].append(word)
             after, count = 1, count + 1
         else:
-            wrong = f"{short(text)!r} is no list: {short(word)!r} is not expected there"
-            raise InputError(f"{wrong}; mend: [1, 2] or [[1], [2]]")
+            wrong = f"{short(text)!r} is not a list: {short(word)!r} is not expected there"
+            raise InputError(f"{wrong}; hint: [1, 2] or [[1], [2]]")
     if len(stack) != 1 or len(stack[0]) != 1 or count > MOST:
-        raise InputError(f"{short(text)!r} is no list of at most {MOST} entries; mend: [1, 2] or [[1], [2]]")
+        raise InputError(f"{short(text)!r} is not a list of at most {MOST} entries; hint: [1, 2] or [[1], [2]]")
     found: list[Any] = stack[0][0]
     return found
 
@@ -108,7 +108,7 @@ def _token(text: str) -> Vector:
     source, _, token = text.rpartition(":")
     sheet = sheet_of(source)
     if "x" not in sheet.inputs or not sheet.tokens:
-        raise InputError(f"{short(source)} names no tokens; mend: give the vector, [1, 1/2]")
+        raise InputError(f"{short(source)} names no tokens; hint: give the vector, [1, 1/2]")
     if token not in sheet.tokens:
         known = ", ".join(sheet.tokens)
         raise InputError(f"{short(source)} has no token {short(token)!r}.{near(token, sheet.tokens)} Known: {known}")

@@ -21,6 +21,8 @@ NAMES = (
     "word-vectors",
     "word-vectors-before",
     "money-bank-grows",
+    "river-bank-flows",
+    "average-meaning",
     "decoder-step",
     "latent",
     "additive",

@@ -42,7 +42,7 @@ def _read(value: Any, place: str, binary: list[bool]) -> Any:
         return value
     if isinstance(value, int | float):
         if value != value or value == math.inf:  # math.isnan refuses whole numbers that no float holds
-            raise InputError(f"{place} holds {value}, which is no number")
+            raise InputError(f"{place} holds {value}, which is not a number")
         return "-inf" if value == -math.inf else Typed(repr(value))
     return _array(value, place, binary) if hasattr(value, "__array__") else Typed(str(value))
 
@@ -59,7 +59,7 @@ def _array(value: Any, place: str, binary: list[bool]) -> Any:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"{place} has the type {short(str(array.dtype))}, which is no number") from None
+            raise InputError(f"{place} has the type {short(str(array.dtype))}, which is not a number") from None
     whole = array.dtype.kind != "f" or bool((array == np.round(array)).all())
     binary.append(not whole)
     return npz.elements(array, place)

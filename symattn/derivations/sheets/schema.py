@@ -49,7 +49,7 @@ def attention_of(data: Any, given: dict[str, Entries], where: str) -> Attention:
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
     known(data, field_types(Attention), f"{where}: attention")
     if "scale" in data and data["scale"] is None:
-        raise InputError(f'{where}: scale is null; mend: "none" for no scaling, "1/sqrt(d_k)", or leave it out')
+        raise InputError(f'{where}: scale is null; hint: "none" for no scaling, "1/sqrt(d_k)", or leave it out')
     seen = {name: value for name, value in _seen(given).items() if name not in data}
     if data.get("mask") and "mask" in given and data["mask"] != _kind_of_mask(given):
         kind = "truth values" if _kind_of_mask(given) == "boolean" else "numbers"
@@ -110,5 +110,5 @@ def _kind_of_mask(given: dict[str, Entries]) -> str:
 def _whole(value: object, place: str) -> int:
     text = str(value)
     if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 4:
-        raise InputError(f"{place} is {short(text)!r}; it must be a whole number from 1 on")
+        raise InputError(f"{place} must be an integer of at least 1, got {short(text)!r}")
     return int(text)

@@ -123,7 +123,7 @@ def _attention(data: Any, given: Mapping[str, Entries], where: str) -> tuple[Att
 def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]:
     given = data.get("inputs")
     if not isinstance(given, dict) or not given:
-        raise InputError(f'{where}: "inputs" is missing; mend: "inputs": {{"x": [[1, "1/2"], …]}}')
+        raise InputError(f'{where}: "inputs" is missing; hint: "inputs": {{"x": [[1, "1/2"], …]}}')
     return _entries(called(given, f"{where}: inputs"), shape_of, where)
 
 

@@ -23,7 +23,7 @@ from symattn.derivations.sheets.sheet import Sheet, truncated
 from symattn.derivations.walks import blank as blanks
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
-from symattn.derivations.walks.order import first_query, titles
+from symattn.derivations.walks.order import capital, first_query, titles
 from symattn.derivations.walks.page import page
 from symattn.derivations.walks.printed import check_shapes
 from symattn.derivations.walks.record import record, too_many
@@ -133,7 +133,7 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
         return python.sheet_of(source)
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(
-            'a walk takes an example, a file or arrays by name; mend: walk({"x": …}), or walk({"q": …, …})'
+            'a walk takes an example, a file or arrays by name; hint: walk({"x": …}), or walk({"q": …, …})'
         )
     if not isinstance(source, str):
         return sheets.read(os.fspath(source))
@@ -158,7 +158,7 @@ def _check_fields(fields: Iterable[str]) -> None:
     arrays = [name for name in fields if name in ARRAYS and name not in descriptions()]
     if arrays:
         inner = ", ".join(f"{name!r}: …" for name in arrays)
-        raise InputError(f"arrays are given together, as the source of the walk; mend: walk({{{inner}}})")
+        raise InputError(f"arrays are given together, as the source of the walk; hint: walk({{{inner}}})")
     for name in fields:
         if name not in descriptions():
             raise unknown("walk", name, (*(walk.__kwdefaults__ or ()), *descriptions()))
@@ -184,7 +184,7 @@ def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: i
     """The steps that are left empty. Raises InputError where they do not go with the other wishes."""
     if blank is None:
         if answers:
-            raise InputError("answers belong to steps that are left empty; mend: --blank 5,6 --answers")
+            raise InputError("answers belong to steps that are left empty; hint: --blank 5,6 --answers")
         return ()
     if step is not None:
         raise InputError("--step shows one step and --blank leaves steps of a whole walk empty; give one of them")
@@ -195,7 +195,7 @@ def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]
     """What belongs into the steps that were left empty."""
     yield Heading(("Answers",))
     for number in empty:
-        yield Paragraph((Emph(f"Step {number}: {titles(made)[number]}"),))
+        yield Paragraph((Emph(f"Step {number}: {capital(titles(made)[number])}"),))
         yield from blocks(made, number, every)
 
 
@@ -219,7 +219,7 @@ def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterat
 
 
 def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
-    yield Paragraph((Emph(f"Step {step}: {titles(made)[step]}"),))
+    yield Paragraph((Emph(f"Step {step}: {capital(titles(made)[step])}"),))
     yield from reasons(made, step) if why else ()
     yield from blocks(made, step, every or step == 8)
     if every and step in (4, 5, 6, 7):

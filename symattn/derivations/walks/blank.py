@@ -32,7 +32,7 @@ def steps(wanted: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
     except (TypeError, ValueError):
         found = ()
     if not found or not all(1 <= number <= last for number in found):
-        raise InputError(f"blank is {wanted!r}; mend: steps from 1 to {last}, such as 5,6")
+        raise InputError(f"blank is {wanted!r}; hint: steps from 1 to {last}, such as 5,6")
     return found
 
 
@@ -64,7 +64,7 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
         made = replace(sheet, inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()}, printed=None)
         if _is_kind(made):
             return replace(made, notes=(), source="", title=f"{sheet.title}, with numbers drawn by the seed {seed}")
-    raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; mend: another example")
+    raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; hint: another example")
 
 
 def _drawn(rng: np.random.Generator, name: str, given: Any) -> Any:

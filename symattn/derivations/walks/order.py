@@ -14,6 +14,11 @@ _TABLES = ("r_k", "p_k", "p_q")  # keys and queries for distances
 _PLAIN = {"k", "q", "v"}
 
 
+def capital(title: str) -> str:
+    """Return the title with a capital at its start."""
+    return title[:1].upper() + title[1:]
+
+
 def titles(walk: Walk) -> dict[int, str]:
     """Number → title of the steps that this walk has."""
     i = first_query(walk)

@@ -17,7 +17,7 @@ from symattn.derivations.elements import digits, nested
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.model import Walk, places_of
 from symattn.derivations.walks.notes import about, too_long
-from symattn.derivations.walks.order import arrays_of, first_query, titles
+from symattn.derivations.walks.order import arrays_of, capital, first_query, titles
 from symattn.derivations.walks.steps import blocks, rounded_of, weights_known
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.model import Block, Column, Heading, Heat, Note, Origin, Paragraph, Table, Text, Values
@@ -36,7 +36,7 @@ def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> B
     found = list(before)
     for number, title in titles(walk).items():
         lede, formula, rest = _lede(walk, number)
-        found.append(Heading((title[:1].upper() + title[1:],), lede=lede))
+        found.append(Heading((capital(title),), lede=lede))
         found += [Note((rest,))] if rest else []
         found += [Paragraph((formula,))] if formula else []
         found += [*reasons(walk, number)][1:] if why else []

@@ -47,7 +47,7 @@ def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
     Source: Balinski, Young, Fair Representation (1982), the method of Hamilton.
     """
     if any(isinstance(x, Enclosed) for x in row):
-        raise InputError("weights that only balls are known of have no exact sum to keep; mend: --rounding nearest")
+        raise InputError("weights that only balls are known of have no exact sum to keep; hint: --rounding nearest")
     scaled = [x * 10**places for x in row]
     total = sum(scaled, Quotient.of(0)).rational()
     if total is None or total.denominator != 1:

@@ -75,15 +75,15 @@ def angles(walk: Walk, query: int) -> Angles:
     queries, keys = (walk.arrays[name] for name in walk.pipeline["scores"].of[:2])
     if queries.ndim != 2 or len(keys) > _MOST:
         raise InputError(
-            f"{walk.sheet.name}: the picture is of one head and at most {_MOST} keys; mend: another example"
+            f"{walk.sheet.name}: the picture is of one head and at most {_MOST} keys; hint: another example"
         )
     if walk.sheet.attention.score != "dot":
-        raise InputError(f"{walk.sheet.name}: its score is no dot product, so no angle; mend: another example")
+        raise InputError(f"{walk.sheet.name}: its score is not a dot product, so no angle; hint: another example")
     if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(queries):
         raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(queries)}")
     q, vectors = tuple(queries[query - 1]), tuple(map(tuple, keys))
     if not all(isinstance(x, Quotient) for row in (q, *vectors) for x in row):
-        raise InputError(f"{walk.sheet.name}: of some queries or keys only balls are known; mend: another example")
+        raise InputError(f"{walk.sheet.name}: of some queries or keys only balls are known; hint: another example")
     likeness = tuple(measured("angle", q, x, 3) for x in vectors)
     return Angles(q, vectors, likeness, tuple(walk.arrays["scores"][query - 1]))
 

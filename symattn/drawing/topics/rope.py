@@ -27,7 +27,7 @@ _WIDEST, _ACROSS, _RADIUS = 16, 4, 38.0
 def scene(dk: int = 8, tokens: int = 8) -> Scene:
     """The example of ``derive rope`` at two pairs of places, and d_k/2 planes, of 10000^(−2f/d_k) a position."""
     if isinstance(dk, bool) or not isinstance(dk, int) or dk % 2 or not 2 <= dk <= _WIDEST:
-        raise InputError(f"d_k is {dk!r}; mend: an even number from 2 to {_WIDEST}")
+        raise InputError(f"d_k must be an even number from 2 to {_WIDEST}, got {dk!r}")
     whole("tokens", tokens, LIMITS["tokens"], 2)
     drawn = Scene("Rotary positions: equal distances, equal scores")
     scores = turned_scores()

@@ -22,7 +22,7 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
     """Var(q·k) and Var(q·k/√d_k) over d_k: their law as lines, a sample with two standard errors as points."""
     whole("dk", dk, LIMITS["dk"], 4)
     if isinstance(draws, bool) or not isinstance(draws, int) or not 10 <= draws <= 20_000:
-        raise InputError(f"draws is {draws!r}; mend: a whole number from 10 to 20000")
+        raise InputError(f"draws must be an integer from 10 to 20000, got {draws!r}")
     sizes = sorted({2**i for i in range(17) if 2**i <= dk} | {dk})
     law = [float(closed(Setting(d, None), Fraction(0), var(s()))) for d in sizes]
     found = [sampled(d, draws, seed) for d in sizes]

@@ -32,7 +32,9 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int =
     scores, values, called = _given(source, query, fields)
     n = int(scores.shape[-1])
     if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1 or -(-n // tile) > _MOST:
-        raise InputError(f"tile is {tile!r}; mend: a whole number from {-(-n // _MOST)} on, for at most {_MOST} tiles")
+        raise InputError(
+            f"tile must be an integer of at least {-(-n // _MOST)}, for at most {_MOST} tiles, got {tile!r}"
+        )
     bounds = [*range(0, n, tile), n]
     parts = [(lo, hi, tile_state(scores[:, lo:hi], values[lo:hi, :])) for lo, hi in pairwise(bounds)]
     states = list(accumulate((state for _, _, state in parts), merge))
@@ -60,17 +62,17 @@ def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any
     """Scores (1, n_k) and values (n_k, d_v), exact, and of which example they are. Raises InputError."""
     if source is None:
         if fields or query != 1:
-            raise InputError("fields and queries are those of an example; mend: name one, symattn draw tiles cross")
+            raise InputError("fields and queries are those of an example; hint: name one, symattn draw tiles cross")
         return exact(SCORES), exact(VALUES), ""
     walk = walked(source, fields)
     scores, values = walk.arrays[walk.pipeline["weights"].of[0]], walk.arrays[walk.mixing.of[1]]
     if scores.ndim != 2 or walk.sheet.attention.normaliser != "softmax" or walk.sheet.attention.sink:
-        raise InputError(f"{walk.sheet.name}: tiles are drawn of one head with softmax; mend: another example")
+        raise InputError(f"{walk.sheet.name}: tiles are drawn of one head with softmax; hint: another example")
     if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(scores):
         raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(scores)}")
     row = scores[query - 1 : query].tolist()
     if any(isinstance(x, Enclosed) for x in (*row[0], *values.flat)):
-        raise InputError(f"{walk.sheet.name}: of some scores only balls are known; mend: another example")
+        raise InputError(f"{walk.sheet.name}: of some scores only balls are known; hint: another example")
     return Exact.lift(row), Exact.lift(values.tolist()), f": query {query} of {walk.sheet.name}"
 
 

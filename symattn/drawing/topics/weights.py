@@ -60,7 +60,7 @@ def of_head(array: Any, head: int) -> Any:
     """The matrix of one head, counted from 1. Raises InputError where there is no such head."""
     stacked = array.reshape(-1, *array.shape[-2:])
     if isinstance(head, bool) or not isinstance(head, int) or not 1 <= head <= stacked.shape[0]:
-        raise InputError(f"head is {head!r}; mend: a whole number from 1 to {stacked.shape[0]}")
+        raise InputError(f"head must be an integer from 1 to {stacked.shape[0]}, got {head!r}")
     return stacked[head - 1]
 
 

@@ -67,7 +67,7 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
     folder = theory.compiled()
     asked = [x for x in every if x.text]
     if len({x.name for x in asked}) < len(asked):
-        raise InputError("two equations have the same name in Coq; mend: ask for these theorems one by one")
+        raise InputError("two equations have the same name in Coq; hint: ask for these theorems one by one")
     dealt = sorted(asked, key=lambda x: len(x.text), reverse=True)  # so that no process gets most of the long ones
     heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:

@@ -25,7 +25,7 @@ _DECLARED = re.compile(
 )
 _GROUPS = re.compile(r"^(?:Inductive|Record) .*?\.$", re.MULTILINE | re.DOTALL)
 _MEMBER = re.compile(r"(?::=|[|;{])\s*([A-Za-z]\w*)")
-INSTALL = "coqc is not found, so nothing is graded coq; mend: apt install coq libcoq-stdlib, or opam install coq"
+INSTALL = "coqc is not found, so nothing is graded coq; hint: apt install coq libcoq-stdlib, or opam install coq"
 
 
 @cache
@@ -70,7 +70,7 @@ def compiled() -> Path:
         if not folder.exists():
             os.replace(made, folder)
     if not _ours(folder):
-        raise InputError(f"{folder} can be written by others; mend: take it away")
+        raise InputError(f"{folder} can be written by others; hint: take it away")
     return folder
 
 

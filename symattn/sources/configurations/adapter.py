@@ -88,5 +88,5 @@ def _layer(source: object, layer: int | None) -> int:
         found = getattr(source, "layer_idx", None)
         return found if isinstance(found, int) else 0
     if not isinstance(layer, int) or isinstance(layer, bool):
-        raise InputError(f"layer is {layer!r}; it must be a whole number")
+        raise InputError(f"layer must be an integer, got {layer!r}")
     return layer

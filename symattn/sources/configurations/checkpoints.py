@@ -30,13 +30,13 @@ class Checkpoint:
             raise MissingExtra("safetensors", "transformers") from error
         self.path = str(path)
         if os.path.isdir(self.path):
-            raise InputError(f"{self.path} is a directory; mend: name the safetensors file in it")
+            raise InputError(f"{self.path} is a directory; hint: name the safetensors file in it")
         try:
             opened: Any = safe_open(self.path, framework="np")
             self.file, self.names = opened, tuple(map(str, opened.keys()))
         except (SafetensorError, OSError, ValueError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"{self.path} is no safetensors file that can be read: {first[:160]}") from None
+            raise InputError(f"{self.path} is not a readable safetensors file: {first[:160]}") from None
 
     def attention(self, layer: int, kind: Kind = "self") -> dict[str, np.ndarray]:
         """The tensors of one attention, by their names below it. Raises InputError where there are none."""

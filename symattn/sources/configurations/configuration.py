@@ -53,7 +53,7 @@ class Configuration:
                 return self.data[name]
         found = self.default(*names)
         if found is _ABSENT:
-            raise InputError(f"{self} has no {names[0]}; mend: write it into the configuration")
+            raise InputError(f"{self} has no {names[0]}; hint: write it into the configuration")
         return found
 
     def told(self, name: str) -> Any:
@@ -61,7 +61,7 @@ class Configuration:
         value = self.data.get(name)
         found = self.default(name) if value is None else value
         if found is _ABSENT or found is None:
-            raise InputError(f"{self} has no {name}; mend: write it into the configuration")
+            raise InputError(f"{self} has no {name}; hint: write it into the configuration")
         return found
 
     def optional(self, name: str, otherwise: Any = None) -> Any:
@@ -153,7 +153,7 @@ class Configuration:
 
     def refusal(self, name: str, value: object, wanted: str) -> InputError:
         """The error for a field whose value means nothing."""
-        return InputError(f"{self}: {name} is {_short(value)}; it must be {wanted}")
+        return InputError(f"{self}: {name} must be {wanted}, got {_short(value)}")
 
     def cannot_tell(self, reason: str) -> NoReturn:
         """Raise CannotTell with the reason."""

@@ -32,7 +32,7 @@ def configuration(source: Any) -> Configuration:
         return _of_fields({"model_type": source.model_type, **source.to_dict()}, type(source).__name__, source)
     if hasattr(source, "config"):
         return configuration(source.config)
-    raise CannotTell(f"{type(source).__name__} has no configuration; mend: give config.json, or a model that has one")
+    raise CannotTell(f"{type(source).__name__} has no configuration; hint: give config.json, or a model that has one")
 
 
 def _of_fields(data: Any, where: str, given: object = None) -> Configuration:
@@ -40,7 +40,7 @@ def _of_fields(data: Any, where: str, given: object = None) -> Configuration:
         raise InputError(f"{where} holds no object of fields, as config.json does")
     family = data.get("model_type")
     if not isinstance(family, str) or not family or len(family) > 100:
-        raise CannotTell(f"{where} has no model_type, by which its family is known; mend: write it into the file")
+        raise CannotTell(f"{where} has no model_type, by which its family is known; hint: write it into the file")
     return Configuration(family, data, where, given)
 
 
@@ -56,7 +56,9 @@ def decoded(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise InputError(f"{path} is no JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise InputError(
+            f"{path} is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
     except (RecursionError, ValueError):  # a whole number of thousands of digits is a ValueError
         raise InputError(f"{path} is nested too deeply, or holds a number too long, to be a configuration") from None
     if _depth(data) > MOST_DEPTH:
@@ -66,7 +68,7 @@ def decoded(path: Path) -> Any:
 
 def _text(path: Path) -> str:
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} is no file")
+        raise InputError(f"{path} is not a file")
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:

@@ -62,7 +62,7 @@ def scaled_dot_product_attention(
     Source: PyTorch, documentation of the function.
     """
     if dropout:
-        raise InputError("scaled_dot_product_attention with dropout is not read; mend: export the module after .eval()")
+        raise InputError("scaled_dot_product_attention with dropout is not read; hint: export the module after .eval()")
     fields: dict[str, Any] = {"causal": causal, "alignment": "top-left", "scale": meant_scale(q.shape[-1], scale)}
     given = {}
     if mask is not None:

@@ -82,7 +82,7 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
     slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
     names = [n for s in slots for n in dict.fromkeys(s.parts)]
     if twice := next((n for n in names if names.count(n) > 1), None):
-        raise InputError(f"{graph.name}: two arrays may be {twice}; mend: tell which one, {twice}=NAME")
+        raise InputError(f"{graph.name}: two arrays may be {twice}; hint: tell which one, {twice}=NAME")
     _check(graph, spec, names)
     return tuple(slots)
 
@@ -90,24 +90,26 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
 def _check_told(graph: Graph, said: Mapping[str, str]) -> None:
     there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
     if strange := next((n for n in said if n not in there), None):
-        raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}; mend: a name that it has")
+        raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}")
 
 
 def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
     needed = [n for n, wanted in NEEDED.items() if wanted(spec)]
     base = ("x", "w_q", "w_k", "w_v") if "x" in names else ("q", "k", "v")
     if lacking := next((n for n in (*base, *needed) if n not in names), None):
-        raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; mend: {lacking}=NAME")
+        raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; hint: {lacking}=NAME")
     taken = {n for n, wanted in (NEEDED | OPTIONAL).items() if wanted(spec)}
     known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *taken}
     if strange := next((n for n in names if n not in known), None):
-        raise InputError(f"{graph.name} takes {strange}, which this attention does not; mend: a field that says so")
+        raise InputError(
+            f"{graph.name} takes {strange}, which this attention does not; hint: give the field that needs it"
+        )
 
 
 def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> Slot:
     name = said.get(g.name) or _upstream(g.name, spec) or _table(g.name) or meaning(g.name)
     if name is None:
-        raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
+        raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
         return Slot(g, (name,), table=True)
     return Slot(g, (name,), merged=name in ("q", "k", "v", "do") and spec.heads > 1 and len(g.shape) == 3)
@@ -148,7 +150,7 @@ def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
     roles = ROLES.get(plain(words[-1]) if words else "") or ROLES.get(bare)
     if roles is None or axes not in (1, 2):
         raise InputError(
-            f"{graph.name}: nothing says what the weight {label[:60]!r} is; mend: w_q={label[:60]}, or w_k=…"
+            f"{graph.name}: nothing says what the weight {label[:60]!r} is; hint: w_q={label[:60]}, or w_k=…"
         )
     yield from (f"{'b' if axes == 1 else 'w'}_{role}" for role in roles)
 

@@ -68,7 +68,7 @@ def _rows(c: Context, table: Any, places: Any) -> Any:
     if places is None:
         return table
     if not is_plain(places):
-        raise InputError("position_ids are computed from the inputs, which is not read; mend: the tables' own rows")
+        raise InputError("position_ids are computed from the inputs, which is not read; hint: the tables' own rows")
     return c.xp.stack([gather(c, table, row) for row in np.atleast_2d(np.asarray(places))], axis=0)
 
 

@@ -62,7 +62,7 @@ def jaxpr_of(label: str, function: Callable[..., Any], arrays: Sequence[Any]) ->
     except Exception as error:  # whatever a foreign function raises
         mend = ""
         if "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__:
-            mend = "; mend: jnp.where or a static argument in place of control flow that depends on data"
+            mend = "; hint: jnp.where or a static argument in place of control flow that depends on data"
         raise InputError(f"{label} cannot be traced: {one_line(error)}{mend}") from error
 
 

@@ -27,7 +27,7 @@ def size_nodes(text: str, known: Mapping[str, Ref], add: Callable[..., list[Ref]
             return add(_SIGNS[type(tree.op)], [value(tree.left), value(tree.right)])[0]
         if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Pow) and isinstance(tree.right, ast.Constant):
             return _power(value(tree.left), int(tree.right.value), add)  # type: ignore[arg-type]
-        raise InputError(f"the length {text[:60]} is not read; mend: sums and products of sizes that inputs have")
+        raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
 
     if len(text) > _MOST:
         raise InputError(f"the length {text[:60]}… is not read")

@@ -105,7 +105,7 @@ def _power(c: Context, x: Any, y: Any, **_: object) -> Any:
     """x to a whole power, or to a half."""
     exponent = float(np.asarray(y)) if is_plain(y) and np.ndim(y) == 0 else None
     if exponent is None or exponent * 2 % 1:
-        raise InputError("a power that is no plain multiple of 1/2 is not read")
+        raise InputError("a power that is not a plain multiple of 1/2 is not read")
     if exponent % 1 == 0:
         return _integer_power(c, x, int(exponent))
     return _integer_power(c, op.unary("sqrt")(c, x), int(exponent * 2))

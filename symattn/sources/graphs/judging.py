@@ -128,7 +128,7 @@ def read(source: Any) -> Graph:
 
         return of_model(source)
     raise InputError(
-        f"{type(source).__name__} is no graph; mend: an .onnx file, a ModelProto, an ExportedProgram, a ClosedJaxpr"
+        f"{type(source).__name__} is not a graph; give an .onnx file, a ModelProto, an ExportedProgram or a ClosedJaxpr"
     )
 
 
@@ -168,7 +168,7 @@ def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
     if prove is False:
         return (f"Not proved for all {', '.join(open_)}: no proof was asked for.",)
     if prove is None and _size(program) > MOST:
-        return (f"Not proved for all {', '.join(open_)}: the layer is large; mend: fewer columns, or --prove.",)
+        return (f"Not proved for all {', '.join(open_)}: the layer is large; hint: fewer columns, or --prove.",)
     return ()
 
 

@@ -48,14 +48,14 @@ def read(path: str) -> Graph:
     file = Path(path)
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise InputError(f"{path} is larger than {MOST_BYTES >> 20} MiB; mend: weights as external data")
+            raise InputError(f"{path} is larger than {MOST_BYTES >> 20} MiB; hint: weights as external data")
         model = onnx.load_model_from_string(file.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except InputError:
         raise
     except Exception as error:  # protobuf's own, which has no types
-        raise InputError(f"{path} is no ONNX model, or is damaged: {str(error)[:100]}") from None
+        raise InputError(f"{path} is not an ONNX model, or is damaged: {str(error)[:100]}") from None
     return of_model(model, file)
 
 
@@ -85,7 +85,7 @@ def _opset(name: str, model: Any) -> int:
     found = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
     if len(found) != 1 or not found <= set(_OPSETS):
         told = ", ".join(map(str, sorted(found))) or "none"
-        raise InputError(f"{name} is of opset {told}; {_OPSETS[0]} to {_OPSETS[-1]} are read; mend: another export")
+        raise InputError(f"{name} is of opset {told}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
     return int(found.pop())
 
 
@@ -100,12 +100,12 @@ def _label(graph: Any, key: str) -> str:
 def _given(name: str, value: Any) -> Given:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
-        raise InputError(f"{name}: the input {value.name[:40]!r} is no tensor of known axes")
+        raise InputError(f"{name}: the input {value.name[:40]!r} is not a tensor of known axes")
     shape: list[int | str] = []
     for k, n in enumerate(tensor.shape.dim):
         if n.HasField("dim_value") and not 1 <= n.dim_value <= _LONGEST:
             place = f"{name}: the input {value.name[:40]!r} has the length {n.dim_value}"
-            raise InputError(f"{place}; 1 to {_LONGEST} is read; mend: leave that axis open")
+            raise InputError(f"{place}; 1 to {_LONGEST} is read; hint: leave that axis open")
         letter = n.dim_param if n.dim_param.isidentifier() else f"n_{len(value.name)}_{k}"
         shape.append(n.dim_value if n.HasField("dim_value") else letter)
     return Given(value.name, tuple(shape), tensor.elem_type in _FLOATS)

@@ -60,7 +60,9 @@ def check_operators(graph: Graph) -> None:
     names = unknown(graph)
     if names:
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        raise InputError(f"{graph.name}: the operator {names[0]} is not read{more}; mend: a graph of attention alone")
+        raise InputError(
+            f"{graph.name}: the operator {names[0]} is not read{more}; hint: give a graph of attention alone"
+        )
 
 
 def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]:

@@ -121,6 +121,6 @@ def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, Slot]) -> Mea
     if not all(isinstance(w, int) for w in widths) or len(q) < own:
         raise InputError(f"{graph.name}: q, k, v have the shapes {q}, {k}, {v}; numbers of columns must be known")
     if own == 3 and (q[-3], k[-3]) != (spec.heads, spec.key_heads):
-        raise InputError(f"{graph.name} has {q[-3]} and {k[-3]} heads; mend: --heads {q[-3]} --kv-heads {k[-3]}")
+        raise InputError(f"{graph.name} has {q[-3]} and {k[-3]} heads; hint: --heads {q[-3]} --kv-heads {k[-3]}")
     d_k, d_v = (int(w) // (h if merged else 1) for w, h in ((widths[0], spec.heads), (widths[2], spec.key_heads)))
     return Measured(q[: len(q) - own], q[-2], k[-2], d_k, d_k, d_v)

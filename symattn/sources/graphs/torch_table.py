@@ -27,7 +27,7 @@ def _same(c: Context, x: object, *_: object, **__: object) -> Any:
 
 def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
     if train and rate:
-        raise InputError("dropout is on; mend: export the module after .eval()")
+        raise InputError("dropout is on; hint: export the module after .eval()")
     return x
 
 

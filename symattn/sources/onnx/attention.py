@@ -162,7 +162,7 @@ def _read(proto: Any) -> Node:
     for graph in ("score_mod", "prob_mod"):
         if graph in node.attributes:
             raise InputError(
-                f"FlexAttention: {graph} is a graph, and no field of Attention; mend: read what it computes"
+                f"FlexAttention: {graph} is a graph, and no field of Attention; hint: read what it computes"
             )
     return node
 

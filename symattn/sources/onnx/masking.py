@@ -109,7 +109,9 @@ def _repeats(width: int, n_k: int, opset: int | None) -> bool:
         raise InputError(f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key")
     if opset is None and width == 1:
         what = f"attn_mask has one column; there are {n_k} keys"
-        raise InputError(f"{what}: opset 23 repeats it, later ones hide the other keys; mend: a column for each key")
+        raise InputError(
+            f"{what}: opset 23 repeats it, later ones hide the other keys; hint: give a column for each key"
+        )
     return opset == _BROADCAST
 
 
@@ -128,5 +130,5 @@ def _of_scores(mask: Any, n_k: int, repeated: bool) -> Any:
 def _side(attributes: Mapping[str, Any], name: str) -> int | None:
     size: int = attributes.get(name, -1)
     if size < -1:
-        raise InputError(f"Attention: {name} is {size}; it must be -1, for an open side, or a number of keys")
+        raise InputError(f"Attention: {name} must be -1, for an open side, or a number of keys, got {size}")
     return None if size == -1 else size

@@ -56,7 +56,7 @@ def verify_trace(
     arrays = read(path, spec, layout)
     held = arrays["q"].dtype.name
     if precision is None and held not in FORMATS:
-        raise InputError(f"{path}: q is of {held}, which says nothing about the arithmetic; mend: --dtype float32")
+        raise InputError(f"{path}: q is of {held}, which says nothing about the arithmetic; hint: --dtype float32")
     judged = _Judged(precision or held, contract, rows, alpha, count(spec, arrays), also or {})
     for piece in pieces(spec, arrays):
         judged.look(piece)

@@ -35,13 +35,13 @@ def read(path: Path) -> dict[str, np.ndarray]:
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is no npz file that can be read: {str(error)[:100]}") from None
+        raise InputError(f"{path} is not a readable npz file: {str(error)[:100]}") from None
 
 
 def _content(path: Path) -> bytes:
     if path.stat().st_size > MOST_BYTES:
         raise InputError(
-            f"{path} is compressed and larger than {MOST_BYTES >> 20} MiB; mend: numpy.savez, uncompressed"
+            f"{path} is compressed and larger than {MOST_BYTES >> 20} MiB; hint: numpy.savez, uncompressed"
         )
     return path.read_bytes()
 
@@ -69,8 +69,8 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
 
 def _check(place: str, dtype: np.dtype[Any], needed: int, there: int) -> None:
     if dtype.hasobject:
-        raise InputError(f"{place} holds pickled objects, which are never loaded; mend: save an array of numbers")
+        raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise InputError(f"{place} has the type {dtype}; mend: float64, float32, float16, or a safetensors file")
+        raise InputError(f"{place} has the type {dtype}; hint: float64, float32, float16, or a safetensors file")
     if needed != there:
         raise InputError(f"{place} declares {needed} bytes, and holds {there}: the file is damaged")

@@ -47,7 +47,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
             raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(found))[:200]}")
     for name in named:
         if name not in {*"qkv", *_MADE, *taken}:
-            raise InputError(f"{path} holds {name}, which this attention does not take; mend: ask for it (--{name} …)")
+            raise InputError(f"{path} holds {name}, which this attention does not take; hint: ask for it (--{name} …)")
     return {name: _in_order(f"{path}: {name}", a, name, layout) for name, a in named.items()}
 
 
@@ -57,7 +57,7 @@ def _named(path: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         known = _WORDS.get(plain(name)) or meaning(name)
         if known is None:
             raise InputError(
-                f"{path}: nothing says what the array {name[:40]!r} is; mend: call it q, k, v, mask, {', '.join(_MADE)}"
+                f"{path}: nothing says what the array {name[:40]!r} is; hint: call it q, k, v, mask, {', '.join(_MADE)}"
             )
         if known in named:
             raise InputError(f"{path} holds two arrays that may be {known}, one of them {name[:40]!r}")

@@ -65,7 +65,7 @@ def _header(path: Path) -> tuple[dict[str, Entry], int]:
         length = int.from_bytes(first, "little")
         if len(first) < _LENGTH or length > size - _LENGTH:
             what = f"a header of {length} bytes is declared, and {max(size - _LENGTH, 0)} bytes follow"
-            raise InputError(f"{path} is no safetensors file, or is cut off: {what}")
+            raise InputError(f"{path} is not a safetensors file, or is cut off: {what}")
         if length > MOST_HEADER:
             raise InputError(f"{path}: its header has {length} bytes; at most {MOST_HEADER} are read")
         told = _parsed(path, opened.read(length))
@@ -81,7 +81,7 @@ def _parsed(path: Path, header: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: its header cannot be read: {str(error)[:100]}") from None
     if not isinstance(told, dict):
-        raise InputError(f"{path}: its header is no JSON object")
+        raise InputError(f"{path}: its header is not a JSON object")
     return told
 
 

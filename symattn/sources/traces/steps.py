@@ -52,7 +52,7 @@ def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[
         found = run(spec, given, kind=Enclosure)
         tau = np.asarray(score_errors(found, precision).tau, dtype=float)
     except (Refused, Undecided) as error:
-        raise InputError(f"scores are not judged for this attention: {error}; mend: a file without them") from None
+        raise InputError(f"scores are not judged for this attention: {error}; hint: give a file without them") from None
     exact, (values, dtype, _) = found.final_scores, read(piece.made["scores"])
     kept = Format(dtype) if dtype in FORMATS else precision.input
     got, size = values[list(rows), :], np.abs(exact.mid) + exact.rad + tau

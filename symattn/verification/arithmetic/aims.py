@@ -81,7 +81,7 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
         if step not in found:
             raise InputError(f"power: {step!r} has no number in this attention; known: {', '.join(found)}")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-            raise InputError(f"power: {step} is {share!r}; mend: a part of its number between 0 and 1, such as 0.001")
+            raise InputError(f"power: {step} must be a number between 0 and 1, such as 0.001, got {share!r}")
     kinds = list(families(spec))
     return tuple(Aim(step, float(x), _family(kinds, step), found[step]) for step, x in power.items())
 
@@ -220,18 +220,20 @@ class _Search:
         last = self.grown[-1]
         least = next((x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
         found = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
-        more = "" if last.tokens >= MOST else "; mend: a Domain of more tokens"
+        more = "" if last.tokens >= MOST else "; hint: give a Domain of more tokens"
         return f"weighted means over {last.words} allow more: {found} there{more}"
 
     def _without_means(self) -> str:
         if self._stores() is None:
-            return "mend: --contract fused, if scores and sums are in float32, so that weighted means are judged"
+            return "hint: --contract fused, if scores and sums are in float32, so that weighted means are judged"
         return "and weighted means are not judged of this attention"
 
     def _bound_alone(self, aim: Aim) -> str:
         least = 2 * self._least(aim) * aim.share
         shows = f"from {in_percent(least)} on it shows" if least < 1 else "nothing near it shows"
-        return f"the worst-case bound in {self.session.precision.name} allows more: {shows}; mend: a finer --dtype"
+        return (
+            f"the worst-case bound in {self.session.precision.name} allows more: {shows}; hint: choose a finer --dtype"
+        )
 
 
 def larger(aim: Aim) -> Iterator[float]:

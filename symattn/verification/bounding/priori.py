@@ -67,10 +67,10 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.d_k < 1:
-            raise InputError(f"n = {self.n}, d_k = {self.d_k}; mend: both at least 1")
+            raise InputError(f"n and d_k must be at least 1, got n = {self.n}, d_k = {self.d_k}")
         for field_ in ("score_max", "v_max", "entry_max"):
             if not 0 <= getattr(self, field_) < inf:
-                raise InputError(f"{field_} is {getattr(self, field_)}; mend: a finite number from 0 on")
+                raise InputError(f"{field_} must be a finite number of at least 0, got {getattr(self, field_)}")
 
 
 @dataclass(frozen=True)

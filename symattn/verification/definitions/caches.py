@@ -61,7 +61,7 @@ class Cached(Answering):
         if not isinstance(self.attention, Attention):
             raise refusal(self, "attention", "give an Attention(causal=True)")
         if not self.attention.causal:
-            raise InputError("Cached: its attention is not causal; mend: Attention(causal=True), or --causal")
+            raise InputError("Cached: its attention is not causal; hint: Attention(causal=True), or --causal")
         if self.attention.lse or not isinstance(self.attention.position, Rotary | None):
             raise InputError("Cached: of the output alone, with positions by Rotary or none")
 

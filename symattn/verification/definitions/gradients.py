@@ -61,7 +61,7 @@ class Gradient(Answering):
         if not isinstance(self.attention, Attention):
             raise refusal(self, "attention", "give an Attention")
         if self.attention.lse:
-            raise InputError("Gradient: of the output alone; mend: lse=False")
+            raise InputError("Gradient: of the output alone; hint: lse=False")
 
     def __call__(self, do: Any, **given: Any) -> tuple[Any, ...]:
         """dQ, dK, dV, by the derivative of the definition itself."""

@@ -72,9 +72,9 @@ class LinearAttention(Answering):
     def __post_init__(self) -> None:
         check(self)
         if (self.gate or self.delta) and not self.causal:
-            raise InputError("LinearAttention: gates and the delta rule go by the order of tokens; mend: causal=True")
+            raise InputError("LinearAttention: gates and the delta rule go by the order of tokens; hint: causal=True")
         if self.delta and self.normalised:
-            raise InputError("LinearAttention: the delta rule has no normaliser; mend: normalised=False")
+            raise InputError("LinearAttention: the delta rule has no normaliser; hint: normalised=False")
 
     def __call__(self, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None) -> Any:
         """The output, from all pairs of tokens; by the delta rule token by token."""

@@ -46,7 +46,7 @@ class Merge(Answering):
 
     def __post_init__(self) -> None:
         if self.base not in (None, 2) or isinstance(self.base, float):
-            raise refusal(self, "base", "it must be 2, or None for natural logarithms")
+            raise refusal(self, "base", "must be 2, or None for natural logarithms")
 
     def __call__(self, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
         """The output over all keys, and its log-sum-exp."""

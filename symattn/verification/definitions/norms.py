@@ -31,7 +31,7 @@ class Stated(Answering):
     def __post_init__(self) -> None:
         check(self)
         if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "it must be a finite number, not below 0")
+            raise refusal(self, "eps", "must be a finite number of at least 0")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

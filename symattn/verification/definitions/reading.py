@@ -44,7 +44,7 @@ def read(text: str, attention: Attention | None = None) -> Specification:
     name, node = _parsed(text)
     if name == LSE:
         if node.keywords:
-            raise InputError(f"{text!r}: lse has no fields; mend: tell those of the attention by their options")
+            raise InputError(f"{text!r}: lse has no fields; hint: tell those of the attention by their options")
         return replace(attention or Attention(), lse=True)
     kind: Any = getattr(import_module(_WHERE[name]), name)
     names = [f.name for f in fields(kind)]
@@ -52,7 +52,7 @@ def read(text: str, attention: Attention | None = None) -> Specification:
     if "attention" in names:
         return kind(attention=attention or Attention(), **told)  # type: ignore[no-any-return]
     if attention is not None:
-        raise InputError(f"{name} is made of no attention; mend: leave out its options, or write {name}(FIELD=VALUE)")
+        raise InputError(f"{name} is made of no attention; hint: leave out its options, or write {name}(FIELD=VALUE)")
     return kind(**told)  # type: ignore[no-any-return]
 
 
@@ -81,7 +81,9 @@ def _parsed(text: str) -> tuple[str, ast.Call]:
     except UNREADABLE:
         node = None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise InputError(f"{text!r} is no definition; mend: NAME, or NAME(FIELD=VALUE, ...); known: {', '.join(KNOWN)}")
+        raise InputError(
+            f"{text!r} is not a definition; hint: NAME, or NAME(FIELD=VALUE, ...); known: {', '.join(KNOWN)}"
+        )
     if node.func.id.lower() not in _SMALL:
         mean = _near(node.func.id.lower(), map(str.lower, KNOWN))
         raise InputError(f"no definition is called {node.func.id!r}; known: {', '.join(KNOWN)}{mean}")
@@ -100,7 +102,7 @@ def _told(text: str, name: str, node: ast.Call, names: list[str]) -> dict[str, A
         except InputError:
             raise
         except UNREADABLE:
-            raise InputError(f"{text!r}: the value of {k.arg} is no number and no word in quotes") from None
+            raise InputError(f"{text!r}: the value of {k.arg} is not a number and no word in quotes") from None
     if node.args:
         raise InputError(f"{text!r}: tell the fields by their names; those of {name}: {', '.join(names)}")
     return told

@@ -70,7 +70,7 @@ def _form(layout: Layout, form: int, spec: Any) -> Definition:
 
 def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:
     if not is_definition(spec):
-        raise InputError(f"{spec!r} is no specification; known: {', '.join(sorted(_SUBJECTS))}")
+        raise InputError(f"{spec!r} is not a specification; known: {', '.join(sorted(_SUBJECTS))}")
     room: Any = import_module(_ROOM + _SUBJECTS[type(spec).__name__])
     if hasattr(room, "subjects"):
         yield from room.subjects(spec, layout)

@@ -31,7 +31,7 @@ def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Definition]:
     Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
     """
     if spec.triples is not None:
-        raise InputError("Rotary: verify takes frequencies, not triples; mend: leave triples out")
+        raise InputError("Rotary: verify takes frequencies, not triples; hint: leave triples out")
     if layout not in _FRONT:
         raise InputError(f"Rotary: no layout {layout}; known: {', '.join(_FRONT)}")
     for names in (("q", "k"), ("x",)):

@@ -46,7 +46,7 @@ def conditions() -> Iterator[tuple[str, Test]]:
 def _multiples(name: str) -> Iterator[tuple[str, Test]]:
     for t in _TILES:
         yield f"{name} is a multiple of {t}", lambda s, n=name, t=t: s[n] % t == 0  # type: ignore[misc]
-        yield f"{name} is no multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]
+        yield f"{name} is not a multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]
 
 
 def separating(

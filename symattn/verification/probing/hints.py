@@ -78,7 +78,7 @@ def unexplained(found: Identity | None) -> Iterator[str]:
     if found is not None and found.difference is not None and not found.nearly and not _opaque(found):
         yield (
             f"on residues it differs from the specification ({_where(found.difference)}), no number that is tiny, huge "
-            "or rounded explains it, and no input in floats shows it; mend: what cuts numbers off, such as a minimum"
+            "or rounded explains it, and no input in floats shows it; hint: what cuts numbers off, such as a minimum"
         )
 
 

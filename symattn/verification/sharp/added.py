@@ -45,7 +45,7 @@ def apart(spec: Attention, inputs: Mapping[str, Any]) -> Apart:
             spec = replace(spec, mask=None if xp.all(finite) else "boolean")
             given |= {} if xp.all(finite) else {"mask": finite}
         elif not xp.all(finite):
-            raise Refused("a bias that holds −∞ has no limit; mend: give an additive mask")
+            raise Refused("a bias that holds −∞ has no limit; hint: give an additive mask")
         if xp.any((part := xp.where(finite, array, 0.0)) != 0):
             added.append(part)
     return Apart(replace(spec, bias=False), given, tuple(added))

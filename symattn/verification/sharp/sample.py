@@ -36,7 +36,7 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
         mend = "judge all rows, or leave out what q and k hold already, such as rotations"
-        raise InputError(f"some rows alone are not judged with {reason}; mend: {mend}") from None
+        raise InputError(f"some rows alone are not judged with {reason}; hint: {mend}") from None
     at = np.asarray(rows)
     return _with_added(*_of_queries(spec, given, at), tuple(a[..., at, :] for a in spread(of)))
 
@@ -82,7 +82,7 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
         return _named(given, n)
     count = int(given)
     if count < 1:
-        raise InputError(f"rows={count}; mend: at least 1")
+        raise InputError(f"rows must be at least 1, got {count}")
     if count >= n:
         return list(range(n))
     always = {i for i in _edges(spec, inputs, n) if 0 <= i < n}
@@ -112,9 +112,9 @@ def _named(rows: object, n: int) -> list[int]:
     found = sorted({int(i) for i in given if _whole(i)})
     if not isinstance(rows, Iterable) or not all(map(_whole, given)):
         told = given[:_TOLD] or rows
-        raise InputError(f"rows {told!r}; mend: a number of queries, or some of the numbers 0 to {n - 1}")
+        raise InputError(f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {told!r}")
     if not found or found[0] < 0 or found[-1] >= n:
-        raise InputError(f"rows {given[:_TOLD]}: there are queries 0 to {n - 1}; mend: name some of these")
+        raise InputError(f"rows {given[:_TOLD]}: there are queries 0 to {n - 1}; hint: name some of these")
     return found
 
 

@@ -98,7 +98,7 @@ class Sum:
             raise NoTree("large terms that cancel come back as NaN or infinite")
         whole = np.rint(found)
         if (np.abs(found - whole) > _NEAR).any() or (whole < 0).any():
-            raise NoTree("what is left beside large terms that cancel is no number of ones")
+            raise NoTree("what is left beside large terms that cancel is not a number of ones")
         return [int(x) for x in whole]
 
     def sizes(self, pairs: Sequence[Pair]) -> list[int]:

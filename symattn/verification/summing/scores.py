@@ -67,7 +67,7 @@ def _scores(attending: Attending, n: int) -> Scores:
     if width < 2:
         raise NoTree("a query has one entry, and two are needed")
     if float(np.frexp(scale)[0]) != 0.5 or _SCALED[name] / scale > 2.0**15:
-        raise NoTree("the scale is no power of two, or scores leave the range of the format")
+        raise NoTree("the scale is not a power of two, or scores leave the range of the format")
     first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
     given = _keys(attending, n, first, second)
     apart, alike = (attending.weights(made)[-2:] for made in (given, _keys(attending, n, first, first)))

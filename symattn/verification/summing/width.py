@@ -59,7 +59,7 @@ def widths(asked: Sum, tree: Tree) -> tuple[Width, Width]:
     """
     if not asked.numbers.exact:
         raise NoTree(
-            f"each term is rounded by its weight, 1/{1 / asked.numbers.weight:g}; mend: as many as a power of two"
+            f"each term is rounded by its weight, 1/{1 / asked.numbers.weight:g}; hint: as many as a power of two"
         )
     around = _path(tree, deepest(tree)[0])
     first, last = _triples(around, deepest(tree))

@@ -44,7 +44,7 @@ def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach
     """The closed formula. Raises ``InputError`` for what it does not speak of: its scores are scaled dot products."""
     if not usual(spec):
         what = ", ".join(f"{name}={value!r}" for name, value in differing(spec, Attention()).items())
-        raise InputError(f"the formula is for scaled dot products under masks, not for {what}; mend: --inputs FILE")
+        raise InputError(f"the formula is for scaled dot products under masks, not for {what}; hint: --inputs FILE")
     score = _scale(spec, sizes.d_k) * reach.q * reach.k * _UP
     entries = max(reach.q, reach.k)
     return Beforehand(
@@ -61,7 +61,7 @@ def _scale(spec: Attention, d_k: int) -> float:
         return 1 / d_k * _UP
     if isinstance(spec.scale, Real | Fraction):
         return abs(float(spec.scale)) * _UP
-    raise InputError("the formula needs a scale that is a number; mend: --scale, or give --inputs FILE")
+    raise InputError("the formula needs a scale that is a number; hint: --scale, or give --inputs FILE")
 
 
 @dataclass(frozen=True)

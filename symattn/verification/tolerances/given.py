@@ -26,7 +26,7 @@ def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarr
     numbers that the format does not. Nothing is unpickled, and no more is read than the header declares.
     """
     return _checked(
-        called(plain(path, content(path, MOST_BYTES, "; mend: fewer rows"), MOST_BYTES), path), path, spec, precision
+        called(plain(path, content(path, MOST_BYTES, "; hint: fewer rows"), MOST_BYTES), path), path, spec, precision
     )
 
 
@@ -50,7 +50,7 @@ def _checked(
             raise InputError(f"{where} has no array {name}; it holds {', '.join(found) or 'nothing'}")
     for name in found:
         if name not in wanted:
-            raise InputError(f"{where}: {name} is no input of this attention; it takes {', '.join(wanted)}")
+            raise InputError(f"{where}: {name} is not an input of this attention; it takes {', '.join(wanted)}")
     return {name: _numbers(_floating(name, found[name]), f"{where}: {name}", precision) for name in wanted}
 
 
@@ -64,7 +64,7 @@ def _numbers(a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
         return a
     wide = a.astype(np.float64)
     if np.isnan(wide).any() or np.isposinf(wide).any():
-        raise InputError(f"{place} holds NaN or infinity; mend: finite numbers, or −inf in a mask")
+        raise InputError(f"{place} must hold finite numbers (a mask also −inf), but holds NaN or infinity")
     if not np.array_equal(precision.input.rounded(wide), wide):
-        raise InputError(f"{place} holds numbers that {precision.input.name} does not; mend: round them, or --dtype")
+        raise InputError(f"{place} holds numbers that {precision.input.name} does not; hint: round them, or --dtype")
     return wide

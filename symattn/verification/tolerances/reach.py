@@ -29,7 +29,7 @@ class Reach:
     def __post_init__(self) -> None:
         for name in ("q", "k", "v"):
             if not 0 <= getattr(self, name) < np.inf:
-                raise InputError(f"the largest {name} is {getattr(self, name)}; it must be a number from 0 on")
+                raise InputError(f"the largest {name} must be a number of at least 0, got {getattr(self, name)}")
 
 
 def normal(sizes: Sizes, risk: float = RISK) -> Reach:
@@ -61,7 +61,7 @@ def of_inputs(inputs: Mapping[str, Any]) -> Reach:
         raise InputError(f"the inputs lack {', '.join(missing)}; give q, k and v")
     q, k, v = (np.abs(np.asarray(inputs[n], dtype=np.float64)) for n in "qkv")
     if not all(np.isfinite(a).all() for a in (q, k, v)):
-        raise InputError("the inputs hold NaN or infinity; mend: finite numbers")
+        raise InputError("the inputs must be finite, but hold NaN or infinity")
     up = _UP * (1 + q.shape[-1] * 2.0**-52)
     return Reach(_norm(q) * up, _norm(k) * up, float(v.max(initial=0.0)), "the inputs given")
 

@@ -60,7 +60,7 @@ class Sharp:
             given = np.broadcast_to(given, shape)
         except (TypeError, ValueError):
             raise InputError(
-                f"weights are no array that fits the output, {shape}; mend: one weight an element"
+                f"weights are no array that fits the output, {shape}; hint: one weight an element"
             ) from None
         parts = np.multiply(np.abs(given), self.worst, where=given != 0, out=np.zeros(shape))
         worst = float(parts.sum()) * (1 + 1e-9)  # the sum's own rounding

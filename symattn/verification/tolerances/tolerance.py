@@ -53,7 +53,7 @@ class Tolerance(Printable):
         """The bound of each element of the output, (…, n_q, d_v). Raises InputError where no inputs were given."""
         if isinstance(self.asked, ForInputs):
             return self.asked.bound.allowed
-        raise InputError("a bound for sizes has no elements; mend: give the inputs, bound(inputs={'q': …, …})")
+        raise InputError("a bound for sizes has no elements; hint: give the inputs, bound(inputs={'q': …, …})")
 
     @cached_property
     def sharp(self) -> Sharp | None:
@@ -87,10 +87,10 @@ class Tolerance(Printable):
 def _check_kinds(spec: object, inputs: object) -> None:
     """Raise InputError for sizes where a specification and inputs belong."""
     if not (spec is None or isinstance(spec, Attention)):
-        raise InputError("bound takes an Attention first, and sizes by name; mend: bound(n=256, d_k=64)")
+        raise InputError("bound takes an Attention first, and sizes by name; hint: bound(n=256, d_k=64)")
     if not (inputs is None or isinstance(inputs, (Mapping, str, PathLike))):
         raise InputError(
-            'inputs of a bound are arrays by name, or a file; mend: bound(inputs={"q": …, "k": …, "v": …})'
+            'inputs of a bound are arrays by name, or a file; hint: bound(inputs={"q": …, "k": …, "v": …})'
         )
 
 
@@ -148,12 +148,12 @@ def bound(
 
 def _check_numbers(largest: object, alpha: Any) -> None:
     if largest is not None and not finite(largest):
-        raise InputError(f"largest is {largest!r}; it must be a finite number")
+        raise InputError(f"largest must be a finite number, got {largest!r}")
     if not finite(alpha) or not 0 < alpha < 1:
         raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
 
 
 def _size(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**24:
-        raise InputError(f"{name} is {value!r}; it must be a whole number from 1 to 2^24")
+        raise InputError(f"{name} must be an integer from 1 to 2^24, got {value!r}")
     return value

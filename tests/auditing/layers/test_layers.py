@@ -192,7 +192,7 @@ def test_training_is_not_judged_and_without_layers_nothing_is_known() -> None:
     model = made("llama", torch.float32).train()
     with torch.no_grad(), audit(model, layers=True, rows=1) as report:
         model(**inputs("llama", model.dtype))
-    assert report.layers[0].reason == "the model is in training, where dropout may be on; mend: model.eval()"
+    assert report.layers[0].reason == "the model is in training, where dropout may be on; hint: model.eval()"
     with audit(torch.nn.Linear(2, 2), layers=True) as report:
         pass
     assert report.verdict is Verdict.UNDECIDED

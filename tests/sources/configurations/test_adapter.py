@@ -85,7 +85,7 @@ def test_positions_in_some_layers_only() -> None:
     assert [attention(told, i).position for i in range(2)] == [Rotary(layout="interleaved"), None]
     told = {**MISTRAL, "model_type": "smollm3", "use_sliding_window": False, "no_rope_layers": [1, 1, 0, 1]}
     assert [attention(told, i).position for i in range(4)] == [Rotary(), Rotary(), None, Rotary()]
-    with pytest.raises(InputError, match="it must be a list of 0 and 1, one for each layer"):
+    with pytest.raises(InputError, match="must be a list of 0 and 1, one for each layer"):
         attention({**told, "no_rope_layers": [1]}, 1)
 
 
@@ -183,22 +183,22 @@ def test_scalings(told: dict[str, Any], scaling: Any) -> None:
     [
         ({"model_type": "unheard_of"}, "no family is called 'unheard_of'"),
         ({"model_type": 7}, "has no model_type"),
-        ({"num_attention_heads": "8"}, "num_attention_heads is '8'; it must be a whole number"),
-        ({"num_attention_heads": True}, "num_attention_heads is True"),
+        ({"num_attention_heads": "8"}, "num_attention_heads must be a whole number from 1"),
+        ({"num_attention_heads": True}, "num_attention_heads must be"),
         ({"num_attention_heads": 10**400}, "a number of more than 20 digits"),
-        ({"num_attention_heads": float("nan")}, "num_attention_heads is nan"),
+        ({"num_attention_heads": float("nan")}, "num_attention_heads must be"),
         ({"num_key_value_heads": 3}, "a divisor of 8"),
-        ({"num_key_value_heads": [2]}, "num_key_value_heads is \\[2\\]"),
-        ({"rope_theta": float("inf")}, "rope_theta is inf"),
-        ({"rope_theta": -1}, "rope_theta is -1"),
-        ({"rope_theta": 10**400}, "rope_theta is a number of more than 20 digits"),
+        ({"num_key_value_heads": [2]}, "num_key_value_heads must be"),
+        ({"rope_theta": float("inf")}, "rope_theta must be"),
+        ({"rope_theta": -1}, "rope_theta must be a finite number above 0"),
+        ({"rope_theta": 10**400}, "rope_theta must be .*, got a number of more than 20 digits"),
         ({"use_bidirectional_attention": True}, "cannot tell: use_bidirectional_attention is set"),
         ({"is_causal": False}, "cannot tell: is_causal is false"),
-        ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
+        ({"rope_scaling": "linear"}, "rope_scaling must be an object of fields, got 'linear'"),
         ({"rope_scaling": {"rope_type": "spiral"}}, "cannot tell: rope_type is 'spiral'"),
-        ({"rope_scaling": {"rope_type": "linear"}}, "rope_parameters.factor is None"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "rope_parameters.factor must be .*, got None"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2, "attention_factor": 1.5}}, "attention_factor is 1.5"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers must be"),
     ],
 )
 def test_what_means_nothing_is_refused_in_one_line(change: dict[str, Any], words: str) -> None:
@@ -217,7 +217,7 @@ def test_an_encoder_may_be_a_decoder(family: str) -> None:
     told = {**BERT, "model_type": family}
     assert attention(told) == attention({**told, "is_decoder": False}) == Attention(heads=4)
     assert attention({**told, "is_decoder": True}) == Attention(heads=4, causal=True)
-    with pytest.raises(InputError, match="is_decoder is 1; it must be true or false"):
+    with pytest.raises(InputError, match="is_decoder must be true or false, got 1"):
         attention({**told, "is_decoder": 1})
 
 
@@ -245,14 +245,14 @@ def test_such_fields_with_their_usual_values_change_nothing() -> None:
 
 def test_heads_that_do_not_divide_the_columns() -> None:
     told = {**GPT2, "n_embd": 2, "n_head": 4, "scale_attn_by_inverse_layer_idx": True}
-    with pytest.raises(InputError, match="num_attention_heads is 4; it must be a divisor of 2"):
+    with pytest.raises(InputError, match="num_attention_heads must be a divisor of 2, the number of columns, got 4"):
         attention(told)
 
 
 def test_layers_and_kinds_that_there_are_not() -> None:
     with pytest.raises(InputError, match="layer 4 is asked for; there are 4"):
         attention(LLAMA, 4)
-    with pytest.raises(InputError, match="layer is True"):
+    with pytest.raises(InputError, match="layer must be an integer, got True"):
         attention(LLAMA, True)
     with pytest.raises(InputError, match="kind is 'both'"):
         attention(LLAMA, kind="both")
@@ -265,7 +265,7 @@ def test_layers_and_kinds_that_there_are_not() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "no JSON at line 1"),
+        ("{", "not valid JSON at line 1"),
         ("[1, 2]", "no object of fields"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a": ' * 40 + "1" + "}" * 40, "nested more than 32 levels"),

@@ -70,13 +70,13 @@ def test_a_number_beyond_what_is_read_is_told_with_its_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["derive", "attention", "--config", saved(tmp_path, {**LLAMA, "rope_theta": 1e308})]) == 2
-    assert "rope_theta is 1e+308; it must be a finite number above 0 and of at most 1e+300" in capsys.readouterr().err
+    assert "rope_theta must be a finite number above 0 and of at most 1e+300, got 1e+308" in capsys.readouterr().err
 
 
 @pytest.mark.transformers
 def test_a_folder_in_the_place_of_weights_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["walk", "--config", saved(tmp_path, LLAMA), "--weights", str(tmp_path)]) == 2
-    assert "is a directory; mend: name the safetensors file in it" in capsys.readouterr().err
+    assert "is a directory; hint: name the safetensors file in it" in capsys.readouterr().err
 
 
 @pytest.mark.transformers

@@ -1,0 +1,45 @@
+"""``symattn help``: the options that many commands share, explained once."""
+
+from __future__ import annotations
+
+import click
+
+from .choices import Choice
+from .main import TABLE, commands
+
+# Topic → the command that has all of its options.
+TOPICS = dict.fromkeys(("fields", "calling", "effort", "inputs", "output"), "verify")
+
+
+@click.command("help", short_help="Explain a group of options, or a command.")
+@click.argument("topic", type=Choice((*TOPICS, *TABLE)))
+@click.pass_context
+def command(ctx: click.Context, topic: str) -> None:
+    """Explain the options of TOPIC, which several commands share, or print the help of a command.
+
+    \b
+    symattn help fields    which attention: --causal, --heads, --position, ...
+    symattn help calling   how a function is called: --layout, --mask-arg, ...
+    symattn help effort    how much is tried: --examples, --budget, ...
+    symattn help inputs    what is guaranteed about inputs: --multiple-of, ...
+    symattn help output    where the document goes: --format, --output, ...
+    symattn help verify    the same as symattn verify --help
+    """
+    from .fields import kinds
+    from .groups import listed
+
+    name = TOPICS.get(topic, topic)
+    asked = commands.get_command(ctx, name)
+    assert asked is not None
+    inner = click.Context(asked, info_name=name, parent=ctx.parent)
+    if topic not in TOPICS:
+        click.echo(asked.get_help(inner))
+        return
+    for option in asked.params:
+        if isinstance(option, click.Option) and option.help:
+            option.help += kinds(option.name or "")
+    formatter = ctx.make_formatter()
+    for title, lines in listed(asked, inner, topic).items():
+        with formatter.section(title):
+            formatter.write_dl(lines)
+    click.echo(formatter.getvalue().rstrip("\n"))

@@ -1,0 +1,44 @@
+"""Every link from one page of the built site to another leads to a page, and to an anchor that is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from html import unescape
+from os.path import normpath
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+
+def broken(site: Path) -> Iterator[str]:
+    """Yield each link within the site that leads nowhere, with the page that has it."""
+
+    @cache
+    def read(page: Path) -> tuple[set[str], list[str]]:
+        text = page.read_text(encoding="utf-8")
+        return set(re.findall(r'\bid="([^"]+)"', text)), re.findall(r'<a [^>]*href="([^"]+)"', text)
+
+    for page in sorted(site.rglob("*.html")):
+        for link in map(unescape, read(page)[1]):
+            path, _, anchor = link.partition("#")
+            target = Path(normpath(page.parent / unquote(path))) if path else page
+            if re.match(r"[a-z]+:", link):
+                continue
+            if not target.is_file() or (anchor and target.suffix == ".html" and unquote(anchor) not in read(target)[0]):
+                yield f"{page.relative_to(site)}: {link}"
+
+
+def _check(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.name == "html" and (found := list(broken(Path(app.outdir)))):
+        raise ExtensionError(f"{len(found)} links lead nowhere: {'; '.join(found[:5])}")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """What Sphinx calls."""
+    app.connect("build-finished", _check)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
