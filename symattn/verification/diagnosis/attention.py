@@ -157,13 +157,17 @@ class InAttention(Search[Mistake]):
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
         for mistake in islice(self._distinct(best(self.screen, self.wrong, dim)), _FIRSTS):
             for made in self.conditioned(mistake):
-                self.conditional.append(replace(made, in_floats=True))
+                self.conditional.append(made)
                 yield made
 
     def _sometimes_in_floats(self) -> list[Mistake]:
         """The same, where balls say nothing of them: in half formats scores far apart leave an implementation of a
         mistake any weights, and what is left of the errors decides."""
-        return self.conditional
+        if self.session.precision.input.name not in ("float16", "bfloat16"):
+            return []
+        cases = [*self.wrong, *self.right[:_TEN]]
+        open_ = (m for m in self.conditional if all(self.explains(r, m) is not False for r in cases))
+        return [replace(m, in_floats=True) for m in open_]
 
     def _in_floats(self) -> Iterator[Mistake]:
         """Mistakes that float64 shows in most cases and contradicts in none, where the bound for balls is too narrow:
