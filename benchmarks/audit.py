@@ -14,7 +14,7 @@ import torch
 from transformers import LlamaConfig, LlamaModel
 
 from benchmarks.enclosure import ratio
-from symattn.auditing.audit import audit
+from symattn.models.auditing.audit import audit
 
 TOKENS, RUNS = 2048, 4
 WANTED = {torch.float32: 1.3, torch.bfloat16: 1.9}

@@ -13,7 +13,7 @@ from time import process_time
 import torch
 from transformers import LlamaConfig, LlamaModel
 
-from symattn.auditing.audit import audit
+from symattn.models.auditing.audit import audit
 
 TOKENS = 64
 

@@ -19,8 +19,8 @@ from itertools import product
 import numpy as np
 
 from symattn import Attention, Precision
-from symattn.verification.bounding.interface import a_priori, bound
-from symattn.verification.bounding.plain import allowed
+from symattn.bounds.interface import a_priori, bound
+from symattn.bounds.plain import allowed
 
 Arrays = dict[str, np.ndarray]
 GOALS = {"float32": 250.0, "float16": 16.0, "bfloat16": 6.0}

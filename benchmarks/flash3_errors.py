@@ -26,11 +26,11 @@ import numpy as np
 
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
-from symattn.verification.arithmetic.contracts import Contract, replay
+from symattn.bounds.contracts import Contract, replay
+from symattn.bounds.interface import bound
+from symattn.bounds.sharp.elements import tolerances
+from symattn.bounds.sharp.limits import ALPHA, Stores
 from symattn.verification.arithmetic.presets import PRESETS, REPLAYED
-from symattn.verification.bounding.interface import bound
-from symattn.verification.sharp.elements import tolerances
-from symattn.verification.sharp.limits import ALPHA, Stores
 
 HEADS, TOKENS, DIGITS, BLOCK = 4, 1024, 7, 128
 WIDTH = 2**DIGITS

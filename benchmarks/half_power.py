@@ -17,9 +17,9 @@ import numpy as np
 
 from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.verification.sharp import elements, means
-from symattn.verification.sharp.limits import ALPHA, Stores
-from symattn.verification.sharp.sample import chosen, only
+from symattn.bounds.sharp import elements, means
+from symattn.bounds.sharp.limits import ALPHA, Stores
+from symattn.bounds.sharp.sample import chosen, only
 
 HEADS, WIDTH, ROWS, TILE = 4, 80, 64, 64
 Array = np.ndarray

@@ -48,8 +48,8 @@ def command(target: str, output: Output, draw: str | None, **wishes: Any) -> int
     queries or the scale. Mistakes of the function are reported as well. Further calls identify the order of summation
     over keys (tiles, lanes, parts) and its precision, in float32 and float64 too.
     """
-    from symattn.sources.arithmetic import arithmetic_target
-    from symattn.sources.loading import CannotRun
+    from symattn.programs.arithmetic import arithmetic_target
+    from symattn.programs.loading import CannotRun
 
     told = {**given(wishes), **chosen(wishes)}
     picture = _picture(draw, output.force)
@@ -70,8 +70,8 @@ def _picture(path: str | None, force: bool) -> Path | None:
     """Where the picture goes. Raises InputError, before any work is done, where it cannot."""
     if path is None:
         return None
-    from symattn.drawing.picture import form_of
-    from symattn.render import files
+    from symattn.document.drawing.picture import form_of
+    from symattn.document.render import files
 
     form_of(Path(path))
     files.check(Path(path), force)
@@ -79,7 +79,7 @@ def _picture(path: str | None, force: bool) -> Path | None:
 
 
 def _draw(answer: Answer, path: Path, force: bool) -> None:
-    from symattn.drawing.order import picture
+    from symattn.verification.summing.drawing import picture
 
     if answer.order.tree is None:
         say(f"symattn: {path} is not written: there is no tree to draw")

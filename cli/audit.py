@@ -55,8 +55,8 @@ def command(
     configuration. Put options of symattn before SCRIPT. The exit code is that of the audit; the exit code of the script
     is printed.
     """
-    from symattn.auditing.script import audit_script
-    from symattn.errors import InputError
+    from symattn.document.errors import InputError
+    from symattn.models.auditing.script import audit_script
 
     if all_rows and rows is not None:
         raise InputError("--rows and --all-rows exclude each other; hint: give one of them")

@@ -22,7 +22,7 @@ def command(action: str, output: Output) -> int:
     Entries are found by their content, so none is out of date when symattn or a theorem changes. SYMATTN_CACHE sets
     another folder.
     """
-    from symattn import cache
+    from symattn.document import cache
     from symattn.document.model import Code, Column, Document, Paragraph, Table
 
     cleared = cache.clear() if action == "clear" else None

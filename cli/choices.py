@@ -19,7 +19,7 @@ def understood(known: Collection[str], word: str) -> str:
     """The name of an option as a command has it: ``d_k`` and ``d-k`` are dk, ``num_heads`` is heads. A hint says so."""
     if word in known:
         return word
-    from symattn.keywords import other_name  # help imports nothing of symattn
+    from symattn.document.keywords import other_name  # help imports nothing of symattn
 
     found = other_name(word, known) or word.replace("_", "-")
     if found in known and word not in _told:
@@ -46,8 +46,8 @@ class Choice(_Choice):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
-            from symattn.errors import near  # help imports nothing of symattn
-            from symattn.keywords import format_name
+            from symattn.document.errors import near  # help imports nothing of symattn
+            from symattn.document.keywords import format_name
 
             if format_name(str(value)) in self.choices:
                 return format_name(str(value))

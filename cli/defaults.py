@@ -29,7 +29,7 @@ def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
     own = {name: value for name, value in table.items() if isinstance(value, dict)}
     for name in own:
         if name not in commands:
-            from symattn.errors import near  # help imports nothing of symattn
+            from symattn.document.errors import near  # help imports nothing of symattn
 
             raise click.UsageError(f"{path}: [tool.symattn.{name}] is not a command.{near(name, commands)}")
     return {name: value for name, value in table.items() if name not in own}, own
@@ -42,7 +42,7 @@ def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defau
     known = _known(command)
     for option in mine:
         if option not in known:
-            from symattn.errors import near  # help imports nothing of symattn
+            from symattn.document.errors import near  # help imports nothing of symattn
 
             meant = near(option, known)
             raise click.UsageError(f"[tool.symattn.{name}]: {option} is not an option of symattn {name}.{meant}")

@@ -17,7 +17,7 @@ from .output import given
 from .progress import progress
 
 if TYPE_CHECKING:
-    from symattn.drawing.picture import Picture
+    from symattn.document.drawing.picture import Picture
 
 _PICTURE = under("Output")
 _FORMS = ("svg", "pdf", "png")
@@ -62,7 +62,7 @@ def command(topic: str, wanted: bool, **wishes: Any) -> int:
     if path and check:
         raise click.UsageError("--check writes nothing, so it goes without -o.")
     if path:
-        from symattn.render import files
+        from symattn.document.render import files
 
         files.check(target, force)
     picture = _drawn(topic, wishes)
@@ -91,7 +91,7 @@ def _drawn(topic: str, wishes: dict[str, Any]) -> Picture:
 
 
 def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path]:
-    from symattn.drawing.picture import form_of
+    from symattn.document.drawing.picture import form_of
 
     target = Path(path or "")
     found = form or (form_of(target) if path else "svg")
@@ -106,7 +106,7 @@ def _compared(path: Path, content: bytes) -> Status:
     try:
         there = path.read_bytes()
     except OSError as error:
-        from symattn.errors import InputError
+        from symattn.document.errors import InputError
 
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
     if there.replace(b"\r\n", b"\n") == content.replace(b"\r\n", b"\n"):
@@ -117,8 +117,8 @@ def _compared(path: Path, content: bytes) -> Status:
 
 def _listing() -> int:
     from symattn.document.model import Code
+    from symattn.document.render import render
     from symattn.drawing import names
-    from symattn.render import render
 
     from .listing import listing
 

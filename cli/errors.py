@@ -53,7 +53,7 @@ def _shown(word: str) -> str:
 
 
 def _told(error: BaseException) -> tuple[Status, str]:
-    from symattn.errors import SymattnError, Undecided
+    from symattn.document.errors import SymattnError, Undecided
 
     if isinstance(error, (KeyboardInterrupt, EOFError, click.Abort)):
         return Status.INTERRUPTED, "symattn: interrupted"
@@ -86,7 +86,7 @@ def _of_the_system(error: OSError) -> bool:
 
 
 def _usage(error: click.ClickException) -> str:
-    from symattn.keywords import PICKED, TOLERANCES
+    from symattn.document.keywords import PICKED, TOLERANCES
 
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "symattn"

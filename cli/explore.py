@@ -29,8 +29,8 @@ def command(source: str, path: str | None, force: bool, check: str | None) -> in
     and a link holds the state. EXAMPLE may be `scaling`: scores and weights as d_k grows. The page loads nothing, and
     works without a network.
     """
-    from symattn.drawing.explore import explore, named
-    from symattn.render import files
+    from symattn.derivations.explore import explore, named
+    from symattn.document.render import files
 
     if (path is None) == (check is None):
         raise click.UsageError("give -o FILE to write a page, or --check FILE to look whether it is stale.")

@@ -49,9 +49,9 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     that returns a model of transformers. Each way is judged by symattn's definition of attention and the model's
     configuration. The exit code is 1 if a way is wrong, and 3 if a way that you asked for cannot be run.
     """
-    from symattn.comparing.generation import generation
-    from symattn.comparing.opened import fields, opened
-    from symattn.sources.loading import CannotRun, load
+    from symattn.models.comparing.generation import generation
+    from symattn.models.comparing.opened import fields, opened
+    from symattn.programs.loading import CannotRun, load
     from symattn.verification.engine import SEED
 
     seed = SEED if wishes["seed"] is None else wishes["seed"]

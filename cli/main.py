@@ -58,7 +58,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in TABLE and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from symattn.errors import near  # help imports nothing of symattn
+            from symattn.document.errors import near  # help imports nothing of symattn
 
             ctx.fail(f"there is no command {args[0]!r}.{near(args[0], TABLE)}")
         name, command, rest = super().resolve_command(ctx, args)

@@ -15,10 +15,10 @@ from symattn.derivations.attention.document import derivation
 from symattn.derivations.attention.parameters import FLAGS, SIZES
 from symattn.derivations.sheets.schema import overridden
 from symattn.document.codec import command
+from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
-from symattn.errors import InputError
-from symattn.sources.configurations.adapter import attention
-from symattn.sources.configurations.loading import configuration
+from symattn.models.configurations.adapter import attention
+from symattn.models.configurations.loading import configuration
 
 _MOST_HEADS = 6
 _OPTIONS = (*SIZES, "size", *FLAGS)

@@ -15,12 +15,12 @@ from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
 from symattn.derivations.walks import walk
 from symattn.document.codec import command
+from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
-from symattn.errors import InputError
-from symattn.sources.configurations.adapter import attention, family_of
-from symattn.sources.configurations.checkpoints import Checkpoint
-from symattn.sources.configurations.loading import configuration
-from symattn.sources.configurations.weights import inputs
+from symattn.models.configurations.adapter import attention, family_of
+from symattn.models.configurations.checkpoints import Checkpoint
+from symattn.models.configurations.loading import configuration
+from symattn.models.configurations.weights import inputs
 
 #: The arrays that scores are made of: the last of these that a run has.
 _QUERIES, _KEYS = ("q", "q_normed", "q_rotated", "q_joined"), ("k", "k_normed", "k_rotated", "k_joined")

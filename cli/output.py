@@ -42,7 +42,7 @@ class Output:
         if self.check:
             return compared(self.check, text)
         if self.path:
-            from symattn.render import files
+            from symattn.document.render import files
 
             files.write(self.path, text, self.force)
         else:
@@ -51,7 +51,7 @@ class Output:
         return status(document)
 
     def _rendered(self, document: Document) -> str:
-        from symattn.render import render
+        from symattn.document.render import render
 
         if self.format == COQ:
             raise click.UsageError("a file for Coq is what `symattn prove NAME --coq` writes, and nothing else.")
@@ -81,7 +81,7 @@ def compared(path: Path, text: str) -> Status:
     try:
         there = path.read_text(encoding="utf-8")  # line ends of any system count as the same
     except (OSError, UnicodeDecodeError) as error:
-        from symattn.errors import InputError
+        from symattn.document.errors import InputError
 
         raise InputError(f"{path} cannot be compared: {getattr(error, 'strerror', None) or error}") from error
     if _timeless(there) == _timeless(text):
@@ -159,7 +159,7 @@ def _output(
     if target and watched:
         raise click.UsageError("--check writes nothing, so it goes without -o.")
     if target:
-        from symattn.render import files
+        from symattn.document.render import files
 
         files.check(target, force)
     chosen = form or _by_suffix(target or watched)
@@ -174,6 +174,6 @@ def _by_suffix(path: Path | None) -> str:
         return "text"
     if path.suffix == ".v":
         return COQ
-    from symattn.render import format_of
+    from symattn.document.render import format_of
 
     return str(format_of(path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
 
 from .choices import Whole
 from .groups import under

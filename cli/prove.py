@@ -82,7 +82,7 @@ def _by_coq(
 ) -> tuple[list[Decided], Output]:
     """The theorems with what Coq says of them, and where the document goes if a file for Coq is written."""
     from symattn.document.codec import command as command_of
-    from symattn.render import files
+    from symattn.document.render import files
     from symattn.theorems.coq import checked
 
     found = found if explain else [replace(d, explained=()) for d in found]
@@ -96,8 +96,8 @@ def _by_coq(
 
 def _write(found: list[Decided], path: Path, force: bool) -> None:
     """Write the certificates of the one theorem."""
-    from symattn.errors import InputError
-    from symattn.render import files
+    from symattn.document.errors import InputError
+    from symattn.document.render import files
     from symattn.theorems.documents import certified
 
     if len(found) != 1:
@@ -108,8 +108,8 @@ def _write(found: list[Decided], path: Path, force: bool) -> None:
 def _listing(names: tuple[str, ...], search: str | None) -> Document:
     """The theorems topic by topic, each with what it says."""
     from symattn.document.codec import command as command_of
+    from symattn.document.errors import InputError
     from symattn.document.model import Block, Code, Column, Document, Heading, Table
-    from symattn.errors import InputError
     from symattn.proving import gathered
     from symattn.theorems.documents import titled
     from symattn.theorems.words import found

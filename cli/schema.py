@@ -15,7 +15,7 @@ def command(name: str) -> int:
     \b
     symattn schema sheet > sheet.schema.json
     """
-    from symattn import schemas
+    from symattn.document import schemas
 
     from . import stream
 

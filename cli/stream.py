@@ -34,7 +34,7 @@ def columns() -> int:
 
 def write(text: str) -> None:
     """Write ``text`` to stdout as UTF-8. A reader that has gone (``| head``) is no error."""
-    from symattn.errors import InputError
+    from symattn.document.errors import InputError
 
     if sys.stdout is None:
         raise InputError("standard output is closed; hint: -o FILE")

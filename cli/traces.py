@@ -12,7 +12,7 @@ from .output import given
 from .variants import specified
 
 if TYPE_CHECKING:
-    from symattn.comparing.answer import Comparison
+    from symattn.models.comparing.answer import Comparison
     from symattn.verification.report import Report
 
 _OWN = ("target", "dtype", "layout", "contract", "rows", "like", "config", "layer", "kind", "without", *NAMES)
@@ -20,7 +20,7 @@ _OWN = ("target", "dtype", "layout", "contract", "rows", "like", "config", "laye
 
 def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Report:
     """What is said of the trace; options that say how a function is called are refused."""
-    from symattn.sources.traces import verify_trace
+    from symattn.programs.traces import verify_trace
 
     spec, own = _asked(context, target, wishes, _OWN)
     return verify_trace(target, spec, command=line(context), **own)
@@ -28,8 +28,8 @@ def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Repor
 
 def compared(context: click.Context, first: str, second: str, wishes: dict[str, Any]) -> Comparison:
     """What is said of two traces; a function beside a trace is refused."""
-    from symattn.comparing.traces import compare_traces
-    from symattn.sources.names import is_trace
+    from symattn.models.comparing.traces import compare_traces
+    from symattn.programs.names import is_trace
 
     for one, other in ((first, second), (second, first)):
         if not is_trace(other):

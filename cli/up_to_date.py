@@ -8,10 +8,10 @@ import shlex
 from html import unescape
 from pathlib import Path
 
-from symattn.errors import InputError
-from symattn.keywords import other_name
-from symattn.render import format_of
-from symattn.render.common import MARK
+from symattn.document.errors import InputError
+from symattn.document.keywords import other_name
+from symattn.document.render import format_of
+from symattn.document.render.common import MARK
 
 # What these do is told by their arguments alone; ``verify`` and ``campaign`` run code that the file would choose.
 _REPEATED = (
@@ -64,8 +64,8 @@ def _words(command: str, path: Path) -> list[str]:
 
 
 def _runs_code(command: str, *words: str) -> bool:
+    from symattn.programs.names import is_trace
     from symattn.proving import is_place
-    from symattn.sources.names import is_trace
 
     if command in _JUDGED:
         targets = words[: _JUDGED[command]]

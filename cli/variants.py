@@ -12,7 +12,7 @@ from .fields import NAMES, chosen
 from .groups import under
 
 if TYPE_CHECKING:
-    from symattn.sources.origin import Origin
+    from symattn.programs.origin import Origin
 
 MODEL = under("Which attention, besides its fields")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -65,7 +65,7 @@ def _origin(told: dict[str, Any]) -> Origin | None:
             return None
     elif like is not None:
         raise click.UsageError("--like and --config are two models; give one of them.")
-    from symattn.sources.origin import of_configuration, of_preset
+    from symattn.programs.origin import of_configuration, of_preset
 
     return of_preset(like) if config is None else of_configuration(config, layer, kind or "self")
 

@@ -68,8 +68,8 @@ def command(
     for every correct implementation in this arithmetic. TARGET can also be a trace, a .safetensors or .npz file with
     the arrays q, k, v and o of a run, or an .onnx file.
     """
-    from symattn.sources.loading import CannotRun
-    from symattn.sources.names import is_trace
+    from symattn.programs.loading import CannotRun
+    from symattn.programs.names import is_trace
 
     from . import graphs, traces
     from .verifying import Wishes

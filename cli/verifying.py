@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from symattn.render import files
+from symattn.document.render import files
 
 from .errors import say
 
@@ -53,8 +53,8 @@ class Wishes:
 
     def report(self, target: str, spec: Specification, **told: Any) -> Report:
         """The report, after everything that was asked for has been written."""
-        from symattn.sources.reproduce import named, verify_case
-        from symattn.sources.verify import verify_target
+        from symattn.programs.reproduce import named, verify_case
+        from symattn.programs.verify import verify_target
         from symattn.verification import baseline
 
         accepted = baseline.read(self.baseline) if self.baseline else None
@@ -69,7 +69,7 @@ class Wishes:
         return report if accepted is None else baseline.compared(report, target, accepted)
 
     def _write_test(self, target: str, spec: Specification, report: Report, told: dict[str, Any]) -> None:
-        from symattn.sources.reproduce import tests_of
+        from symattn.programs.reproduce import tests_of
 
         assert self.test is not None
         if not report.faults:

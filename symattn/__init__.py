@@ -31,31 +31,31 @@ if TYPE_CHECKING:
     from symattn.attention.presets import like
     from symattn.attention.spec import Attention
     from symattn.attention.streaming.by_tiles import by_tiles
-    from symattn.auditing.audit import audit
-    from symattn.comparing.functions import compare
-    from symattn.comparing.generation import generation
+    from symattn.bounds.domain import Domain
     from symattn.derivations import derive
     from symattn.derivations.claims import claim
     from symattn.derivations.exercises import exercises
+    from symattn.derivations.explore import explore
     from symattn.derivations.walks import walk
+    from symattn.document.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
+    from symattn.document.evidence import Evidence, Grade, Verdict
     from symattn.document.model import Document
     from symattn.drawing import draw
-    from symattn.drawing.explore import explore
-    from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
-    from symattn.evidence import Evidence, Grade, Verdict
+    from symattn.models.auditing.audit import audit
+    from symattn.models.comparing.functions import compare
+    from symattn.models.comparing.generation import generation
+    from symattn.programs.arithmetic import arithmetic
+    from symattn.programs.loading import CannotRun
+    from symattn.programs.summation import summation
+    from symattn.programs.verify import verify
     from symattn.proof.theorem import theorem
     from symattn.proving import prove
-    from symattn.sources.arithmetic import arithmetic
-    from symattn.sources.loading import CannotRun
-    from symattn.sources.summation import summation
-    from symattn.sources.verify import verify
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.merging import Merge
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
     from symattn.verification.definitions.weights import Softmax
-    from symattn.verification.domain import Domain
     from symattn.verification.report import Report
     from symattn.verification.tolerances.tolerance import bound
 
@@ -67,59 +67,59 @@ _WHERE = {
     "Block": "symattn.attention.layers.block",
     "Buckets": "symattn.attention.positions.fields",
     "Cached": "symattn.verification.definitions.caches",
-    "CannotRun": "symattn.sources.loading",
+    "CannotRun": "symattn.programs.loading",
     "Disentangled": "symattn.attention.positions.fields",
     "Document": "symattn.document.model",
-    "Domain": "symattn.verification.domain",
+    "Domain": "symattn.bounds.domain",
     "Evaluation": "symattn.attention.layers.evaluation",
-    "Evidence": "symattn.evidence",
+    "Evidence": "symattn.document.evidence",
     "Gradient": "symattn.verification.definitions.gradients",
-    "Grade": "symattn.evidence",
-    "InputError": "symattn.errors",
+    "Grade": "symattn.document.evidence",
+    "InputError": "symattn.document.errors",
     "Latent": "symattn.attention.latent",
     "LayerNorm": "symattn.verification.definitions.norms",
     "LinearAttention": "symattn.verification.definitions.linear",
     "LinearScaling": "symattn.attention.positions.rotary_fields",
     "LongRopeScaling": "symattn.attention.positions.rotary_fields",
     "Merge": "symattn.verification.definitions.merging",
-    "MissingExtra": "symattn.errors",
+    "MissingExtra": "symattn.document.errors",
     "NTKScaling": "symattn.attention.positions.rotary_fields",
     "Precision": "symattn.arrays.precision",
     "ProportionalScaling": "symattn.attention.positions.rotary_fields",
     "RMSNorm": "symattn.verification.definitions.norms",
-    "Refused": "symattn.errors",
+    "Refused": "symattn.document.errors",
     "Report": "symattn.verification.report",
     "Rotary": "symattn.attention.positions.fields",
     "Softmax": "symattn.verification.definitions.weights",
     "Shaw": "symattn.attention.positions.fields",
-    "SymattnError": "symattn.errors",
+    "SymattnError": "symattn.document.errors",
     "Transformer": "symattn.attention.layers.transformer",
     "TransformerXL": "symattn.attention.positions.fields",
-    "Undecided": "symattn.errors",
-    "Verdict": "symattn.evidence",
+    "Undecided": "symattn.document.errors",
+    "Verdict": "symattn.document.evidence",
     "YarnScaling": "symattn.attention.positions.rotary_fields",
-    "arithmetic": "symattn.sources.arithmetic",
-    "audit": "symattn.auditing.audit",
+    "arithmetic": "symattn.programs.arithmetic",
+    "audit": "symattn.models.auditing.audit",
     "bound": "symattn.verification.tolerances.tolerance",
     "by_tiles": "symattn.attention.streaming.by_tiles",
     "claim": "symattn.derivations.claims",
-    "compare": "symattn.comparing.functions",
+    "compare": "symattn.models.comparing.functions",
     "derive": "symattn.derivations",
     "draw": "symattn.drawing",
     "enclose": "symattn.attention.enclosed",
     "enclose_rows": "symattn.attention.enclosed",
-    "explore": "symattn.drawing.explore",
+    "explore": "symattn.derivations.explore",
     "evaluate": "symattn.attention.layers.evaluation",
     "exercises": "symattn.derivations.exercises",
-    "generation": "symattn.comparing.generation",
+    "generation": "symattn.models.comparing.generation",
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
     "like": "symattn.attention.presets",
     "prove": "symattn.proving",
     "rounded": "symattn.arrays.rounded",
-    "summation": "symattn.sources.summation",
+    "summation": "symattn.programs.summation",
     "theorem": "symattn.proof.theorem",
-    "verify": "symattn.sources.verify",
+    "verify": "symattn.programs.verify",
     "vjp": "symattn.attention.derivative",
     "walk": "symattn.derivations.walks",
 }
@@ -193,7 +193,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'symattn' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(import_module(_WHERE[name]), name)
     if isinstance(value, FunctionType):
-        from symattn.keywords import answering  # the import of symattn alone imports nothing of it
+        from symattn.document.keywords import answering  # the import of symattn alone imports nothing of it
 
         value = answering(value)
     globals()[name] = value

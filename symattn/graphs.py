@@ -12,12 +12,12 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.evidence import Evidence, Grade
+from symattn.document.evidence import Evidence, Grade
+from symattn.programs.graphs import traced
+from symattn.programs.graphs.judging import judge_graph
+from symattn.programs.graphs.program import Program
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
-from symattn.sources.graphs import traced
-from symattn.sources.graphs.judging import judge_graph
-from symattn.sources.graphs.program import Program
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.report import Report
 from symattn.verification.semantics import EPSILON

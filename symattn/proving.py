@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from symattn.document.codec import command
+from symattn.document.errors import InputError, Refused, SymattnError, Undecided, named, raised_in_symattn
 from symattn.document.model import Document
-from symattn.errors import InputError, Refused, SymattnError, Undecided, named, raised_in_symattn
+from symattn.programs.loading import CannotRun, load_module, one_line, where
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, run
 from symattn.proof.theorem import Identity, Theorem
-from symattn.sources.loading import CannotRun, load_module, one_line, where
 from symattn.theorems import TOPICS, documents, runner, select
 from symattn.theorems.documents import Decided
 

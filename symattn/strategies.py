@@ -19,12 +19,12 @@ from hypothesis.extra import numpy as arrays_of
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
-from symattn.keywords import answering, format_name
-from symattn.sources import frameworks
-from symattn.verification.domain import Domain
-from symattn.verification.probing.inputs import Maker, Sizes
-from symattn.verification.target import Argument, Convention, Framework
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.target import Argument, Convention, Framework
+from symattn.document.errors import InputError
+from symattn.document.keywords import answering, format_name
+from symattn.programs import frameworks
 
 __all__ = ["qkv"]
 

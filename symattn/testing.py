@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from symattn.keywords import answering
+from symattn.document.keywords import answering
 
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
     from pathlib import Path
 
     from symattn.arrays.precision import Contract, Precision
     from symattn.attention.spec import Attention
+    from symattn.bounds.domain import Domain
     from symattn.verification.baseline import Accepted
-    from symattn.verification.domain import Domain
     from symattn.verification.report import Report, Sought
 
 __all__ = ["EFFORTS", "AttentionFault", "assert_attention", "assert_close_to_exact"]
@@ -87,8 +87,8 @@ def assert_attention(
     symattn.testing.AttentionFault: attention: scores are not scaled...
     """
     __tracebackhide__ = True
-    from symattn.sources.loading import CannotRun
-    from symattn.sources.verify import verify
+    from symattn.programs.loading import CannotRun
+    from symattn.programs.verify import verify
 
     try:
         report = answering(verify)(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
@@ -110,7 +110,7 @@ def _named(report: Report, spec: Any, precision: str | Precision) -> Report:
     """The report with the words by which ``symattn verify --case`` makes a case again."""
     from symattn.arrays.precision import Precision
     from symattn.attention.spec import Attention
-    from symattn.sources.reproduce import named
+    from symattn.programs.reproduce import named
 
     return named(report, spec or Attention(), Precision.of(precision).input.name)
 
@@ -137,9 +137,9 @@ def _words(report: Report) -> str:
     """
     from dataclasses import replace
 
+    from symattn.bounds.target import IN_PROCESS
     from symattn.document.model import Heading, Note, Paragraph
-    from symattn.render import render
-    from symattn.verification.target import IN_PROCESS
+    from symattn.document.render import render
 
     document = (replace(report, faults=report.faults[:1], notes=()) if report.faults else report).document()
     start = next((i for i, b in enumerate(document.blocks) if isinstance(b, Heading)), len(document.blocks))
@@ -184,10 +184,10 @@ def assert_close_to_exact(
 
     ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are NumPy's or torch's, heads
     the last axis in front; ``inputs`` are ``mask``, ``bias``, ``sink``, …, or ``cu_seqlens`` (see
-    ``symattn.sources.pieces``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
+    ``symattn.programs.pieces``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
     ``lse`` (…, n_q) and ``gradients`` (dq, dk, dv) of ⟨do, out⟩ are judged beside it (``sharp.backward``).
     ``q_descale``, ``k_descale``, ``v_descale`` among ``inputs`` are the factors of arrays in FP8: a number, or one for
-    each head, or block of tokens of a head; ``p_scale`` is that of the weights (``symattn.sources.descale``).
+    each head, or block of tokens of a head; ``p_scale`` is that of the weights (``symattn.programs.descale``).
 
     In bfloat16, float16, and FP8 with factors and a ``Precision`` whose sums are in float32 (else they are those of
     matrix units), plain attention has to be as near as roundings to nearest take it: a right
@@ -198,7 +198,7 @@ def assert_close_to_exact(
     ``gradients``, ``power``, 20,000 products of weights and values or fewer, and devices without float64, such as
     ``mps``. ``rows`` are the queries of each head to look at, or how many. ``power={"scale":
     0.001}`` names what is to be seen: more rows are read until it would be, and it fails where it would not
-    (``symattn.sources.sensitivity``).
+    (``symattn.programs.sensitivity``).
 
     Raises ``AttentionFault`` with what is beyond which bound, and ``InputError`` where inputs do not fit.
 
@@ -213,7 +213,7 @@ def assert_close_to_exact(
     Off by 6.2e-05; at most ...e-06 is legal, which the worst-case bound certifies
     """
     __tracebackhide__ = True
-    from symattn.sources.asserted import Question, judged, stored
+    from symattn.programs.asserted import Question, judged, stored
 
     given = {"q": q, "k": k, "v": v, **inputs}
     told = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays import plain, stored
-from symattn.errors import InputError, named
-from symattn.keywords import format_name
+from symattn.document.errors import InputError, named
+from symattn.document.keywords import format_name
 
 FLOATING = plain.FORMATS + stored.FORMATS
 KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING, "torch")

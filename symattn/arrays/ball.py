@@ -21,7 +21,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 Result = TypeVar("Result")
 _alone = threading.RLock()

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from symattn.arrays.notes import note
+from symattn.document.errors import Refused, Undecided
 from symattn.document.model import Document, Text
 from symattn.document.printable import Shown
-from symattn.errors import Refused, Undecided
 
 _UFUNC = {
     "true_divide": "divide",

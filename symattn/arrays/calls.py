@@ -11,7 +11,7 @@ import numpy as np
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.notes import note
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 # They say how NumPy is to work, not what comes out. ``dtype`` is noted, the others change nothing here.
 _MANNERS = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"])

@@ -18,7 +18,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import Namespace
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 
 Rounding = Callable[[str, Any], Any]
 """(operation, exact result) → what is computed."""

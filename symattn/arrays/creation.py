@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.planes import Planes, typed_numbers
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 
 class Creation:

@@ -17,8 +17,8 @@ import numpy as np
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
+from symattn.document.errors import Refused, Undecided
 from symattn.document.model import Text
-from symattn.errors import Refused, Undecided
 
 
 class Dual(Planes):

@@ -14,7 +14,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.calls import offer_all
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, typed_numbers
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 # Between literals these stay plain, so that (1 - mask) * -1e9 is a literal mask and not 0 · −∞.
 _PLAIN = (

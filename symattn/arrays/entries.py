@@ -10,7 +10,7 @@ import numpy as np
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 
 
 class Entries(Planes):

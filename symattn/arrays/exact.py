@@ -13,7 +13,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.met import meet
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 _TYPED = 1 << 30  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number
 

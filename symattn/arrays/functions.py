@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 Slope = Callable[[Any, Any, Any], Any]
 

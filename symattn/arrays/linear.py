@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn.arrays.calls import offer_all
 from symattn.arrays.planes import Planes
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 
 class Linear:

@@ -29,8 +29,8 @@ from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.namespace import ModularNamespace
 from symattn.arrays.residues.state import State, moved, numbers, overwritten
 from symattn.arrays.structure import _holds
+from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
-from symattn.errors import InputError, Refused
 
 #: By axis: the maxima that an array has, and the maxima of these.
 Maxima = dict[int, tuple[State, "Maxima"]]

@@ -18,7 +18,7 @@ from symattn.arrays.planes import Planes
 from symattn.arrays.reductions import Reductions
 from symattn.arrays.structure import Structure
 from symattn.arrays.tensors import namespace as of_tensor
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 
 class Lacking(Refused, AttributeError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 FORMATS = ("float64", "float32", "float16")
 # What a cast to float64 would cut off, or take for a number.

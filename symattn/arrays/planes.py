@@ -25,8 +25,8 @@ import numpy as np
 
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.size import Size
+from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
-from symattn.errors import InputError, Refused
 
 
 class Typed:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from symattn.arrays.formats import FORMATS, TF32, WIDE, Format, truncated
-from symattn.errors import InputError, named
-from symattn.keywords import SHORT, Answering, format_name
+from symattn.document.errors import InputError, named
+from symattn.document.keywords import SHORT, Answering, format_name
 
 Contract = Literal["eager", "fused"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.calls import offer_all
 from symattn.arrays.planes import Planes
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 Axes = int | tuple[int, ...] | None
 """The axes that a function reduces: one, several, or all."""

@@ -51,8 +51,8 @@ from symattn.arrays.rounding.bounds import growth, holds, rounding, up
 from symattn.arrays.rounding.elementwise import Elementwise
 from symattn.arrays.rounding.sums import RoundedNamespace, Sums
 from symattn.arrays.special import Forbidden
+from symattn.document.errors import InputError
 from symattn.document.model import Text
-from symattn.errors import InputError
 
 
 class Rounded(Elementwise, Sums):

@@ -11,12 +11,12 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.special import Forbidden, Undefined
+from symattn.document.errors import Undecided
 from symattn.document.measure import width
 from symattn.document.model import Block, Code, Column, Document, Inline, Paragraph, Table, Text
 from symattn.document.notation import Name, Neg, Node, Words
 from symattn.document.notation import node as node_of
 from symattn.document.sympify import from_sympy
-from symattn.errors import Undecided
 
 Place = tuple[int, ...]
 _MOST, _FIRST, _LAST = 8, 4, 3  # rows or columns that are all shown; of more, so many at the ends

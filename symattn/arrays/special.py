@@ -8,7 +8,7 @@ from __future__ import annotations
 import numbers
 from typing import Any, NoReturn
 
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 
 class Forbidden:

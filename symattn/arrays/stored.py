@@ -19,7 +19,7 @@ from symattn.arrays.formats import odd
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.plain import numbers
 from symattn.arrays.planes import Planes
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 FORMATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 

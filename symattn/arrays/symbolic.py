@@ -20,7 +20,7 @@ from symattn.arrays.entries import Entries
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 
 
 class Symbolic(Entries):

@@ -22,8 +22,8 @@ import numpy as np
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.size import Size
 from symattn.arrays.vjp_rules import to_shape
+from symattn.document.errors import Refused
 from symattn.document.model import Text
-from symattn.errors import Refused
 
 Pull = Callable[[Any], Any]
 Ties = Literal["refuse", "second"]

@@ -14,7 +14,7 @@ from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _lifted, _picked
 from symattn.arrays.tape import Pull, Taped
 from symattn.arrays.tape_reductions import TapedReductions
 from symattn.arrays.vjp_rules import ELEMENTWISE, scattered, to_shape
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 #: Functions that do not change when their arguments move a little: their results are constants.
 _LOCALLY_CONSTANT = frozenset(

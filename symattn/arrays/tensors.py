@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from symattn.arrays.plain import numbers
-from symattn.errors import MissingExtra
+from symattn.document.errors import MissingExtra
 
 #: Types by their class in the standard, as torch names them.
 _CLASSES = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.functions import FUNCTIONS, Slope
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 
 Rule = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from symattn.attention.fields import check, finite, refusal, whole
 from symattn.attention.latent import Latent
 from symattn.attention.positions.checks import check_position
 from symattn.attention.positions.fields import Rotary
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention

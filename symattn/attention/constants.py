@@ -17,7 +17,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 Number = int | float | Fraction
 

@@ -16,7 +16,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.plain import real
 from symattn.arrays.tape import Taped, Ties, pull_back, reached, tape
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 
 Inputs = Mapping[str, Any]
 

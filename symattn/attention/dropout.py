@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 def dropout(a: Array, keep: Array, rate: int | float | Fraction) -> Array:

@@ -9,7 +9,7 @@ from numbers import Rational, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 @cache

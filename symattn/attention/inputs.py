@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention.notation import ARRAYS, WIDE, Wanted
 from symattn.attention.positions import checks as position_checks
 from symattn.attention.sizes import Sizes, check_batches, check_holds
-from symattn.errors import InputError
-from symattn.keywords import unknown
+from symattn.document.errors import InputError
+from symattn.document.keywords import unknown
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention

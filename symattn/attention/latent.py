@@ -16,8 +16,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.projections import split_heads
 from symattn.attention.sizes import broadcast, fits
-from symattn.errors import InputError
-from symattn.keywords import Answering
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 
 
 @dataclass(frozen=True, kw_only=True)

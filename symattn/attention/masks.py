@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 class Places(NamedTuple):

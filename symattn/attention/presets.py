@@ -14,7 +14,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, named
+from symattn.document.errors import InputError, named
 
 _MILLIONTH = Fraction(1, 10**6)
 

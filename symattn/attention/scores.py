@@ -7,7 +7,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import unit
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 def dot_scores(q: Array, k: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.errors import InputError, Undecided
+from symattn.document.errors import InputError, Undecided
 
 _WORDS = ("no axis", "one axis", "two axes", "three axes", "four axes", "five axes", "six axes")
 _HOLDS = {

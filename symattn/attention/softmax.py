@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 def row_max(s: Array) -> Array:

@@ -14,9 +14,9 @@ from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.pipeline import pipeline
 from symattn.attention.spec_fields import Fields, descriptions
 from symattn.attention.trace import Trace
+from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
-from symattn.keywords import Answering
 
 _Value = TypeVar("_Value")
 _WIDTH, _INDENT = 114, 14

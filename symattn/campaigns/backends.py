@@ -15,7 +15,7 @@ from typing import Any, Literal
 from symattn.campaigns.plan import Job
 from symattn.campaigns.store import Store
 from symattn.document.codec import record
-from symattn.errors import InputError, MissingExtra, SymattnError
+from symattn.document.errors import InputError, MissingExtra, SymattnError
 
 
 def work(job: Job, folder: str | None = None) -> dict[str, Any]:
@@ -37,10 +37,10 @@ def work(job: Job, folder: str | None = None) -> dict[str, Any]:
 
 
 def _verified(job: Job) -> dict[str, Any]:
-    from symattn.sources.origin import of_preset
-    from symattn.sources.reproduce import named
-    from symattn.sources.verify import verify_target
-    from symattn.verification.domain import Domain
+    from symattn.bounds.domain import Domain
+    from symattn.programs.origin import of_preset
+    from symattn.programs.reproduce import named
+    from symattn.programs.verify import verify_target
 
     spec, cut = job.attention
     like = job.fields.get("like")

@@ -33,10 +33,10 @@ from symattn import __version__
 from symattn.attention import presets
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, perhaps
-from symattn.keywords import format_name
-from symattn.sources.frameworks import DTYPES
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError, perhaps
+from symattn.document.keywords import format_name
+from symattn.programs.frameworks import DTYPES
 
 _LARGEST = 1_000_000  # bytes of a file
 _MOST = 1_000_000  # jobs
@@ -165,7 +165,7 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def _options(told: Mapping[str, Any], where: str) -> None:
-    from symattn.sources.verify import check_numbers
+    from symattn.programs.verify import check_numbers
 
     _known(told, OPTIONS, where)
     for name, value in told.items():

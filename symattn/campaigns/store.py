@@ -14,7 +14,7 @@ from typing import Any
 
 from symattn.campaigns.plan import Job
 from symattn.document.codec import record
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 RESULTS, PLAN = "results.jsonl", "plan.json"
 _LONGEST = 10_000_000  # bytes of a line

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from symattn.campaigns.store import Store
+from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Code, Column, Document, Heading, Note, Paragraph, Table, Text
-from symattn.evidence import Verdict
 
 Record = dict[str, Any]
 _WORST = ("fault", "error", "undecided", "no fault")

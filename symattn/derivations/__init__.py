@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from symattn.derivations.parameters import checked
 from symattn.document.codec import command
+from symattn.document.errors import InputError, named
 from symattn.document.model import Document, Result
-from symattn.errors import InputError, named
 
 
 @dataclass(frozen=True, slots=True)

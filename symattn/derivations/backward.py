@@ -11,8 +11,8 @@ from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Step, Text
 from symattn.document.notation import Big, Name, Node, Root, Transposed, equals, name, total
-from symattn.statement.glossary import Glossary
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
 from symattn.theorems import gradients as theorems
 
 _Q, _K, _V, _A, _O = (SYMBOLS[x] for x in ("q", "k", "v", "weights", "output"))

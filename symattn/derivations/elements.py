@@ -8,8 +8,8 @@ from typing import Any
 from symattn.arrays.shown import formula
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.derivations.enclosed import Enclosed
+from symattn.document.errors import Undecided
 from symattn.document.notation import Decimal, Node, Words
-from symattn.errors import Undecided
 
 _DOUBLE = 15  # digits that a double holds
 _FAR = 9999  # beyond this power of ten digits tell nobody anything

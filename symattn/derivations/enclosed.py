@@ -15,7 +15,7 @@ import flint
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 _TEN = flint.arb(10)
 

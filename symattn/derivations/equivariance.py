@@ -12,10 +12,10 @@ from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Step, Text
 from symattn.document.notation import Name, Node, Relation, Root, Transposed, call, equals
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
-from symattn.statement.values import Value
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
+from symattn.proof.relations.values import Value
 
 _P, _X = Name("P"), SYMBOLS["x"]
 _Q, _K, _V = SYMBOLS["q"], SYMBOLS["k"], SYMBOLS["v"]

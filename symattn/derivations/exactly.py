@@ -10,8 +10,8 @@ from symattn.arrays.exact import Exact
 from symattn.arrays.field.quotient import Quotient
 from symattn.document import notation as nt
 from symattn.document.notation import Node
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
 
 
 def value(x: Node, letters: Mapping[str, Any]) -> Quotient:

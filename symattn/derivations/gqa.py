@@ -15,9 +15,9 @@ from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Column, Document, Heading, Paragraph, Table
 from symattn.document.notation import Name, equals, name
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 from symattn.theorems import heads as theorems
 
 _G, _R, _T = Name("g"), Name("r"), Name("t")

@@ -27,8 +27,8 @@ from symattn.document.model import (
 )
 from symattn.document.notation import Big, Decimal, Fence, Name, Node, Relation, Root, equals, name, total
 from symattn.proof.expectation import law_with
-from symattn.statement.glossary import Glossary
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
 from symattn.theorems import scaling as theorems
 
 _X, _Y = name("x", role="input"), name("y", role="input")

@@ -20,8 +20,8 @@ from symattn.document.notation import (
     relation,
     total,
 )
-from symattn.statement.glossary import Glossary
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
 
 _PI, _PJ = p("i"), p("j")
 

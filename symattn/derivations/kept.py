@@ -9,7 +9,8 @@ import contextlib
 from fractions import Fraction
 from typing import Any
 
-from symattn import cache, derivations
+from symattn import derivations
+from symattn.document import cache
 from symattn.document.codec import read, written
 from symattn.document.model import Document
 

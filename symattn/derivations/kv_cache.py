@@ -12,9 +12,9 @@ from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Column, Document, Heading, Paragraph, Table
 from symattn.document.notation import Name, Node, equals, name, total
 from symattn.document.text import text
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 from symattn.theorems import streaming as theorems
 
 _N, _T = Name("n"), Name("t")

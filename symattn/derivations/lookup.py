@@ -25,11 +25,11 @@ from symattn.document.model import (
     Table,
 )
 from symattn.document.notation import Big, Decimal, Fence, Name, Node, Relation, equals, name, relation
-from symattn.statement.glossary import Glossary
-from symattn.statement.judging import relations
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
-from symattn.statement.values import Value
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import relations
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
+from symattn.proof.relations.values import Value
 from symattn.theorems import softmax_bounds as theorems
 
 BETA, R, T, W = Name("β"), Name("R"), Name("t"), Name("w")

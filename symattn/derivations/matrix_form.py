@@ -13,9 +13,9 @@ from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Step
 from symattn.document.notation import Fence, Name, Node, Relation, Root, Transposed, call, equals, name, total
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 
 _X, _A, _SCALED = SYMBOLS["x"], SYMBOLS["weights"], SYMBOLS["scaled"]
 _W_Q, _W_K, _W_V = SYMBOLS["w_q"], SYMBOLS["w_k"], SYMBOLS["w_v"]

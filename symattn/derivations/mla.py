@@ -15,10 +15,10 @@ from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Document, Heading, Paragraph
 from symattn.document.notation import Fence, Name, Root, Transposed, equals, name, total
-from symattn.statement.glossary import Glossary
-from symattn.statement.judging import relations
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import relations
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 from symattn.theorems import heads as theorems
 
 _C = Name("C")

@@ -17,9 +17,9 @@ from symattn.derivations.steps import FalseStep, together
 from symattn.document import notation as nt
 from symattn.document.model import Assumption, Assumptions, Block, Caveat, Column, Document, Heading, Paragraph, Table
 from symattn.document.notation import Big, Name, Node, Relation, commas, equals, name
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 from symattn.theorems import streaming as theorems
 
 _M, _L, _A, _O = Name("m"), Name("ℓ"), Name("a"), name("o", role="output")

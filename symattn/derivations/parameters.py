@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.document.characters import GREEK
-from symattn.errors import InputError
-from symattn.keywords import unknown
+from symattn.document.errors import InputError
+from symattn.document.keywords import unknown
 
 LIMITS = {
     "dk": 65536,

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from symattn.derivations.steps import FalseStep, words
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Assumption, Assumptions, Block, Emph, Note, Step, Text
 from symattn.document.notation import Node
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade
 from symattn.proof.theorem import Decision, Outcome, Theorem, decide
 from symattn.theorems.reading import Reading, boxed, of_print, read, read_apart
 

@@ -14,10 +14,10 @@ from symattn.derivations.steps import FalseStep, together
 from symattn.document import notation as nt
 from symattn.document.model import Assumptions, Block, Caveat, Code, Document, Heading, Paragraph
 from symattn.document.notation import Fence, Name, Node, Product, Transposed, call, equals, name
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
-from symattn.statement.values import Value
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
+from symattn.proof.relations.values import Value
 from symattn.theorems import positions_rotary as theorems
 from symattn.theorems.rotations import OMEGA, identity, positions, turn
 

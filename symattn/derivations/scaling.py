@@ -13,9 +13,9 @@ from symattn.derivations.scaling_laws import Setting, at_size
 from symattn.derivations.scaling_numpy import compared, evidence
 from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.document.codec import command
+from symattn.document.errors import InputError
 from symattn.document.model import Block, Document, Heading
 from symattn.document.notation import Root
-from symattn.errors import InputError
 
 _LARGEST_MEAN = 999_999
 _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", "sigma", "Sigma"])

@@ -10,9 +10,9 @@ from symattn.derivations.letters import DELTA, EPSILON, E, J, P, p, s
 from symattn.derivations.steps import together
 from symattn.document.model import Block, Heading, Paragraph
 from symattn.document.notation import Big, Fence, Name, Node, Relation, call, equals, name, relation
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 
 R = Name("R")
 

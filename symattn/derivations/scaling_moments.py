@@ -9,12 +9,12 @@ from symattn.derivations.letters import SIGMA, cov, dot, k, mean, q, s, var
 from symattn.derivations.scaling_laws import Setting, at_size
 from symattn.derivations.steps import chain, checked, defined, moment, of_all, together, vanishing
 from symattn.document import notation as nt
+from symattn.document.evidence import Evidence
 from symattn.document.model import Block, Emph, Heading, Paragraph, Result, Step
 from symattn.document.notation import At, Fence, Node, Relation, Root, Row, Sum, Words, equals, relation, total
 from symattn.document.text import text
-from symattn.evidence import Evidence
-from symattn.statement.glossary import Glossary
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
 
 _C, _X = nt.Name("c"), nt.Name("X")
 OTHER_MEANS = "If the means are not zero"

@@ -13,10 +13,10 @@ from symattn.derivations.letters import SIGMA, mean, s, var
 from symattn.derivations.scaling_laws import Setting
 from symattn.derivations.steps import checked, moment, together
 from symattn.document import notation as nt
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Node, Number, Relation, Root, equals, relation
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade
 from symattn.proof.moments import Law
 
 _LARGEST_CUBE = 16  # components, each with two values

@@ -17,6 +17,8 @@ from symattn.attention.notation import D_K
 from symattn.derivations.letters import DELTA, HALF, MU, SIGMA, E, P, dot, k, mean, p, q, s
 from symattn.derivations.steps import FalseStep, enclosed, together, words
 from symattn.document import notation as nt
+from symattn.document.errors import Refused, Undecided
+from symattn.document.evidence import Evidence
 from symattn.document.model import Block, Caveat, Column, Emph, Heading, Paragraph, Step, Steps, Table, Text
 from symattn.document.notation import (
     Decimal,
@@ -32,15 +34,13 @@ from symattn.document.notation import (
     relation,
 )
 from symattn.document.text import text
-from symattn.errors import Refused, Undecided
-from symattn.evidence import Evidence
 from symattn.proof import gaussian
-from symattn.statement.comparing import holds
-from symattn.statement.glossary import Glossary
-from symattn.statement.judging import Asked, Question, record
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
-from symattn.statement.values import Unread
+from symattn.proof.relations.comparing import holds
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import Asked, Question, record
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
+from symattn.proof.relations.values import Unread
 
 TYPICAL = "The typical row, and the mean over rows"
 """The section that assumes A4."""

@@ -7,8 +7,8 @@ from symattn.derivations.letters import HALF, ONES, E, Z, dot, k, p, q, s
 from symattn.derivations.steps import together
 from symattn.document.model import Caveat, Document, Heading, Paragraph, Step
 from symattn.document.notation import Big, Name, Relation, Transposed, call, equals, name, node, total
-from symattn.statement.glossary import Glossary
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
 
 _C, _B = Name("c"), Name("b")
 

@@ -14,9 +14,9 @@ from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Document, Heading, Paragraph
 from symattn.document.notation import Name, equals, name, relation, total
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 from symattn.theorems import scores as theorems
 
 _B, _O = Name("b"), name("o", "sink", role="output")

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from typing import Any
 
+from symattn.document.errors import InputError, Refused
+from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Step, Steps, Text
 from symattn.document.notation import Name, Node, Number, Relation, node
 from symattn.document.text import text
-from symattn.errors import InputError, Refused
-from symattn.evidence import Evidence, Grade, weakest
 from symattn.proof.certified_moments import chained
 from symattn.proof.certified_moments import vanishing as tends_to_zero
 from symattn.proof.moments import Law
-from symattn.statement.comparing import FalseStep as FalseStep
-from symattn.statement.judging import Asked, record
+from symattn.proof.relations.comparing import FalseStep as FalseStep
+from symattn.proof.relations.judging import Asked, record
 
 Link = tuple[Node | tuple[Node, ...], Text | str]
 """The next side of a chain, or several, and the reason."""

@@ -16,9 +16,9 @@ from symattn.attention.derivative import jvp, vjp
 from symattn.attention.inputs import holds, shape
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.variants import SIZES, Variant
+from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.model import Steps
 from symattn.document.tex import tex
-from symattn.errors import InputError, Refused, Undecided
 
 _BITS = 192
 _SMALL = {"n_q": 2, "n_k": 3, "d_v": 2, "d_model": 3, "d_y": 3, "d_out": 3, "l_a": 2, "l": 2, "l_q": 2}  # for letters

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from symattn.attention.variants import AGREES, VARIANTS
 from symattn.derivations.support import KINDS, Support, support
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Caveat, Column, Document, Heading, Items, Paragraph, Result, Table, Text
-from symattn.evidence import Evidence, Grade
 
 _COLUMNS = {"float32": "NumPy"}
 _YES = "yes"

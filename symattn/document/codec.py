@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from symattn.document import model
 from symattn.document import notation as nt
+from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.tex import tex
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade, Verdict
 
 _Kept = TypeVar("_Kept")
 _ENUMS: dict[str, type[Enum]] = {"Grade": Grade, "Verdict": Verdict}

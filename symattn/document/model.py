@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from symattn.document.evidence import Evidence, Grade, Verdict, at_least_checked, weakest
 from symattn.document.notation import Node
 from symattn.document.printable import Printable as Printable
-from symattn.evidence import Evidence, Grade, Verdict, at_least_checked, weakest
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Shown:
         return self._as("markdown")
 
     def _as(self, form: str, **options: Any) -> str:
-        from symattn.render import render
+        from symattn.document.render import render
 
         return render(self.document(), form, **options)
 
@@ -73,7 +73,7 @@ class Printable(Shown, ABC):
         It is written whole or not at all. Raises ``InputError`` for another suffix, and for a file that symattn did not
         write unless ``force`` is true.
         """
-        from symattn.render import files, format_of
+        from symattn.document.render import files, format_of
 
         files.write(Path(path), self._as(format_of(Path(path))), force)
 

@@ -11,16 +11,16 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT, Variant, canonical, changed, trace
+from symattn.bounds.target import Argument, Convention
 from symattn.document.codec import changed_fields
-from symattn.errors import InputError, perhaps
+from symattn.document.errors import InputError, perhaps
 from symattn.faults.table import SPECIFICATIONS, TABLE, PublicReport
-from symattn.verification.domain import Domain
-from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.reference import RIGHT, Variant, canonical, changed, trace
 from symattn.verification.rules import known
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.target import Argument, Convention
 
 Array = np.ndarray
 #: Those of the samples, in which no two lengths are equal; and those of an everyday test.

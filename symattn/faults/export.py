@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from symattn.document.codec import record
-from symattn.errors import InputError
+from symattn.document.errors import InputError
+from symattn.document.render import files
 from symattn.faults.corpus import Fault, Sample, corpus, sample
-from symattn.render import files
 
 _MOST = 100  # seeds: 38 faults of some 5 kB for each make 20 MB
 _README = (

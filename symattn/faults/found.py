@@ -9,10 +9,10 @@ from itertools import chain, islice
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.bounds.case_result import Case
 from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, Fault, Sample, convention, sample
-from symattn.sources.target import Target
+from symattn.programs.target import Target
 from symattn.verification.attention import OfAttention
-from symattn.verification.case_result import Case
 from symattn.verification.engine import SEED, Session
 
 SEEDS = range(5)

@@ -18,7 +18,7 @@ import pytest
 from symattn import testing
 
 if TYPE_CHECKING:
-    from symattn.auditing.report import AuditReport
+    from symattn.models.auditing.report import AuditReport
     from symattn.verification.report import Report, Sought
 
 _PREFIX = "symattn."
@@ -128,7 +128,7 @@ def audit_attention() -> Callable[..., AbstractContextManager[AuditReport]]:
 
 @contextmanager
 def _audited(model: object = None, **options: Any) -> Iterator[AuditReport]:
-    from symattn.auditing.audit import audit
+    from symattn.models.auditing.audit import audit
 
     with audit(model, **options) as report:
         yield report
@@ -157,7 +157,7 @@ def pytest_runtest_makereport(
 
 def _ours(error: BaseException) -> bool:
     """Whether an error says all by itself: a fault, or input that cannot be used."""
-    from symattn.errors import SymattnError
+    from symattn.document.errors import SymattnError
 
     return isinstance(error, testing.AttentionFault | SymattnError)
 

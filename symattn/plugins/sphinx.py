@@ -50,10 +50,10 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from symattn.document import model as md
 from symattn.document import notation as nt
+from symattn.document.errors import SymattnError
+from symattn.document.render.common import numbered, plain_text
+from symattn.document.render.mathml import mathml
 from symattn.document.tex import tex
-from symattn.errors import SymattnError
-from symattn.render.common import numbered, plain_text
-from symattn.render.mathml import mathml
 
 _PICTURES = "draw"
 

@@ -23,7 +23,7 @@ import sympy
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.arrays.symbolic import Symbolic
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from symattn.proof import drawing
 from symattn.proof.feasible import Row, TooMany, point
 from symattn.proof.literals import Named

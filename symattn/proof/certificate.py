@@ -21,7 +21,7 @@ from typing import Any
 from symattn.arrays.index.building import simplified
 from symattn.arrays.index.expressions import Expression, Index, Letter, PositiveLetter
 from symattn.arrays.index.side_conditions import Demand, recorded
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.proof.expressing import bare, free, numbered, with_value, written
 from symattn.proof.premises import (
     Alike,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
-from symattn.evidence import Evidence, Grade
+from symattn.document.evidence import Evidence, Grade
 from symattn.proof.certificate import certificate, premise
 from symattn.proof.checker import Verdict, check
 from symattn.proof.premises import Premise

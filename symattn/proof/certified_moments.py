@@ -19,9 +19,9 @@ from symattn.arrays.index.building import total
 from symattn.arrays.index.expressions import Count, Expression, Index, Letter, PositiveLetter, fresh
 from symattn.arrays.indexed import Indexed
 from symattn.document import notation as nt
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node
-from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence, Grade
 from symattn.proof import expectation
 from symattn.proof.certified import accepted
 from symattn.proof.expansion import is_moment, replaced

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from symattn.arrays.index.building import add, factors, multiply, total
 from symattn.arrays.index.canonical import Canonical, canonical
 from symattn.arrays.index.expressions import Expression, Masked, Opaque, Product, Ratio, Sum, Total
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 RECIPROCAL = "1/"
 

@@ -28,7 +28,7 @@ from symattn.arrays.index.expressions import (
     Sum,
     Total,
 )
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof import exponents as small
 from symattn.proof.clearing import is_reciprocal
 from symattn.proof.exponents import Polynomial

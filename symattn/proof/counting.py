@@ -68,7 +68,7 @@ from symattn.arrays.index.expressions import (
     Sum,
     Total,
 )
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 Sizes = dict[str, int]
 

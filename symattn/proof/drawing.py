@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
 from random import Random
 
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 Sign = str  # "real", "positive" or "nonnegative"
 _MODERATE = 5  # exponentials of larger numbers overflow, or drown all others

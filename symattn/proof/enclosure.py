@@ -11,8 +11,8 @@ from typing import Any
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.indexed import Indexed
-from symattn.errors import Refused, Undecided
-from symattn.evidence import Evidence, Grade
+from symattn.document.errors import Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
 from symattn.proof.premises import Enclosed, Tree
 from symattn.proof.prover import unsimplified

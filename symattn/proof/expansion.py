@@ -8,8 +8,8 @@ from itertools import chain, product
 from typing import Any
 
 from symattn.document import notation as nt
+from symattn.document.errors import Refused
 from symattn.document.notation import Node
-from symattn.errors import Refused
 
 _MOMENTS = {"E": 1, "Var": 1, "Cov": 2}
 

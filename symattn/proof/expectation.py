@@ -40,8 +40,8 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.arrays.index.positions import as_number
 from symattn.arrays.indexed import Indexed
+from symattn.document.errors import Refused, Undecided
 from symattn.document.model import Text
-from symattn.errors import Refused, Undecided
 from symattn.proof.signs import array_of
 
 Cumulants = tuple[Any | None, ...]

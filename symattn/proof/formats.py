@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text
-from symattn.evidence import Evidence, Grade
 from symattn.proof.listed import all_true
 from symattn.proof.theorem import Decision, Refutation
 

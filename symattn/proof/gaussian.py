@@ -11,7 +11,7 @@ from typing import Any
 
 import flint
 
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 
 
 def slope(gap: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.entries import Entries
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 
 def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Any:

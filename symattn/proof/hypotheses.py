@@ -9,10 +9,10 @@ from symattn.arrays.index.expressions import Constant, Expression, Product, Sum
 from symattn.arrays.index.writing import Writing, is_plain, letter, size
 from symattn.arrays.indexed import Indexed
 from symattn.document import notation
+from symattn.document.errors import SymattnError
 from symattn.document.measure import width
 from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, equals, node, relation
-from symattn.errors import SymattnError
 from symattn.proof.expectation import Law
 from symattn.proof.prover import Proof
 from symattn.proof.statement import Declared, Letters, Sides, run

@@ -16,9 +16,9 @@ from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Letter
 from symattn.arrays.index.namespace import spread
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text
-from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.listed import all_true

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from symattn.document.errors import Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text
-from symattn.errors import Refused, Undecided
-from symattn.evidence import Evidence, Grade
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.statement import Declared, Numbers, run
 from symattn.proof.theorem import Decision, Refutation, Theorem, text

@@ -16,7 +16,7 @@ from typing import Any
 
 from symattn.arrays.met import Met, Polynomial, meeting
 from symattn.arrays.notes import listening
-from symattn.errors import SymattnError
+from symattn.document.errors import SymattnError
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
 
 LARGEST = 2000  # a size that can still be gone beyond

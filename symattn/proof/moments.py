@@ -22,9 +22,9 @@ from itertools import count
 from operator import mul
 
 from symattn.document import notation as nt
+from symattn.document.errors import Refused
+from symattn.document.evidence import both
 from symattn.document.notation import Node
-from symattn.errors import Refused
-from symattn.evidence import both
 from symattn.proof.expansion import Term, expand, free_indices, is_moment, replaced
 from symattn.proof.polynomial import Polynomial
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from symattn.arrays.index.building import substitute
 from symattn.arrays.index.expressions import Expression, Index
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 
 def settled(left: Expression, right: Expression, free: Iterable[Index]) -> tuple[Expression, Expression]:

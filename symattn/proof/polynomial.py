@@ -8,7 +8,7 @@ from typing import Any
 
 from flint import fmpq
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 Rational = Any  # flint's fmpq: several times as fast as Fraction
 Monomial = tuple[tuple[str, Rational], ...]

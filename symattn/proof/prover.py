@@ -25,7 +25,7 @@ from symattn.arrays.index.positions import PLACE, as_number
 from symattn.arrays.index.side_conditions import Demand, recorded
 from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
-from symattn.errors import InputError, Meaningless, Refused, Undecided
+from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.proof.clearing import Power, cleared, is_reciprocal
 from symattn.proof.concrete import Rules, vanishes_at
 from symattn.proof.counting import CutOff, Sizes, cut_off, nodes

@@ -19,7 +19,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 
 from symattn.arrays.symbolic import overlap_at_a_point
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 
 class Quotient:

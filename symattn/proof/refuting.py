@@ -20,7 +20,7 @@ import numpy as np
 from symattn.arrays.irrational import irrational
 from symattn.arrays.met import meeting
 from symattn.arrays.notes import listening
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from symattn.proof.literals import LARGEST, Named, named
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symattn.arrays import kind
-from symattn.errors import Refused
-from symattn.evidence import Evidence, Grade
+from symattn.document.errors import Refused
+from symattn.document.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
 from symattn.proof.premises import Alike
 from symattn.proof.theorem import Decision, Refutation

@@ -24,7 +24,7 @@ from math import prod
 
 from symattn.arrays.index.canonical import Canonical, canonical
 from symattn.arrays.index.expressions import Exponential, Expression, Index, Product, Sum, Total
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.clearing import is_reciprocal
 from symattn.proof.counting import CutOff, Sizes, cut_off, most_bound, nodes
 

@@ -14,9 +14,9 @@ from symattn.arrays.index.expressions import Expression, Index, Letter
 from symattn.arrays.index.namespace import spread
 from symattn.arrays.index.positions import as_number
 from symattn.arrays.indexed import Indexed, index_variables
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text
-from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate

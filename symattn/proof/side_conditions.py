@@ -23,7 +23,7 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.arrays.index.side_conditions import TESTED, Demand
 from symattn.arrays.index.writing import named
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.clearing import cleared
 from symattn.proof.concrete import zero_somewhere
 from symattn.proof.counting import cut_off

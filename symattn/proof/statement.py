@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.met import meeting
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.proof import drawing
 
 Pair = tuple[Any, Any]  # two sides: arrays of one kind, or numbers

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from symattn.arrays.notes import listening
+from symattn.document.errors import InputError, Meaningless, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Document, Text
 from symattn.document.printable import Shown
 from symattn.document.text import plain_text
-from symattn.errors import InputError, Meaningless, Refused, Undecided
-from symattn.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.premises import Premise

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from symattn.arrays.index.building import known_positive
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Inline, Text
-from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence, Grade, weakest
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.proof.theorem import Theorem
 from symattn.theorems.words import known, meant
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symattn.document import model as md
+from symattn.document.evidence import Grade
 from symattn.document.model import Block, Code, Document, Emph
-from symattn.evidence import Grade
 from symattn.theorems.documents import Decided, blocks, closing, counts, record, titled
 from symattn.theorems.titles import title
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from symattn.document import model as md
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Code, Emph, Inline
+from symattn.document.render.common import MARK
 from symattn.document.text import plain_text
-from symattn.evidence import Evidence, Grade
 from symattn.proof.coq import theory
 from symattn.proof.coq.running import LIBRARY, Judgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
@@ -16,7 +17,6 @@ from symattn.proof.inequality import Certificate
 from symattn.proof.rules import OfPremise, Rule
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Fails, Positive, Together
-from symattn.render.common import MARK
 from symattn.theorems.documents import Decided
 
 _UNSEEN = (

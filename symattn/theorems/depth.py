@@ -9,13 +9,13 @@ from symattn.arrays.array import Array
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Big, Fence, Node, Over, call, commas, equals, name, node, relation, total
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, also, bound, identity
-from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.values import Unread, Value
 from symattn.theorems.letters import ONES, P, magnitude, norm, power_of_e, said
 from symattn.theorems.rotations import identity as identity_matrix
 from symattn.theorems.sums import add_up, greatest, sign, squares, weights

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from symattn.document import model as md
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade, weakest
 from symattn.document.model import Block, Code, Document, Emph, Text
 from symattn.document.notation import Node
 from symattn.document.tex import tex
 from symattn.document.text import plain_text, text
-from symattn.errors import InputError
-from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
 from symattn.proof.words import opened, several, told, unread, with_formulas
 from symattn.theorems.findings import Finding

@@ -8,11 +8,11 @@ from typing import Any
 from symattn.arrays.index.expressions import Expression, Masked
 from symattn.arrays.index.writing import Writing, in_blocks, length, size
 from symattn.document import model as md
+from symattn.document.errors import Refused
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.measure import width
 from symattn.document.model import Block, Inline, Text
 from symattn.document.notation import Node, Sum, Words, call, equals, name, relation
-from symattn.errors import Refused
-from symattn.evidence import Evidence, Grade
 from symattn.proof import certified
 from symattn.proof.certificate import by_definition
 from symattn.proof.prover import Case

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from symattn.arrays.field.parse import parse
 from symattn.arrays.index.writing import size
+from symattn.document.errors import SymattnError
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, Relation, commas, relation
-from symattn.errors import SymattnError
-from symattn.evidence import Evidence, Grade
 from symattn.proof.certificate import by_definition
 from symattn.proof.hypotheses import demanded
 from symattn.proof.prover import Case, Proof

@@ -11,11 +11,11 @@ from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Node, Over, Partial, Root, call, equals, name, node, relation, total
 from symattn.proof.gradients import gradient, jacobian
+from symattn.proof.relations.glossary import Definition, Glossary
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import bound
-from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import gradients_steps
 from symattn.theorems.letters import (
     ATTENDING,

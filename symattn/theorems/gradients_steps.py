@@ -25,11 +25,11 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.notation import Node, Over, Partial, Power, Product, Root, call, equals, name, node, total
 from symattn.proof.gradients import gradient
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Value
 from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
-from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.values import Value
 from symattn.theorems.letters import (
     ATTENDING,
     ATTENTION,

@@ -14,10 +14,10 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.notation import Fence, Matrix, Node, Over, Root, commas, equals, name, total
 from symattn.document.text import text
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.values import Value
 from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
-from symattn.statement.glossary import Glossary
-from symattn.statement.values import Value
 from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t, textbook
 
 TOPIC = "heads"

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn import cache
 from symattn.arrays.array import Array
+from symattn.document import cache
 from symattn.document.codec import read, written
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding

@@ -32,7 +32,7 @@ from symattn.document.notation import (
     node,
     total,
 )
-from symattn.statement.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Definition, Glossary
 
 ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, of which most statements speak
 CAUSAL = Attention(causal=True, fully_masked="nan")

@@ -39,14 +39,14 @@ from symattn.document.notation import (
 from symattn.document.text import text
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.moments import mean_of_exponential
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, also, bound, identity
-from symattn.statement.glossary import Glossary
-from symattn.statement.moments import mean_of_exponential
-from symattn.statement.reader import Reader
-from symattn.statement.values import Unread, Value
 from symattn.theorems.letters import ONES, norm, power_of_e, row, rows, same, told
 from symattn.theorems.rotations import identity as identity_matrix
 from symattn.theorems.sums import add_up, exp, squares

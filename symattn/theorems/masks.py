@@ -27,12 +27,12 @@ from symattn.document.notation import (
     total,
 )
 from symattn.proof.gradients import jacobian
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.values import Value
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
-from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.values import Value
 from symattn.theorems.letters import (
     ATTENDING,
     ATTENTION,

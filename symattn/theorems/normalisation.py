@@ -11,11 +11,11 @@ from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.notation import D_MODEL
 from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name, relation, total
 from symattn.proof.gradients import gradient
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.values import Value
 from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, identity
-from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.values import Value
 from symattn.theorems.letters import ONES, eye, norm, said, same, told
 from symattn.theorems.sums import add_up, squares
 

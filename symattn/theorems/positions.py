@@ -21,12 +21,12 @@ from symattn.document.notation import (
     relation,
     total,
 )
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Value, spread
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Fails, Together, bound, identity
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.values import Value, spread
 from symattn.theorems import positions_rotary
 from symattn.theorems.letters import (
     CAUSAL,

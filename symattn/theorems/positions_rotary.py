@@ -16,10 +16,10 @@ from symattn.document.notation import (
     equals,
     name,
 )
+from symattn.proof.relations.reader import Reader
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Fails, Together, identity
-from symattn.statement.reader import Reader
 from symattn.theorems.letters import (
     I_,
     J_,

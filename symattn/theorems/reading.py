@@ -8,18 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from symattn.document import notation as nt
+from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade, weakest
+from symattn.proof.relations.comparing import FalseStep, NotRead
+from symattn.proof.relations.compiling import pruned
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.judging import Asked, Question, judged, record, relations
+from symattn.proof.relations.limits import limit
+from symattn.proof.relations.sentences import Claim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.theorem import Theorem
 from symattn.proof.words import statement, told
-from symattn.statement.comparing import FalseStep, NotRead
-from symattn.statement.compiling import pruned
-from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.judging import Asked, Question, judged, record, relations
-from symattn.statement.limits import limit
-from symattn.statement.sentences import Claim, assumed, claims, conditions, defined, is_mask
 
 _UNTOLD = "what its letters stand for is not declared"
 

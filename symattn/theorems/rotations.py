@@ -12,9 +12,9 @@ from symattn.attention.positions.angles import add_angles, rotate_interleaved
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, name
 from symattn.document.text import text
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.values import Unread, Value
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Unread, Value
 
 Family = Callable[[Reader, tuple[Node, ...]], Any]
 OMEGA = name("ω", "f")

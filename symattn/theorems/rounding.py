@@ -19,9 +19,9 @@ from symattn.document.model import Inline
 from symattn.document.notation import Decimal, Fence, Over, Power, equals, name, node, relation
 from symattn.proof.enclosure import EnclosedOverBox
 from symattn.proof.formats import InFormats
+from symattn.proof.relations.rounding import overflow
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound
-from symattn.statement.rounding import overflow
 from symattn.theorems import rounding_formats
 from symattn.theorems.letters import power_of_e, said
 from symattn.theorems.rounding_bounds import (
@@ -54,7 +54,7 @@ def _log(x: Fraction) -> Any:
 def nearest(of: Callable[[], Any], places: int = PLACES) -> Decimal:
     """The number that ``of`` encloses, correctly rounded to so many places."""
     from symattn.arrays.ball import Ball, rising
-    from symattn.errors import Undecided
+    from symattn.document.errors import Undecided
 
     def digits() -> int:
         units = (of() * 10**places + Ball.scalar(Fraction(1, 2))).floor().unique_fmpz()

@@ -11,10 +11,10 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.notation import D_K, N_K
 from symattn.document.notation import Fence, Node, Over, Product, Relation, equals, name, relation, total
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.rounding import fl
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound
-from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.rounding import fl
 from symattn.theorems.letters import largest, magnitude, power_of_e, said, smallest, softmax
 from symattn.theorems.sums import add_up, exp, weights
 

@@ -18,10 +18,10 @@ from symattn.attention.streaming.states import State, merge
 from symattn.document.model import Inline
 from symattn.document.notation import Node, Power, Root, equals, name, node, relation
 from symattn.proof.formats import InFormats
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.rounding import beyond, fl, of_format, overflow
 from symattn.proof.rounded import SameBits
 from symattn.proof.theorem import Theorem
-from symattn.statement.glossary import Glossary
-from symattn.statement.rounding import beyond, fl, of_format, overflow
 from symattn.theorems.letters import said
 from symattn.theorems.rounding_bounds import TOPIC, U, computed
 from symattn.theorems.streaming import STATE_LETTERS, named_state

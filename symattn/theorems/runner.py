@@ -14,8 +14,8 @@ from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
+from symattn.document.errors import SymattnError, raised_in_symattn
 from symattn.document.model import Block
-from symattn.errors import SymattnError, raised_in_symattn
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.documents import Decided
 from symattn.theorems.explaining import certificates, explained, stated

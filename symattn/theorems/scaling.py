@@ -15,9 +15,9 @@ from symattn.proof.enclosure import EnclosedOverBox
 from symattn.proof.expectation import NORMAL, Law, averaged, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.moment_theorems import moment_theorem
+from symattn.proof.relations.glossary import Definition, Glossary
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
-from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems.letters import J_, over_keys, power_of_e, same, told
 
 TOPIC = "scaling"

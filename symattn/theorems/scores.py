@@ -26,11 +26,11 @@ from symattn.document.notation import (
     total,
 )
 from symattn.proof.gradients import gradient
+from symattn.proof.relations.glossary import Definition, Glossary
 from symattn.proof.rules import Discharge, Substitution
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, also, bound, identity
-from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import scores_sparse
 from symattn.theorems.letters import (
     J_,

@@ -19,10 +19,10 @@ from symattn.document.notation import (
     node,
     relation,
 )
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Positive, Together, bound
-from symattn.statement.glossary import Glossary
 from symattn.theorems.letters import ONES, T_, norm, said, softmax
 from symattn.theorems.softmax_bounds import S_
 from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights

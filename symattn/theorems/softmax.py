@@ -10,11 +10,11 @@ from symattn.attention.notation import N_K, N_Q
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Fence, Partial, commas, equals, name, relation, total
 from symattn.proof.gradients import gradient
+from symattn.proof.relations.glossary import Definition, Glossary
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
-from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import softmax_bounds
 from symattn.theorems.letters import (
     I_,

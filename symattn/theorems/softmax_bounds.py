@@ -9,10 +9,10 @@ from symattn.arrays.array import Array
 from symattn.attention.notation import N_K
 from symattn.document.notation import Call, Node, Over, equals, name, node, relation, total
 from symattn.proof.gradients import gradient
+from symattn.proof.relations.glossary import Definition, Glossary
 from symattn.proof.rules import Limit, OfTheLargest
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
-from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems.letters import (
     I_,
     J_,

@@ -23,13 +23,13 @@ from symattn.attention.streaming.states import (
 )
 from symattn.document.notation import Big, Fence, Node, Over, commas, equals, name, node, relation, total
 from symattn.document.text import text
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Several, Unread, Value, both
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import also
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.values import Several, Unread, Value, both
 from symattn.theorems.letters import (
     ATTENTION,
     CAUSAL,

@@ -13,15 +13,15 @@ from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.sinks import sink_weights
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
+from symattn.document.errors import Refused
 from symattn.document.notation import Call, Over, Power, equals, name, node, relation, total
-from symattn.errors import Refused
 from symattn.proof.expectation import Law
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.values import Value
 from symattn.proof.rules import Mean, Substitution
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import also
-from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.values import Value
 from symattn.theorems import structure_bounds
 from symattn.theorems.letters import (
     ATTENDING,

@@ -12,12 +12,12 @@ from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Commas, Fence, Partial, Relation, equals, name, node, relation
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import listed
+from symattn.proof.relations.functions import rank_of
+from symattn.proof.relations.glossary import Definition, Glossary
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Pair
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound
-from symattn.statement.functions import rank_of
-from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems.letters import (
     ATTENDING,
     ATTENTION,

@@ -12,22 +12,22 @@ import numpy as np
 
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.judge import judge, traced
+from symattn.bounds.target import Inputs, Outcome
 from symattn.document.codec import changed_fields
-from symattn.errors import SymattnError
+from symattn.document.errors import SymattnError
 from symattn.verification import power
-from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.counterexample import steps
 from symattn.verification.diagnosis.observe import ObservedScale, scales
-from symattn.verification.judge import judge, traced
 from symattn.verification.probing import behaviour, groups, hints
-from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.probes import Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
 from symattn.verification.probing.sizes import single
 from symattn.verification.reduce import Axes
 from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
 from symattn.verification.subject import Array, Cases, Random, Subject
-from symattn.verification.target import Inputs, Outcome
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient

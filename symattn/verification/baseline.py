@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from symattn.errors import InputError
-from symattn.evidence import Verdict
+from symattn.document.errors import InputError
+from symattn.document.evidence import Verdict
 from symattn.verification.report import Fault, Report
 
 _LARGEST = 1_000_000  # bytes of a file

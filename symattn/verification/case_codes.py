@@ -22,7 +22,7 @@ import numpy as np
 from symattn.attention.inputs import NEEDED, holds
 from symattn.attention.spec import Attention
 from symattn.document.codec import changed_fields
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.verification.definitions.reading import attention_of, written
 from symattn.verification.definitions.registry import Specification, is_definition, subjects_of
 

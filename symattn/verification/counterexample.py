@@ -9,9 +9,9 @@ import numpy as np
 
 from symattn.arrays.ball import precision as bits
 from symattn.attention.spec import Attention
-from symattn.verification.case_result import CaseResult, middles
-from symattn.verification.judge import traced
-from symattn.verification.reference import Variant, run
+from symattn.bounds.case_result import CaseResult, middles
+from symattn.bounds.judge import traced
+from symattn.bounds.reference import Variant, run
 from symattn.verification.report import Counterexample
 
 if TYPE_CHECKING:

@@ -13,19 +13,19 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.errors import SymattnError
-from symattn.evidence import Grade
+from symattn.bounds.case_result import WIDER, Case, CaseResult
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Array, Maker
+from symattn.bounds.target import APART, Outcome, Runner
+from symattn.bounds.threads import one_blas_thread
+from symattn.document.errors import SymattnError
+from symattn.document.evidence import Grade
 from symattn.verification import power
-from symattn.verification.case_result import WIDER, Case, CaseResult
-from symattn.verification.domain import Domain
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
 from symattn.verification.probing import hints, refusals
-from symattn.verification.probing.inputs import Array, Maker
 from symattn.verification.probing.search import climb
 from symattn.verification.report import Check, Fault, Power, Report, Sought
 from symattn.verification.subject import Cases, Subject
-from symattn.verification.target import APART, Outcome, Runner
-from symattn.verification.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.trial import Trial

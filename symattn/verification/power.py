@@ -16,11 +16,11 @@ import numpy as np
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.evidence import Verdict
-from symattn.verification.case_result import UNFIT
-from symattn.verification.reference import RIGHT, Values, Variant, canonical, trace
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.reference import RIGHT, Values, Variant, canonical, trace
+from symattn.bounds.target import Inputs
+from symattn.document.evidence import Verdict
 from symattn.verification.report import Power
-from symattn.verification.target import Inputs
 
 LEAST = 3  # cases of each group, where it has so many
 _CASES = 12  # in which the smallest share of a mistake is sought

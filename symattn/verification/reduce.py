@@ -8,9 +8,9 @@ from math import gcd, prod
 
 import numpy as np
 
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Array
 from symattn.verification.effort import Effort
-from symattn.verification.probing.inputs import Array
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]

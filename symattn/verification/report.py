@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.model import Document, Printable
-from symattn.evidence import Evidence, Grade, Verdict
 from symattn.verification.diagnosis.observe import ObservedScale
 
 if TYPE_CHECKING:

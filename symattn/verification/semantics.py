@@ -25,8 +25,8 @@ from symattn.arrays.residues.field import Work
 from symattn.attention.inputs import TOKENS, lengths
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, SymattnError
-from symattn.evidence import Evidence, Grade
+from symattn.document.errors import InputError, SymattnError
+from symattn.document.evidence import Evidence, Grade
 
 EPSILON = 1e-12
 SPARE = 2  # pairs that may be set aside, because a divisor happened to be 0 in them

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.verification.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.target import Inputs, Outcome
 from symattn.verification.power import LEAST
 from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
-from symattn.verification.target import Inputs, Outcome
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient

@@ -11,7 +11,7 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 BITS = 200
 NARROW = 1000  # intervals that are so much narrower must miss values

@@ -18,7 +18,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.reductions import dot, total
 from symattn.arrays.field.surds import Surd
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.arrays import balls
 from tests.arrays.balls import Real, of_notation, real
 

@@ -13,7 +13,7 @@ import pytest
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.entries import Entries
 from symattn.arrays.namespace import Namespace
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.arrays.conformance import check
 from tests.arrays.kinds import FORMATS, FloatSpecimen, specimens
 from tests.arrays.operations import TABLE, Case

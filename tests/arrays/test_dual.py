@@ -13,7 +13,7 @@ from symattn.arrays.exact import Exact
 from symattn.arrays.floats import Float64
 from symattn.arrays.indexed import Indexed
 from symattn.attention.softmax import softmax
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from symattn.proof.gradients import gradient
 from tests.arrays.evaluating import Numbers
 

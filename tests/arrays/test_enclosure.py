@@ -16,7 +16,7 @@ from symattn.arrays.enclosing.work import Work
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.derivative import vjp
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays.conformance import check
 from tests.arrays.enclosures import outside
 from tests.arrays.kinds import specimens

@@ -20,7 +20,7 @@ from symattn.attention.inputs import holds
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS, Variant
 from symattn.derivations.support import Support
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.arrays.enclosures import BITS, SIZES, Count, compared, hostile, outside
 
 MODERATE = (0.0, 1e-300, 1e-9, 0.2, 1.0, 7.0, 300.0)

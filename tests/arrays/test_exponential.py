@@ -9,7 +9,7 @@ import pytest
 from symattn.arrays.ball import precision
 from symattn.arrays.enclosing import exponential
 from symattn.arrays.enclosing.exponential import EPSILON, ETA, STEPS, U, check_table, exp, exp_moderate, powers
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 LN2 = float(np.log(2))
 

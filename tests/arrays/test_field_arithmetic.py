@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.sums import times
 from symattn.arrays.field.surds import Surd, inverse, root, square_part
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 BITS = 300
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from symattn.arrays import kind
 from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import Quotient
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 
 pytestmark = pytest.mark.smoke
 

@@ -17,7 +17,7 @@ from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.reductions import dot, total
 from symattn.document import notation as nt
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 number = Quotient.of
 SUM = number("1+2*exp(2)")

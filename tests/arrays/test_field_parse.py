@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symattn.arrays.field.parse import parse
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.arrays.special import FORBIDDEN, Undefined
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 
 pytestmark = pytest.mark.smoke
 

@@ -12,7 +12,7 @@ from symattn.arrays.ball import Ball, precision
 from symattn.arrays.dual import dual
 from symattn.arrays.functions import FUNCTIONS, of_floats
 from symattn.arrays.tape import pull_back, tape
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters

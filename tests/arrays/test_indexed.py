@@ -14,7 +14,7 @@ from symattn.arrays.index.building import as_written, constant
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import listening
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays.evaluating import Numbers, compare
 
 SIZES = [{"n": 1, "m": 1, "d": 1, "p": 1}, {"n": 2, "m": 3, "d": 2, "p": 1}, {"n": 3, "m": 2, "d": 1, "p": 2}]

@@ -14,7 +14,7 @@ import sympy
 from symattn.arrays import KINDS, kind
 from symattn.arrays.ball import Ball, precision, rising
 from symattn.arrays.symbolic import ball_of, overlap_at_a_point
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 #: Those with a class of their own; arrays of NumPy and tensors of torch are what others lift.
 DISPATCHED = [name for name in KINDS if name not in ("float64", "float32", "float16", "torch")]

@@ -18,7 +18,7 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import listening
 from symattn.arrays.size import Size
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 pytestmark = pytest.mark.smoke
 

@@ -17,7 +17,7 @@ from symattn.arrays.notes import listening
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.arithmetic import Exponential, Modulus
 from symattn.arrays.residues.lazy import Plane
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 
 PAIR = primes.pairs((2, 3, 5, 7))[-1]
 RNG = np.random.default_rng(7)

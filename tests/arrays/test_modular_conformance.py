@@ -14,7 +14,7 @@ from symattn.arrays.modular import Modular, modular
 from symattn.arrays.residues import arithmetic, primes
 from symattn.arrays.residues.arithmetic import Exponential, Modulus
 from symattn.arrays.residues.field import Field
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.arrays import programs
 from tests.arrays.operations import TABLE, Case
 from tests.arrays.residues import agree

@@ -9,7 +9,7 @@ import flint
 import pytest
 
 from symattn.arrays.ball import precision
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 
 
 def test_it_is_restored_whatever_happens() -> None:

@@ -14,7 +14,7 @@ from symattn.arrays.rounded import rounded
 from symattn.arrays.rounding import deviations
 from symattn.attention import norms, softcap
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays.conformance import _plain
 from tests.arrays.operations import TABLE
 

@@ -16,7 +16,7 @@ from symattn.arrays.exact import Exact
 from symattn.arrays.modular import modular
 from symattn.arrays.tape import Taped, pull_back, tape
 from symattn.attention.softmax import softmax
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.arrays.operations import TABLE, Case
 
 #: What the tape makes of several operations, which a stored format rounds each.

@@ -10,7 +10,7 @@ import pytest
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 RNG = np.random.default_rng(5)
 TABLES = {"half": Rotary(given="tables"), "interleaved": Rotary(given="tables", layout="interleaved")}

@@ -22,7 +22,7 @@ from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import evaluate
 from symattn.attention.layers.steps import feed_forward
 from symattn.document.model import Heading, Steps, Table
-from symattn.render import render
+from symattn.document.render import render
 from tests.arrays.evaluating import compare
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers

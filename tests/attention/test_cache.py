@@ -27,7 +27,7 @@ from symattn.attention.streaming.cache import (
     ring_positions,
 )
 from symattn.attention.streaming.paged import Paged
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal, proved
 
 pytestmark = pytest.mark.smoke

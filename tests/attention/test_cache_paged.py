@@ -14,7 +14,7 @@ from symattn.attention import masks
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.cache import append, attend, beside, held
 from symattn.attention.streaming.paged import Paged, gather
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal
 
 SIZE, HEADS = 2, 2

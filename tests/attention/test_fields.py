@@ -19,9 +19,9 @@ from symattn.attention.notation import SYMBOLS
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
+from symattn.document.errors import InputError
 from symattn.document.notation import Name, Product
-from symattn.errors import InputError
-from symattn.render import render
+from symattn.document.render import render
 from tests.arrays.evaluating import compare
 from tests.attention.scoring_variants import VARIANTS
 

@@ -28,8 +28,8 @@ from symattn.attention.positions import fields as position
 from symattn.attention.positions import rotary_fields
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided
-from symattn.render import render
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.render import render
 from tests.attention import fuzz_reference as reference
 from tests.attention.fuzz_fields import fields
 from tests.attention.fuzz_numbers import Degenerate, num

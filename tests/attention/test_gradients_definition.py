@@ -22,7 +22,7 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.softmax import softmax
 from symattn.attention.sparse import sparsemax
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, close, parts
 
 BITS, STEP = 700, Fraction(1, 2**200)  # the quotient is off by 2^−400 or so, and its rounding by 2^−500

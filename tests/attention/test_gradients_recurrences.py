@@ -17,7 +17,7 @@ from symattn.attention.gradients.backward import backward
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, drawn, near
 from tests.attention.gradient_mistakes import MISTAKES
 

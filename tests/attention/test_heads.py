@@ -10,7 +10,7 @@ import pytest
 from symattn.arrays import kind
 from symattn.attention.latent import Latent
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 pytestmark = pytest.mark.smoke
 

@@ -14,7 +14,7 @@ import sympy
 
 from symattn.arrays import FLOATING, kind
 from symattn.arrays.ball import precision
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.attention.definitions import DEFINITIONS
 from tests.bounded import bounded
 from tests.lanes import one_in

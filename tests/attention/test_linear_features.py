@@ -15,7 +15,7 @@ from symattn.attention.linear.features import elu_plus_one, exponential, identit
 from symattn.attention.linear.gated import empty_state, gated_chunk, normalised, scan
 from symattn.attention.linear.plain import causal_linear_attention, linear_attention
 from symattn.attention.softmax import softmax
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 DATA = drawn(61, q=(4, 2), k=(4, 2), v=(4, 3))

@@ -14,7 +14,7 @@ from symattn.arrays import kind
 from symattn.attention import masks
 from symattn.attention.softmax import normalise, row_max, softmax
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.attention.loops import attend
 
 pytestmark = pytest.mark.smoke

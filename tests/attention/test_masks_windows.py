@@ -14,7 +14,7 @@ from symattn.arrays.indexed import Indexed
 from symattn.attention import masks
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
 

@@ -18,7 +18,7 @@ from symattn.attention.scores import per_head
 from symattn.attention.sinks import off_by_one, sink_log_sum_exp, sink_weights
 from symattn.attention.softmax import log_sum_exp, powers, powers_of_two, softmax
 from symattn.attention.sparse import entmax15, sparsemax
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.arrays.evaluating import compare
 from tests.attention.pieces import CHECKS, Piece, agrees, half, lift_of
 from tests.attention.weights_by_loops import (

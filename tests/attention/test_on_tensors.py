@@ -12,7 +12,7 @@ from symattn.arrays import kind
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.support import Support
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.arrays.conformance import check
 from tests.arrays.kinds import FloatSpecimen
 from tests.arrays.operations import TABLE

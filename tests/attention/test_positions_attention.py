@@ -25,8 +25,8 @@ from symattn.attention.positions.rotary_fields import (
     ProportionalScaling,
     YarnScaling,
 )
-from symattn.errors import Undecided
-from symattn.render import latex, text
+from symattn.document.errors import Undecided
+from symattn.document.render import latex, text
 from tests.attention.definitions_positions import N_K, N_Q, POSITIONS, TRIPLES, H, data
 from tests.attention.pieces import nested
 from tests.attention.positions_by_loops import attended

@@ -20,7 +20,7 @@ from symattn.attention.positions.rotary_fields import (
     ProportionalScaling,
     YarnScaling,
 )
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.attention.definitions_positions import D_K, N_K, NARROW, TRIPLES, data, qkv, xl
 

@@ -26,7 +26,7 @@ from symattn.attention.positions.relative import (
     spanned,
     with_biases,
 )
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.attention.pieces import CHECKS, Piece, agrees
 

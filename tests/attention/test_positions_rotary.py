@@ -27,7 +27,7 @@ from symattn.attention.positions.rotary import (
     tables,
 )
 from symattn.attention.scores import dot_scores
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.attention.frequencies import BASE, BITS, ball, is_close, true_frequencies
 from tests.attention.pieces import CHECKS, Piece, agrees

@@ -18,7 +18,7 @@ from symattn.attention.positions import rotary_scaling as scaling
 from symattn.attention.positions.rotary import (
     inverse_frequencies,
 )
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 from tests.attention.frequencies import BASE, BITS, LENGTH, ball, is_close, true_frequencies
 
 WIDTH = 12

@@ -20,7 +20,7 @@ from symattn.attention.scores import (
     scale_by_width,
     truncate,
 )
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.attention.pieces import CHECKS, Piece, agrees, lift_of
 

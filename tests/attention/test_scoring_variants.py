@@ -18,7 +18,7 @@ from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.special import Forbidden
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays.residues import agree
 from tests.attention.attention_by_loops import attend
 from tests.attention.pieces import FLOATS, PAIR, nested

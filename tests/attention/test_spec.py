@@ -15,9 +15,9 @@ import pytest
 from symattn.arrays import kind
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.spec import Attention
+from symattn.document.errors import InputError
 from symattn.document.model import Document, Heading, Items, Steps, Table
 from symattn.document.notation import Number, Power, Product, Relation, Root
-from symattn.errors import InputError
 from tests.attention.definitions import DEFINITIONS, Definition, H
 
 ARRAYS = {

@@ -26,7 +26,7 @@ from symattn.attention.streaming.states import (
     tile_state,
 )
 from symattn.attention.streaming.tiled import sliced
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 BOUNDS = (0, 2, 3, 7)

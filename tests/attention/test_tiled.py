@@ -16,7 +16,7 @@ from symattn.attention.softmax import log_sum_exp
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.tiled import Scores, above_diagonal, cut, forward, sliced, tile_weights, with_lse
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 ROWS, KEYS = (0, 2, 3), (0, 1, 4, 6, 7)

@@ -31,7 +31,7 @@ from symattn.attention.streaming.tiled import (
     tile_weights,
     with_lse,
 )
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 

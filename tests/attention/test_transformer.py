@@ -22,9 +22,9 @@ from symattn.attention.layers.evaluation import enclose, evaluate, lifted
 from symattn.attention.layers.transformer import Transformer
 from symattn.attention.positions.absolute import sinusoids
 from symattn.attention.positions.fields import Rotary
+from symattn.document.evidence import Grade
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
-from symattn.evidence import Grade
-from symattn.render import render
+from symattn.document.render import render
 from tests.attention import transformer_loops as loops
 from tests.render.test_latex_compiles import compiled, overfull
 

@@ -17,7 +17,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.presets import PRESETS, like
 from symattn.attention.variants import VARIANTS, Variant
 from symattn.derivations.support import KINDS, Support, shapes_in_letters, support
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.arrays.residues import agree
 from tests.lanes import one_in

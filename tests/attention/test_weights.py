@@ -16,7 +16,7 @@ from symattn.attention.pointwise import relu_weights, sigmoid_weights
 from symattn.attention.sinks import off_by_one, sink_log_sum_exp, sink_weights
 from symattn.attention.softmax import log_sum_exp, powers, powers_of_two, softmax
 from symattn.attention.sparse import entmax15, sparsemax
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from tests.attention.pieces import Piece, agrees, half
 from tests.attention.weights_by_loops import APART, SEEN, nearest, rows, tsallis
 

@@ -14,7 +14,7 @@ from symattn.attention.layers.block import Block
 from symattn.attention.layers.transformer import Transformer
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary, TransformerXL
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 Q, K, V = np.ones((3, 4)), np.ones((5, 4)), np.ones((5, 2))
 

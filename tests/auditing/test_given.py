@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from symattn import Attention, audit
-from symattn.auditing.interfaces import _places
-from symattn.auditing.masking import Masking
-from symattn.auditing.report import AuditReport
+from symattn.models.auditing.interfaces import _places
+from symattn.models.auditing.masking import Masking
+from symattn.models.auditing.report import AuditReport
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from symattn import audit
-from symattn.auditing.report import AuditReport
+from symattn.models.auditing.report import AuditReport
 from symattn_cli.main import main
 from tests.auditing.written import (
     Grads,

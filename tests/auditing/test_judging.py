@@ -9,10 +9,10 @@ import pytest
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.auditing.causes import cause
-from symattn.auditing.judging import Arithmetic, judge, output
-from symattn.auditing.masking import Masking
-from symattn.auditing.setting import Setting
+from symattn.models.auditing.causes import cause
+from symattn.models.auditing.judging import Arithmetic, judge, output
+from symattn.models.auditing.masking import Masking
+from symattn.models.auditing.setting import Setting
 
 ROWS = [0, 3, 4, 5, 9, 11]
 

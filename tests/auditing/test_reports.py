@@ -108,7 +108,7 @@ def test_doge_and_tokens_to_come() -> None:
     configuration of Doge is read, and a call is right as given."""
     from transformers.models.doge import modeling_doge
 
-    from symattn.comparing.generation import generation
+    from symattn.models.comparing.generation import generation
 
     model = _model("Doge", "sdpa")
     right = modeling_doge.create_causal_mask

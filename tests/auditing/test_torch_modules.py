@@ -71,7 +71,7 @@ def test_a_causal_hint_alone_is_ignored_by_the_fast_path() -> None:
 
 def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask that the operator is called with is kept from it."""
-    from symattn.auditing import fast_path
+    from symattn.models.auditing import fast_path
 
     again = fast_path._again
     monkeypatch.setattr(fast_path, "_again", lambda x, given, h: again(x, given | {"mask": None, "mask_type": None}, h))
@@ -84,7 +84,7 @@ def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("scale", [None, 0.2])
 def test_a_fused_kernel_scales_scores_and_no_queries(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on CUDA without a mask. Queries that are scaled and rounded for it accuse it where √d is no power of two."""
-    from symattn.auditing import fast_path
+    from symattn.models.auditing import fast_path
 
     def fused(x: Any, given: dict[str, Any], h: int) -> Any:
         parts = fast_path._unscaled(x, given["qkv_weight"], given["qkv_bias"], h)

@@ -19,9 +19,9 @@ import pytest
 from symattn.campaigns.backends import work
 from symattn.campaigns.plan import planned
 from symattn.campaigns.store import Store
-from symattn.evidence import Verdict
-from symattn.sources.loading import NoSuchAttribute
-from symattn.sources.verify import verify_target
+from symattn.document.evidence import Verdict
+from symattn.programs.loading import NoSuchAttribute
+from symattn.programs.verify import verify_target
 from symattn.verification.report import Report
 from symattn_cli.main import main
 
@@ -65,8 +65,8 @@ def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             raise NoSuchAttribute("attn.py has no none")
         return Report(Verdict.NO_FAULT, f"{target}(q, k, v)", "float32", "all", 1, command="symattn verify x")
 
-    monkeypatch.setattr("symattn.sources.verify.verify_target", told)
-    monkeypatch.setattr("symattn.sources.reproduce.verify_target", told)
+    monkeypatch.setattr("symattn.programs.verify.verify_target", told)
+    monkeypatch.setattr("symattn.programs.reproduce.verify_target", told)
     command = ["campaign", "attn.py:right", "attn.py:none", "--examples", "0", "--jobs", "1", "-o", "out"]
     assert main(command) == 3
     out = " ".join(capsys.readouterr().out.split())
@@ -100,7 +100,7 @@ def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("symattn.sources.verify.verify_target", broken)
+    monkeypatch.setattr("symattn.programs.verify.verify_target", broken)
     (job,) = planned(["a.py:f"], {}, ["float32"], {}, {})
     found = work(job)
     assert (found["verdict"], found["kind"], found["error"]) == ("error", "defect", "ZeroDivisionError: ours")
@@ -113,7 +113,7 @@ def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.Monk
         given.update(asked.bind(*args, **options).arguments)
         return Report(Verdict.NO_FAULT, "f", "float32", "all", 1, command="symattn verify x")
 
-    monkeypatch.setattr("symattn.sources.verify.verify_target", told)
+    monkeypatch.setattr("symattn.programs.verify.verify_target", told)
     (job,) = planned(["a.py:f"], {"small": {"like": "llama"}}, ["float32"], {}, {})
     assert work(job)["verdict"] == "no fault"
     assert given["origin"].options == {"like": "llama"}

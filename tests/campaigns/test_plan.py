@@ -8,7 +8,7 @@ import pytest
 
 from symattn import Attention, Rotary
 from symattn.campaigns.plan import planned, read
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 PLAN = """
 targets = ["a.py:f", { target = "b.py:g", layout = "bhnd", call = ["x=1"] }]

@@ -13,9 +13,9 @@ from symattn.campaigns.backends import run
 from symattn.campaigns.plan import Job, planned
 from symattn.campaigns.store import Store
 from symattn.campaigns.summary import summary
-from symattn.errors import InputError
-from symattn.evidence import Verdict
-from symattn.render import render
+from symattn.document.errors import InputError
+from symattn.document.evidence import Verdict
+from symattn.document.render import render
 
 JOBS = planned(["a.py:f", "a.py:g"], {"plain": {}, "causal": {"causal": True}}, ["float32", "float16"], {}, {})
 FAULT = {"step": "scale", "cause": "scores are scaled by 1/d_k", "message": "…", "case": "abc"}

@@ -10,8 +10,8 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
 from symattn.derivations.claims.measures import rounded_example, rounds_to
 from symattn.derivations.claims.reading import half_unit, number
-from symattn.errors import InputError
-from symattn.evidence import Grade
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade
 
 
 @pytest.mark.parametrize(

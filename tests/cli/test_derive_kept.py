@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from symattn import cache, derivations
+from symattn import derivations
 from symattn.derivations import derive, kept, names
+from symattn.document import cache
 from symattn.document.codec import read, written
 from symattn.document.model import Document
 from tests.cli.conftest import Run

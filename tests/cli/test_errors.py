@@ -11,7 +11,7 @@ import click
 import pytest
 
 import symattn
-from symattn.errors import InputError, MissingExtra, Refused, Undecided
+from symattn.document.errors import InputError, MissingExtra, Refused, Undecided
 from symattn_cli import main as cli
 from symattn_cli.errors import Status, report
 

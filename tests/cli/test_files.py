@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn.errors import InputError
-from symattn.render import files
+from symattn.document.errors import InputError
+from symattn.document.render import files
 
 OURS = "% Made with symattn: symattn derive scaling\n"
 

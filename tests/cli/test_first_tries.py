@@ -36,7 +36,7 @@ from symattn import (
     verify,
     walk,
 )
-from symattn.keywords import FIELDS
+from symattn.document.keywords import FIELDS
 from symattn.testing import assert_attention
 from symattn_cli.main import main
 

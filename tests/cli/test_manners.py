@@ -11,7 +11,7 @@ import click
 import pytest
 
 from symattn.attention.spec import Attention
-from symattn.render.layout import width
+from symattn.document.render.layout import width
 from symattn.theorems import catalogue, select
 from symattn.theorems.words import found, known, meant
 from symattn_cli import choices, progress, stream

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from symattn import derivations
+from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.model import Document, Paragraph, Step, Steps
 from symattn.document.notation import equals, name
-from symattn.evidence import Evidence, Grade, Verdict
 from symattn_cli import stream
 from symattn_cli.output import status
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import cache, schemas
 from symattn.derivations import examples
-from symattn.errors import InputError
-from symattn.evidence import Grade
+from symattn.document import cache, schemas
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade
 from symattn_cli.main import TABLE
 
 ROOT = Path(__file__).parents[2]

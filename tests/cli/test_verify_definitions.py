@@ -29,10 +29,10 @@ from symattn import (
 )
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import Scaling
-from symattn.evidence import Grade, Verdict
-from symattn.sources import definitions
-from symattn.sources.request import Request
-from symattn.sources.verify import verify_target
+from symattn.document.evidence import Grade, Verdict
+from symattn.programs import definitions
+from symattn.programs.request import Request
+from symattn.programs.verify import verify_target
 from symattn.verification.case_codes import decode, encode
 from symattn.verification.definitions.reading import attention_of, read, written
 from tests.cli.conftest import Run
@@ -184,7 +184,7 @@ def test_wrong_usage_is_one_line(run: Run, options: list[str], words: str) -> No
 
 
 def test_promises_that_are_not_kept_are_refused_in_python_too() -> None:
-    from symattn.verification.domain import Domain
+    from symattn.bounds.domain import Domain
 
     with pytest.raises(InputError, match="same-width"):
         verify(lambda x: x, LayerNorm(), domain=Domain(same_width=True))

@@ -15,8 +15,8 @@ from symattn.attention.codec.python_text import read
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.presets import PRESETS, small
 from symattn.document.codec import spelled
-from symattn.errors import InputError
-from symattn.sources.origin import meant
+from symattn.document.errors import InputError
+from symattn.programs.origin import meant
 from symattn_cli.main import main
 from symattn_cli.variants import specified
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from symattn import InputError, Verdict
-from symattn.comparing.generated import Generation, Row
-from symattn.comparing.generation import _chosen, _first
-from symattn.comparing.held import Held
-from symattn.comparing.models import Read
+from symattn.models.comparing.generated import Generation, Row
+from symattn.models.comparing.generation import _chosen, _first
+from symattn.models.comparing.held import Held
+from symattn.models.comparing.models import Read
 from tests.comparing import families
 
 TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
@@ -163,7 +163,7 @@ def counting_padding(mask: Any, past: int) -> Any:
     """Positions without padding in the prefill, and with it afterwards."""
     import torch
 
-    from symattn.comparing.models import generates
+    from symattn.models.comparing.models import generates
 
     return generates(mask, past) if not past else torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from symattn import InputError
-from symattn.comparing import checkpoints
-from symattn.comparing.opened import fields, opened
+from symattn.models.comparing import checkpoints
+from symattn.models.comparing.opened import fields, opened
 from symattn_cli.main import main
 from tests.comparing import families
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from symattn import Verdict
-from symattn.comparing.models import generates
-from symattn.comparing.stored import Recorded
 from symattn.document.codec import record
+from symattn.models.comparing.models import generates
+from symattn.models.comparing.stored import Recorded
 from tests.comparing import families, quantised
 from tests.comparing.test_generation import counting_padding, deaf
 

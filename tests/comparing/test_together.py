@@ -10,11 +10,11 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.comparing.together import Place, Together, together
-from symattn.sources.verify import called, requested
+from symattn.bounds.domain import Domain
+from symattn.models.comparing.together import Place, Together, together
+from symattn.programs.verify import called, requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
-from symattn.verification.domain import Domain
 from symattn.verification.report import Counterexample, Fault
 from tests.comparing import programs
 

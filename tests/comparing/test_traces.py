@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.comparing.traces import compare_traces
-from symattn.errors import InputError
-from symattn.sources.traces.judging import ROWS, verify_trace
-from symattn.verification.sharp.sample import chosen
+from symattn.bounds.sharp.sample import chosen
+from symattn.document.errors import InputError
+from symattn.models.comparing.traces import compare_traces
+from symattn.programs.traces.judging import ROWS, verify_trace
 from symattn_cli.main import main
 from tests.traces.files import HEADS, SHARED, made, write
 

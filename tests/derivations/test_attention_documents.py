@@ -14,11 +14,11 @@ from symattn.attention.notation import ARRAYS, SYMBOLS
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
+from symattn.document.errors import InputError
 from symattn.document.model import Items, Steps
 from symattn.document.notation import Relation
+from symattn.document.render import render
 from symattn.document.text import text
-from symattn.errors import InputError
-from symattn.render import render
 
 
 def whole(spec: Attention, given: str = "q k v") -> str:

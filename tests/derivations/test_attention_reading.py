@@ -16,10 +16,10 @@ from symattn.derivations.attention.inputs import Request, request
 from symattn.derivations.attention.reading import Read, defines, run, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.steps import FalseStep
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Steps
 from symattn.document.notation import Name, Neg, Node, Relation, Row, Words, call, equals, name, node, total
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade
 
 CHECKED = Evidence(Grade.CHECKED, "some sizes")
 

@@ -24,10 +24,10 @@ from symattn.derivations.attention import formulas as attention_formulas
 from symattn.derivations.attention.inputs import request, stem
 from symattn.derivations.attention.points import agrees_at_points, agrees_on_numbers
 from symattn.derivations.steps import FalseStep
+from symattn.document.errors import InputError, Undecided
+from symattn.document.evidence import Grade
 from symattn.document.model import Document, Heading, Note, Steps
-from symattn.errors import InputError, Undecided
-from symattn.evidence import Grade
-from symattn.render import render
+from symattn.document.render import render
 from symattn_cli.main import main
 from tests.derivations.asking import asked
 from tests.lanes import one_in

@@ -15,12 +15,12 @@ import pytest
 from symattn.derivations import derive, names
 from symattn.derivations.exactly import value
 from symattn.document import notation as nt
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade
 from symattn.document.model import Caveat, Document, Result, Steps
 from symattn.document.notation import Relation
-from symattn.errors import InputError
-from symattn.evidence import Grade
-from symattn.render import render
-from symattn.statement.values import Unread
+from symattn.document.render import render
+from symattn.proof.relations.values import Unread
 from symattn_cli.main import main
 from tests.lanes import one_in
 

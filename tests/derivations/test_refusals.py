@@ -38,13 +38,13 @@ from symattn.derivations.proving import known
 from symattn.derivations.scaling_laws import Setting
 from symattn.derivations.steps import FalseStep, chain, checked, hold
 from symattn.document import notation as nt
+from symattn.document.errors import Undecided
+from symattn.document.evidence import Grade
 from symattn.document.notation import equals, node
-from symattn.errors import Undecided
-from symattn.evidence import Grade
 from symattn.proof import gaussian
+from symattn.proof.relations import functions
 from symattn.proof.rules import Fold, Limit
 from symattn.proof.together import Together
-from symattn.statement import functions
 from symattn.theorems.softmax import softmax_shift
 from tests.lanes import one_row_in
 

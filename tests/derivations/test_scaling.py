@@ -13,8 +13,8 @@ import pytest
 from symattn.derivations import derive
 from symattn.derivations.scaling_numpy import cube, estimate, moments
 from symattn.document.model import Document, Heading, Paragraph, Result, Steps, Table
+from symattn.document.render import render
 from symattn.document.text import text
-from symattn.render import render
 from tests.lanes import one_row_in
 
 

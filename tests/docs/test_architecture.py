@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, derive, verify
-from symattn.render import render
+from symattn.document.render import render
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

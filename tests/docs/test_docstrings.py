@@ -23,10 +23,10 @@ def module_of(file: Path) -> str:
 
 
 # Examples that verify something run whole verifications.
-LONG = ("symattn.strategies", "symattn.verification.report", "symattn.sources.verify", "symattn.testing")
+LONG = ("symattn.strategies", "symattn.verification.report", "symattn.programs.verify", "symattn.testing")
 MARKS = {
-    "symattn.auditing.audit": pytest.mark.torch,
-    "symattn.comparing.generation": pytest.mark.transformers,
+    "symattn.models.auditing.audit": pytest.mark.torch,
+    "symattn.models.comparing.generation": pytest.mark.transformers,
     **dict.fromkeys(LONG, pytest.mark.deep),
 }
 NAMES = [module_of(file) for file in FILES]

@@ -71,8 +71,8 @@ def test_with_others(heading: str, code: str) -> None:
 def test_tritons_interpreter_is_told_apart_from_a_kernel() -> None:
     import numpy as np
 
-    from symattn.sources.request import Request
-    from symattn.sources.target import Target, target
+    from symattn.programs.request import Request
+    from symattn.programs.target import Target, target
 
     names = _triton()
 

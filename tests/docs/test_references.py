@@ -56,7 +56,9 @@ def test_files_that_are_named_are_there(page: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_seen() -> None:
-    text = "`symattn/errors.py`, `symattn/none.py`, [a](first.md), [b](none.md#x), [c](https://example.org/none)"
+    text = (
+        "`symattn/document/errors.py`, `symattn/none.py`, [a](first.md), [b](none.md#x), [c](https://example.org/none)"
+    )
     assert missing(text, ROOT / "docs") == ["symattn/none.py", "none.md"]
     assert missing("```python\nkernel[(2,)](q, k)\n```\n[b](none.md)", ROOT / "docs") == ["none.md"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from symattn import Rotary
 from symattn.document.codec import command, record
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 
 
 class Place(NamedTuple):

@@ -10,15 +10,15 @@ from xml.etree import ElementTree
 import pytest
 
 from symattn import InputError, bound, derive, draw
+from symattn.derivations.drawing.summed import Basis
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.model import Walk
+from symattn.document.drawing.colours import COLOURS, SHADE, mixed
+from symattn.document.drawing.picture import Picture
+from symattn.document.drawing.placing import overlap
+from symattn.document.drawing.scene import WIDTH, Label, Line, Scene, plain, powered
 from symattn.drawing import names
-from symattn.drawing.colours import COLOURS, SHADE, mixed
-from symattn.drawing.picture import Picture
-from symattn.drawing.placing import overlap
-from symattn.drawing.scene import WIDTH, Label, Line, Scene, plain, powered
-from symattn.drawing.summed import Basis
-from symattn.drawing.topics import error
+from symattn.verification.tolerances import drawing as error
 
 _SVG = "{http://www.w3.org/2000/svg}"
 CASES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -278,7 +278,7 @@ def test_measured_widths_are_never_too_small() -> None:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    from symattn.drawing.scene import advance
+    from symattn.document.drawing.scene import advance
 
     font = FontProperties(family="DejaVu Serif", size=100)
     for letter in map(chr, [*range(32, 127), *map(ord, "·−√≤≥→×σμπθω²³°±≈′⁻⁴₁")]):

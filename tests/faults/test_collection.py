@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn.sources.verify import verify
+from symattn.programs.verify import verify
 from symattn.verification.report import Report
 from tests.faults.collection.entries import STEPS, Entry, Wrong
 from tests.faults.collection.every import chosen, right_ones, wrong_ones

@@ -86,7 +86,7 @@ def _helps() -> Iterable[str]:
 @cache
 def _programs() -> dict[str, Callable[[], Any]]:
     from symattn.attention.variants import VARIANTS
-    from symattn.sources.verify import verify
+    from symattn.programs.verify import verify
     from tests.faults.collection.every import chosen
     from tests.verification.mutants import mutant, right
 
@@ -113,7 +113,7 @@ def _verdict(name: str) -> str:
 
 def _theorem(name: str) -> str:
     from symattn import InputError
-    from symattn.sources.prove import decided
+    from symattn.programs.prove import decided
     from symattn.theorems.documents import certified
 
     (one,) = decided([name], explain=True, jobs=1, cached=False)

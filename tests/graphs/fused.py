@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from symattn.sources.graphs import read, run
+from symattn.programs.graphs import read, run
 
 FLOAT = TensorProto.FLOAT
 

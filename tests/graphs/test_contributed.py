@@ -13,9 +13,9 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 from symattn import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.sources.graphs import read, run
+from symattn.programs.graphs import read, run
 
 pytestmark = pytest.mark.onnx
 _PAST = ["past_key", "past_value"]

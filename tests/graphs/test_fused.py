@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from symattn import Attention
 from symattn.attention.positions.fields import Rotary
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from tests.graphs.fused import FLOAT, attends, computed, layer, of_arrays
 

@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention
 from symattn.graphs import verify_graph
-from symattn.sources.graphs import traced
+from symattn.programs.graphs import traced
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn

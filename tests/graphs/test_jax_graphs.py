@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.sources.graphs.jax_reader import traced
+from symattn.programs.graphs.jax_reader import traced
 from symattn.verification.definitions.gradients import Gradient
 
 jax = pytest.importorskip("jax")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.sources.graphs import traced
-from symattn.sources.graphs.running import run
+from symattn.programs.graphs import traced
+from symattn.programs.graphs.running import run
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn

@@ -12,9 +12,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from symattn import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.sources.graphs import read, unknown
+from symattn.programs.graphs import read, unknown
 from symattn_cli.main import main
 from tests.graphs.models import layer
 

@@ -11,11 +11,11 @@ from onnx import TensorProto
 from onnx.helper import make_node, make_tensor_value_info
 
 from symattn import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.sources.graphs.casting import cast
-from symattn.sources.graphs.operators import divide_whole
-from symattn.sources.graphs.values import Context
+from symattn.programs.graphs.casting import cast
+from symattn.programs.graphs.operators import divide_whole
+from symattn.programs.graphs.values import Context
 from tests.graphs.models import bare, layer
 
 pytestmark = pytest.mark.onnx

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn.errors import InputError
-from symattn.sources.graphs.ranges import check_wide
+from symattn.document.errors import InputError
+from symattn.programs.graphs.ranges import check_wide
 
 BEYOND = {
     "a power that no memory holds": ("power", 10, 10**15),

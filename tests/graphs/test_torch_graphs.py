@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention
 from symattn.attention.positions.fields import Rotary
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 
 torch = pytest.importorskip("torch")

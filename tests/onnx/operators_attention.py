@@ -1,4 +1,4 @@
-"""FlexAttention, read by ``symattn.sources.onnx``.
+"""FlexAttention, read by ``symattn.programs.onnx``.
 
 The operators' text multiplies queries and keys by √scale each, before their product; the definition scales the product.
 The kind ``rounded`` allows either.
@@ -11,7 +11,7 @@ from typing import Any
 
 from symattn.attention.projections import weighted_values
 from symattn.attention.softmax import softmax
-from symattn.sources.onnx import attention_of
+from symattn.programs.onnx import attention_of
 from tests.onnx import graphs
 from tests.onnx.calls import Call
 

@@ -1,4 +1,4 @@
-"""Operators that graphs are read with: the node as a graph, run by ``symattn.sources.graphs``."""
+"""Operators that graphs are read with: the node as a graph, run by ``symattn.programs.graphs``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from symattn.sources.graphs import run as run_graph
-from symattn.sources.graphs.onnx_reader import of_model
+from symattn.programs.graphs import run as run_graph
+from symattn.programs.graphs.onnx_reader import of_model
 from tests.onnx.cases import Case, model
 
 OPERATORS = ("Attention", "LayerNormalization", "RMSNormalization", "RotaryEmbedding", "Softmax")

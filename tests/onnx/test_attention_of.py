@@ -10,8 +10,8 @@ import pytest
 
 from symattn.arrays.exact import Exact
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
-from symattn.sources.onnx import attention_of
+from symattn.document.errors import InputError
+from symattn.programs.onnx import attention_of
 from tests.onnx.nodes import node
 
 B, H, G, N, M, D, E = 2, 6, 2, 3, 5, 4, 7

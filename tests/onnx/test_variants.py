@@ -8,7 +8,7 @@ import pytest
 
 from symattn.attention.spec import Attention
 from symattn.attention.variants import AGREES, VARIANTS
-from symattn.sources.onnx import attention_of
+from symattn.programs.onnx import attention_of
 from tests.onnx.calls import call
 from tests.onnx.judging import lifting, outcomes
 

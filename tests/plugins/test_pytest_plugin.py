@@ -15,10 +15,10 @@ pytest_plugins = ["pytester"]
 
 # Verifications are those of other tests; here reports are made up, so that what is shown can be told in a moment.
 CONFTEST = """
-import symattn.sources.verify as place
-from symattn.evidence import Verdict
+import symattn.programs.verify as place
+from symattn.document.evidence import Verdict
 from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report, Sought
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 
 def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
     fault = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k: 100%, a\\nb",
@@ -176,7 +176,8 @@ print(sorted(set(sys.modules) - before))
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
     assert eval(ran.stdout) == [
-            "symattn", "symattn.errors", "symattn.keywords", "symattn.plugins", "symattn.plugins.pytest_plugin",
+            "symattn", "symattn.document", "symattn.document.errors", "symattn.document.keywords",
+            "symattn.plugins", "symattn.plugins.pytest_plugin",
             "symattn.testing",
         ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from symattn.errors import SymattnError
+from symattn.document.errors import SymattnError
 from symattn.proof.certified import certificates
 from symattn.proof.coq.running import judged
 from symattn.proof.coq.writing import Lemma, lemma

@@ -28,7 +28,7 @@ from symattn.arrays.index.expressions import (
     fresh,
 )
 from symattn.arrays.indexed import Indexed
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.checker_reading import read
 from symattn.proof.checker_values import Point, Retry, random_prime
 from symattn.proof.expressing import written

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof import theorem
 from symattn.proof.inequality import Certificate
 from symattn.proof.refuting import Search

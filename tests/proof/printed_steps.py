@@ -15,9 +15,9 @@ from symattn.document.notation import Node, Relation
 from symattn.proof import certified, certified_moments
 from symattn.proof.certificate import premise
 from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Tending
-from symattn.statement import concluding, limits
-from symattn.statement.glossary import Glossary
-from symattn.statement.judging import Question, decided
+from symattn.proof.relations import concluding, limits
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import Question, decided
 
 Record = dict[str, Any]
 _STEPS = (Applied, Concluded, Inducted, Instance, Tending)

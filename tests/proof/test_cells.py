@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sympy
 
-from symattn.errors import Refused
-from symattn.evidence import Grade
+from symattn.document.errors import Refused
+from symattn.document.evidence import Grade
 from symattn.proof import cells
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity

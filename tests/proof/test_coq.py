@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from symattn.document.evidence import Grade
 from symattn.document.model import Note
-from symattn.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.coq import running, theory
 from symattn.proof.coq.lemmas import lemmas

@@ -16,7 +16,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.index.array import index_variables
 from symattn.arrays.index.positions import PLACE
 from symattn.arrays.indexed import Indexed
-from symattn.errors import SymattnError
+from symattn.document.errors import SymattnError
 from symattn.proof.certificate import certificate
 from symattn.proof.checker_reading import read
 from symattn.proof.coq.lemmas import lemmas

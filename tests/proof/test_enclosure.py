@@ -11,7 +11,7 @@ from typing import Any
 import flint
 import pytest
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_balls import _RISING

@@ -10,7 +10,7 @@ import pytest
 
 from symattn.arrays.index.expressions import Constant, Count, Letter, Predicate, Ratio, Sum, Total
 from symattn.attention.scores import dot_scores
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.expectation import NORMAL, Law, averaged, law_with
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity

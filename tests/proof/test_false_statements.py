@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.expectation import NORMAL, averaged, law_with
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity

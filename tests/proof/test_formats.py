@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from symattn.arrays.formats import NARROW, Format
-from symattn.errors import Refused
-from symattn.evidence import Grade
+from symattn.document.errors import Refused
+from symattn.document.evidence import Grade
 from symattn.proof.formats import InFormats
 from symattn.proof.rounded import Operations, SameBits, Term
 

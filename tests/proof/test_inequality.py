@@ -6,7 +6,7 @@ import pytest
 
 from symattn.arrays.index.axes import length
 from symattn.arrays.indexed import Indexed
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.inequality import Certificate, certificate
 from symattn.proof.signs import never_negative
 from symattn.proof.statement import Declared, Numbers

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from symattn.errors import Refused
-from symattn.evidence import Grade
+from symattn.document.errors import Refused
+from symattn.document.evidence import Grade
 from symattn.proof.listed import Listed
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.statement import Declared

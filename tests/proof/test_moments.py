@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 from symattn.document import notation as nt
+from symattn.document.errors import Refused
 from symattn.document.notation import At, Name, Node, Root, call, equals, name, node, total
-from symattn.errors import Refused
 from symattn.proof.moments import Family, Law
 from symattn.proof.polynomial import Polynomial
 from tests.proof.enumeration import LAWS, Outcomes, expectation, moment, variance

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.literals import named
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity

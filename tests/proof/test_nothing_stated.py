@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.inequality import Certificate
 from symattn.proof.listed import Listed
 from symattn.proof.statement import Declared

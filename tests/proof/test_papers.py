@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.expectation import averaged, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.polynomial import Polynomial
 
 X, Y = Polynomial.letter("x"), Polynomial.letter("y")

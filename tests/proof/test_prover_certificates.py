@@ -18,7 +18,7 @@ from symattn.arrays.indexed import Indexed, Permutation
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.proof.certificate import certificate
 from symattn.proof.checker import check
 from symattn.proof.checker_reading import read

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from symattn.arrays.index.building import add, negate
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.certificate import certificate
 from symattn.proof.checker import check
 from symattn.proof.clearing import cleared

@@ -11,8 +11,8 @@ from symattn.arrays.indexed import Indexed, Permutation
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused, SymattnError, Undecided
-from symattn.evidence import Grade
+from symattn.document.errors import InputError, Refused, SymattnError, Undecided
+from symattn.document.evidence import Grade
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import Proof, prove
 from symattn.proof.statement import Declared

@@ -7,7 +7,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from symattn.proof.rational import Ring, all_equal
 
 X, Y, C = sympy.symbols("x y c", real=True)

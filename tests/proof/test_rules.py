@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.certificate import _WRITERS, premise
 from symattn.proof.certified import certificates
 from symattn.proof.checker import _KINDS, check

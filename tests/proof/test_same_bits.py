@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_bits import FORMATS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.statement import Declared
 from symattn.proof.together import Fails, Positive, Together, bound, identity
 

@@ -6,7 +6,7 @@ import pytest
 
 from symattn.arrays.exact import Exact
 from symattn.attention.softmax import softmax
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.proof.gradients import gradient, jacobian
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity

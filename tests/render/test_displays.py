@@ -23,8 +23,8 @@ from symattn.arrays.tape import tape
 from symattn.attention.softmax import softmax
 from symattn.document import model as md
 from symattn.document.printable import Shown
-from symattn.render.html_style import STYLE
-from symattn.render.markdown import prose
+from symattn.document.render.html_style import STYLE
+from symattn.document.render.markdown import prose
 from tests.render.test_html import Page
 from tests.render.test_latex_compiles import compiled
 

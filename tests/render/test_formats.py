@@ -13,12 +13,12 @@ import sympy
 
 from symattn.document import model as md
 from symattn.document import notation as nt
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence, Grade, Verdict
+from symattn.document.render import FORMATS, format_of, render
+from symattn.document.render.common import MARK, ledger, ranges
+from symattn.document.render.layout import width, wrap
 from symattn.document.text import plain
-from symattn.errors import InputError
-from symattn.evidence import Evidence, Grade, Verdict
-from symattn.render import FORMATS, format_of, render
-from symattn.render.common import MARK, ledger, ranges
-from symattn.render.layout import width, wrap
 from tests.render import samples
 
 pytestmark = pytest.mark.smoke

@@ -14,18 +14,18 @@ import pytest
 from cli.main import main
 from symattn import Document, RMSNorm, bound, claim, derive, draw, prove, verify, walk
 from symattn.derivations import names
+from symattn.derivations.explore import explore
 from symattn.document import model as md
 from symattn.document import notation as nt
+from symattn.document.drawing import svg
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.render import render
+from symattn.document.render.common import MARK, comment
+from symattn.document.render.files import written_by_symattn
+from symattn.document.render.html_style import STYLE, WHOLE
+from symattn.document.render.mathml import ROLES, mathml
 from symattn.document.tex import COLOURS
-from symattn.drawing import svg
-from symattn.drawing.explore import explore
-from symattn.errors import InputError
-from symattn.evidence import Evidence, Grade
-from symattn.render import render
-from symattn.render.common import MARK, comment
-from symattn.render.files import written_by_symattn
-from symattn.render.html_style import STYLE, WHOLE
-from symattn.render.mathml import ROLES, mathml
 from tests.render import samples
 
 _VOID = {"meta", "input", "br", "mspace"}
@@ -258,7 +258,7 @@ def test_what_a_page_has_no_form_for_is_refused(source: str | dict[str, object],
 
 
 def test_a_wrong_name_is_refused_before_any_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symattn.drawing.explore.explore", lambda source: pytest.fail("it walks"))
+    monkeypatch.setattr("symattn.derivations.explore.explore", lambda source: pytest.fail("it walks"))
     assert main(["explore", "-o", str(tmp_path / "x.svg")]) == 2
 
 

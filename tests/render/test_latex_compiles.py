@@ -13,8 +13,8 @@ import pytest
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import ASCII_SYMBOLS, GREEK, SIGNS, SYMBOLS, escape_text
+from symattn.document.render import render
 from symattn.document.tex import tex
-from symattn.render import render
 from tests.render import samples
 
 pytestmark = pytest.mark.latex

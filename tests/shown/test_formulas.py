@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from symattn.document.model import Document
-from symattn.render.latex import preamble
+from symattn.document.render.latex import preamble
 from tests.shown import formulas, node
 from tests.shown.formulas import Formula
 

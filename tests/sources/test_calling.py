@@ -11,10 +11,10 @@ import pytest
 
 from symattn import Attention
 from symattn.attention.positions.fields import Rotary
-from symattn.errors import InputError
-from symattn.sources.calling import agree
-from symattn.sources.request import Request, keyword
-from symattn.verification.target import CAUSAL_MASK
+from symattn.bounds.target import CAUSAL_MASK
+from symattn.document.errors import InputError
+from symattn.programs.calling import agree
+from symattn.programs.request import Request, keyword
 
 pytestmark = pytest.mark.smoke
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.errors import InputError, MissingExtra
-from symattn.sources.child import Child, Limits
-from symattn.sources.loading import CannotRun, NoSuchAttribute, NotCallable
-from symattn.sources.request import Request
-from symattn.verification.target import Runner
+from symattn.bounds.target import Runner
+from symattn.document.errors import InputError, MissingExtra
+from symattn.programs.child import Child, Limits
+from symattn.programs.loading import CannotRun, NoSuchAttribute, NotCallable
+from symattn.programs.request import Request
 from tests.sources.programs import RIGHT, Program
 
 INPUTS = {"q": np.ones((2, 4)), "k": np.ones((3, 4)), "v": np.arange(15.0).reshape(3, 5)}
@@ -318,8 +318,8 @@ def test_close_ends_the_child(program: Program) -> None:
 
 PARENT = """
     import numpy as np
-    from symattn.sources.child import Child, Limits
-    from symattn.sources.request import Request
+    from symattn.programs.child import Child, Limits
+    from symattn.programs.request import Request
     a = np.ones((2, 2))
     runner = Child("attn.py:forever", Request(framework="numpy"), Limits(call=60.0))
     runner.run({"q": a, "k": a, "v": a})

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, verify
-from symattn.sources.request import Request
-from symattn.sources.target import Wrapped, restored, target
+from symattn.programs.request import Request
+from symattn.programs.target import Wrapped, restored, target
 
 TWO = Attention(heads=2, causal=True)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Block, Cached, RMSNorm, verify
-from symattn.sources import definitions
-from symattn.sources.verify import requested
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
+from symattn.programs import definitions
+from symattn.programs.verify import requested
 
 
 def rms(x: Any, weight: Any, axis: int = -1) -> Any:

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from symattn import Attention, Block, InputError, LayerNorm
-from symattn.sources import definitions
-from symattn.sources.verify import verify
+from symattn.programs import definitions
+from symattn.programs.verify import verify
 from symattn_cli.main import main
 from tests.sources.test_modules import requested
 

@@ -14,11 +14,11 @@ import pytest
 from symattn import Attention
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
-from symattn.evidence import Grade
-from symattn.sources.calling import agree
-from symattn.sources.identity import identity
-from symattn.sources.request import Request
-from symattn.sources.substitute import substitute
+from symattn.document.evidence import Grade
+from symattn.programs.calling import agree
+from symattn.programs.identity import identity
+from symattn.programs.request import Request
+from symattn.programs.substitute import substitute
 from symattn.verification.semantics import Identity, Sizes
 from tests.arrays.users import RIGHT, WRONG, Program
 from tests.sources import numpy_programs as programs

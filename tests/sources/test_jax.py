@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
-from symattn.errors import InputError
-from symattn.sources.verify import called, requested
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError
+from symattn.programs.verify import called, requested
 
 jax = pytest.importorskip("jax")
 eqx = pytest.importorskip("equinox")

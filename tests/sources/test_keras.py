@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
-from symattn.errors import InputError
-from symattn.sources import keras_backend
+from symattn.document.errors import InputError
+from symattn.programs import keras_backend
 
 HERE = Path(__file__).parents[2]
 
@@ -95,9 +95,9 @@ def test_a_layer_without_weights_is_one_line(keras: Any) -> None:
 ON_JAX = """
 import keras, numpy as np
 from symattn import Attention, RMSNorm, verify
-from symattn.sources.target import narrowed
-from symattn.sources.verify import called, requested
-from symattn.verification.domain import Domain
+from symattn.programs.target import narrowed
+from symattn.programs.verify import called, requested
+from symattn.bounds.domain import Domain
 assert keras.backend.backend() == "jax"
 layer = keras.layers.MultiHeadAttention(2, 4)
 layer(*[np.zeros((1, 3, 8), "float32")] * 2)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
-from symattn.errors import InputError
-from symattn.sources import definitions
-from symattn.sources.request import Request
-from symattn.sources.target import Target, Wrapped, restored, target
-from symattn.sources.verify import requested
+from symattn.document.errors import InputError
+from symattn.programs import definitions
+from symattn.programs.request import Request
+from symattn.programs.target import Target, Wrapped, restored, target
+from symattn.programs.verify import requested
 from tests.sources.programs import Program
 
 pytestmark = pytest.mark.torch
@@ -176,7 +176,7 @@ def is_right(found: Target, spec: Attention = TWO) -> bool:
     import numpy as np
 
     from symattn.arrays.precision import Precision
-    from symattn.verification.probing.inputs import Maker, Sizes
+    from symattn.bounds.inputs import Maker, Sizes
     from symattn.verification.probing.probes import small
 
     how, rng = found.convention, np.random.default_rng(1)
@@ -259,7 +259,7 @@ def test_what_cannot_be_read_is_refused() -> None:
 
 
 def test_a_module_in_a_file(program: Program) -> None:
-    from symattn.sources.child import Child
+    from symattn.programs.child import Child
 
     program("import torch\nlayer = torch.nn.MultiheadAttention(8, 2)\n")
     with Child("attn.py:layer", Request.of(TWO, dtype="float32", layout="auto")) as child:

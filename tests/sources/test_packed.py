@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from symattn import Attention, verify
-from symattn.errors import InputError
-from symattn.sources.request import Request
-from symattn.sources.target import Wrapped, restored, target
+from symattn.document.errors import InputError
+from symattn.programs.request import Request
+from symattn.programs.target import Wrapped, restored, target
 from tests.sources.programs import Program
 
 TWO = Attention(heads=2)
@@ -104,8 +104,8 @@ def test_right_and_wrong_ones_are_told_apart() -> None:
 
 @pytest.mark.deep
 def test_no_test_is_written_for_parts_that_stand_together(tmp_path: Path, program: Program) -> None:
-    from symattn.sources.repeat import repeat_target
-    from symattn.sources.written_test import written
+    from symattn.programs.repeat import repeat_target
+    from symattn.programs.written_test import written
 
     program("import numpy as np\ndef f(qkv):\n    return np.split(qkv, 3, axis=-1)[2] * 2\n")
     inputs = {n: np.ones((2, 2)) for n in "qkv"}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from symattn import Domain, LayerNorm, Verdict, verify
-from symattn.sources.refusing import by_memory, refuses
+from symattn.bounds.target import Failure
+from symattn.programs.refusing import by_memory, refuses
 from symattn.verification.probing.refusals import Sized, explaining, told
-from symattn.verification.target import Failure
 
 Array = Any
 LIBRARY = """

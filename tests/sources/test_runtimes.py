@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from symattn import verify
-from symattn.sources import runtimes
-from symattn.sources.loading import CannotRun
-from symattn.sources.request import Request
-from symattn.sources.target import target
+from symattn.programs import runtimes
+from symattn.programs.loading import CannotRun
+from symattn.programs.request import Request
+from symattn.programs.target import target
 from symattn.testing import AttentionFault, assert_close_to_exact
 
 

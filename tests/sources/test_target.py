@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from symattn import verify
-from symattn.errors import InputError, MissingExtra
-from symattn.sources.request import Request
-from symattn.sources.target import Target, target
-from symattn.verification.target import IN_PROCESS, Layout, Memory, Runner, same_bits
+from symattn.bounds.target import IN_PROCESS, Layout, Memory, Runner, same_bits
+from symattn.document.errors import InputError, MissingExtra
+from symattn.programs.request import Request
+from symattn.programs.target import Target, target
 
 
 def small(n_q: int = 2, n_k: int = 3, d_k: int = 4, d_v: int = 5, *lead: int) -> dict[str, np.ndarray]:

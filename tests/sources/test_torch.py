@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from symattn.errors import InputError
-from symattn.sources.child import Child
-from symattn.sources.loading import load
-from symattn.sources.request import Request
-from symattn.sources.target import target
-from symattn.verification.target import Layout, Memory
+from symattn.bounds.target import Layout, Memory
+from symattn.document.errors import InputError
+from symattn.programs.child import Child
+from symattn.programs.loading import load
+from symattn.programs.request import Request
+from symattn.programs.target import target
 from tests.sources.programs import Program
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_a_module_is_read_by_its_forward() -> None:
 def test_the_bits_of_one_element_with_a_stride() -> None:
     import torch
 
-    from symattn.sources.frameworks import arrays
+    from symattn.programs.frameworks import arrays
 
     one = torch.tensor([7, 8], dtype=torch.int64)[::2]
     assert arrays("torch").bits(one) == np.int64(7).tobytes()

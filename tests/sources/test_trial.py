@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from symattn import Attention, LinearAttention, verify
-from symattn.sources import definitions
-from symattn.sources.forms import argument
-from symattn.sources.layouts import documented, lettered
-from symattn.sources.request import Request
-from symattn.sources.target import Target, target
-from symattn.sources.verify import requested
-from symattn.verification.domain import Domain
-from symattn.verification.target import Argument, Convention, Layout
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import Argument, Convention, Layout
+from symattn.programs import definitions
+from symattn.programs.forms import argument
+from symattn.programs.layouts import documented, lettered
+from symattn.programs.request import Request
+from symattn.programs.target import Target, target
+from symattn.programs.verify import requested
 
 TWO = Attention(heads=2)
 PADDED = Attention(padding=True)

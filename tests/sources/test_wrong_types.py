@@ -10,7 +10,7 @@ import pytest
 
 from symattn import Attention, Domain, derive, draw, evaluate, kind, like, prove, walk
 from symattn.arrays.precision import Precision
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.testing import assert_close_to_exact
 
 ONE = np.float32([[1]])

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from symattn.arrays.index.expressions import Opaque
+from symattn.document.evidence import Grade
 from symattn.document.text import text
-from symattn.evidence import Grade
 from symattn.proof import certified, certified_moments, inequality, theorem
 from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Sign, Tending
-from symattn.statement import concluding, limits
-from symattn.statement.comparing import FalseStep
-from symattn.statement.judging import Asked
+from symattn.proof.relations import concluding, limits
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.judging import Asked
 from symattn.theorems import TOPICS, of_topic
 from tests.statement.falsify import DOCUMENTS, printed, questions
 

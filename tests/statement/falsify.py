@@ -20,13 +20,13 @@ from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive
 from symattn.derivations.examples import names as examples
 from symattn.derivations.walks import walk
+from symattn.document.evidence import Grade
 from symattn.document.notation import At, Big, Call, Fence, Name, Node, Product, Relation
 from symattn.document.text import text
-from symattn.evidence import Grade
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.judging import Asked, recorded
+from symattn.proof.relations.sentences import claims
 from symattn.proof.theorem import Theorem
-from symattn.statement.comparing import FalseStep
-from symattn.statement.judging import Asked, recorded
-from symattn.statement.sentences import claims
 from symattn.theorems import TOPICS, of_topic
 from symattn.theorems.reading import Statement
 from tests.derivations import asking

@@ -10,9 +10,9 @@ from symattn.attention.notation import D_K, N_K
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
-from symattn.statement.comparing import FalseStep
-from symattn.statement.glossary import Glossary
-from symattn.statement.section import Section
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
 
 e, s, t, B, S, A = (Name(x) for x in ("e", "s", "t", "B", "S", "A"))
 Q, K = Name("Q"), Name("K")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from symattn.document import notation as nt
-from symattn.evidence import Evidence, Grade
-from symattn.statement.judging import Asked
+from symattn.document.evidence import Evidence, Grade
+from symattn.proof.relations.judging import Asked
 from tests.statement.certified import NONE, by, counted
 from tests.statement.falsify import DOCUMENTS, questions
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from symattn.document import notation as nt
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Relation
-from symattn.evidence import Evidence, Grade
-from symattn.statement.compiling import Link
-from symattn.statement.glossary import Glossary
-from symattn.statement.judging import Question, decided
+from symattn.proof.relations.compiling import Link
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import Question, decided
 
 X, Y, POSITIVE = nt.Name("x"), nt.Name("y"), nt.Name("z")
 CANCELLED = nt.equals(nt.Product((nt.Over(X, Y), Y)), X)

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from symattn.derivations.examples import names as examples
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Document, Result
-from symattn.evidence import Evidence, Grade
 from symattn.theorems import TOPICS, of_topic
 from tests.statement import strings
 from tests.statement.falsify import DOCUMENTS, VARIANT_DOCUMENTS, Figures, falsified, printed, questions, walked

@@ -10,14 +10,14 @@ import pytest
 from symattn.attention.notation import D_K, N_K
 from symattn.derivations.letters import cov, mean, var
 from symattn.document import notation as nt
+from symattn.document.evidence import Grade
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
-from symattn.evidence import Grade
 from symattn.proof.expectation import law_with
-from symattn.statement.comparing import FalseStep
-from symattn.statement.glossary import Glossary
-from symattn.statement.section import Section
-from symattn.statement.sentences import defined
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
+from symattn.proof.relations.sentences import defined
 
 Q, K, V, S, A, ONES = (Name(x) for x in ("Q", "K", "V", "S", "A", "𝟏"))
 e, s, t = Name("e"), Name("s"), Name("t")

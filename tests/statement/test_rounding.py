@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from symattn.arrays.formats import FORMATS, Format
+from symattn.document.evidence import Grade
 from symattn.document.notation import Node, Power, Relation, equals, name, node, relation
-from symattn.evidence import Grade
-from symattn.statement.comparing import FalseStep
-from symattn.statement.judging import Question, judged
-from symattn.statement.rounding import fl
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.judging import Question, judged
+from symattn.proof.relations.rounding import fl
 from symattn.theorems.letters import magnitude, power_of_e, said
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITY, U
 

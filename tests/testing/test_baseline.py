@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn.errors import InputError
-from symattn.evidence import Verdict
+from symattn.document.errors import InputError
+from symattn.document.evidence import Verdict
 from symattn.verification.baseline import added, compared, read
 from symattn.verification.report import Fault, Report
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symattn import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.verification.case_codes import LONGEST, decode, encode, hashed, speaks
 
 SMALLEST = {"q": np.array([[1.0, 0.0]]), "k": np.array([[0.0, 0.0], [1.0, 0.0]]), "v": np.array([[0.0], [1.0]])}

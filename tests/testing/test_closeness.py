@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from symattn import Alibi, Attention, Precision
-from symattn.errors import InputError
-from symattn.sources.loading import CannotRun
+from symattn.bounds.case_result import Expected, ratio
+from symattn.bounds.judge import expected
+from symattn.bounds.log_sums import log_sums
+from symattn.document.errors import InputError
+from symattn.programs.loading import CannotRun
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 from symattn.verification import judgement
-from symattn.verification.bounding.log_sums import log_sums
-from symattn.verification.case_result import Expected, ratio
-from symattn.verification.judge import expected
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -165,7 +165,7 @@ def test_a_function_that_never_returns_fails(monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(InputError, match="unknown precision"):
         assert_attention(attention, precision="float31")
-    monkeypatch.setattr("symattn.sources.verify.verify", nothing)
+    monkeypatch.setattr("symattn.programs.verify.verify", nothing)
     with pytest.raises(AttentionFault, match="not today"):
         assert_attention(attention)
 

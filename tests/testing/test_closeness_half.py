@@ -12,12 +12,12 @@ import pytest
 
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
-from symattn.errors import InputError
+from symattn.bounds.sharp import elements, means
+from symattn.bounds.sharp.blocks import block, every_head
+from symattn.bounds.sharp.elements import Accused
+from symattn.bounds.sharp.limits import Stores, factor
+from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.sharp import elements, means
-from symattn.verification.sharp.blocks import block, every_head
-from symattn.verification.sharp.elements import Accused
-from symattn.verification.sharp.limits import Stores, factor
 from tests.testing.half_kernels import (
     INPUTS,
     KERNELS,
@@ -320,7 +320,7 @@ def test_the_scale_may_be_a_constant_of_the_format(f: Format) -> None:
 
 
 def test_edges_are_always_among_the_rows() -> None:
-    from symattn.verification.sharp.sample import chosen
+    from symattn.bounds.sharp.sample import chosen
 
     q = np.zeros((1000, 4))
     spec = Attention(causal=True, window=(300, 0), documents=True)
@@ -331,7 +331,7 @@ def test_edges_are_always_among_the_rows() -> None:
 
 
 def test_rows_are_whole_numbers() -> None:
-    from symattn.verification.sharp.sample import chosen
+    from symattn.bounds.sharp.sample import chosen
 
     q = np.zeros((9, 4))
     inputs = {"q": q, "k": q, "v": q}
@@ -345,14 +345,14 @@ def test_rows_are_whole_numbers() -> None:
 
 
 def test_more_rows_than_there_are_take_no_memory() -> None:
-    from symattn.verification.sharp.sample import chosen
+    from symattn.bounds.sharp.sample import chosen
 
     q = np.zeros((9, 4))
     assert chosen(Attention(), {"q": q, "k": q, "v": q}, 10**15) == list(range(9))
 
 
 def test_one_query_of_a_document_has_edges() -> None:
-    from symattn.verification.sharp.sample import chosen
+    from symattn.bounds.sharp.sample import chosen
 
     q, spec = np.zeros((1, 4)), Attention(documents=True)
     assert chosen(spec, {"q": q, "k": q, "v": q, "doc": np.zeros(1, int)}, 1) == [0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from symattn import testing
-from symattn.evidence import Verdict
-from symattn.sources import verify
+from symattn.document.evidence import Verdict
+from symattn.programs import verify
 from symattn.verification.report import Counterexample, Fault, Report
 
 SCALE = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k", Counterexample({"q": [[1.0]]}))

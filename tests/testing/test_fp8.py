@@ -12,11 +12,11 @@ import pytest
 
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
-from symattn.errors import InputError
+from symattn.bounds.contracts import Contract, replay
+from symattn.bounds.sharp import elements, means
+from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.arithmetic.contracts import Contract, replay
 from symattn.verification.arithmetic.presets import REPLAYED
-from symattn.verification.sharp import elements, means
 from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, on_matrix_units, quantised
 from tests.testing.half_kernels import INPUTS, normal
 

@@ -11,10 +11,10 @@ import pytest
 
 from symattn import Attention, InputError
 from symattn.arrays.formats import Format
-from symattn.sources.gradients import gradients_close_to_exact
+from symattn.bounds.sharp import backward
+from symattn.bounds.sharp.limits import Stores
+from symattn.programs.gradients import gradients_close_to_exact
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.sharp import backward
-from symattn.verification.sharp.limits import Stores
 from tests.testing.half_kernels import INPUTS, Array, eager, made, masked, normal, outliers, tiles, weights
 
 H, N, D = 2, 150, 40
@@ -140,7 +140,7 @@ def test_the_term_d_and_the_scale_are_seen(f: Format) -> None:
 @BOTH
 def test_a_twentieth_of_the_bound_is_too_little(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     given, whole = drawn(f), backward.beyond
-    monkeypatch.setattr("symattn.sources.gradients.beyond", lambda found, got: 20 * whole(found, got))
+    monkeypatch.setattr("symattn.programs.gradients.beyond", lambda found, got: 20 * whole(found, got))
     assert "of dq" in judge(f, *given, fused(*given, f), "fused")
 
 

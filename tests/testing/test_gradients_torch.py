@@ -11,8 +11,8 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.verification.sharp.backward import NAMES, beyond, gradients
-from symattn.verification.sharp.limits import Stores
+from symattn.bounds.sharp.backward import NAMES, beyond, gradients
+from symattn.bounds.sharp.limits import Stores
 from tests.testing.half_kernels import INPUTS, Array, made, normal
 
 H, N, D = 2, 70, 24

@@ -10,9 +10,9 @@ import pytest
 
 from symattn import Attention, InputError
 from symattn.arrays.formats import Format
-from symattn.sources.gradients import gradients_close_to_exact
-from symattn.verification.sharp import backward
-from symattn.verification.sharp.limits import Stores
+from symattn.bounds.sharp import backward
+from symattn.bounds.sharp.limits import Stores
+from symattn.programs.gradients import gradients_close_to_exact
 from tests.testing.half_kernels import INPUTS, Array, made, masked, normal
 
 H, N, D = 2, 150, 40

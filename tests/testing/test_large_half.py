@@ -11,9 +11,9 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.formats import Format
+from symattn.bounds.sharp import blocks, means
+from symattn.bounds.sharp.limits import Stores
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.sharp import blocks, means
-from symattn.verification.sharp.limits import Stores
 from tests.testing.half_kernels import Array, made, normal, online, scores, tiles
 
 BF16, FP16 = Format("bfloat16"), Format("float16")

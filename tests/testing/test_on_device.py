@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
-from symattn.sources import devices
-from symattn.sources.closeness import close_to_exact, read_array
+from symattn.document.errors import InputError
+from symattn.programs import devices
+from symattn.programs.closeness import close_to_exact, read_array
 from symattn.testing import AttentionFault, assert_close_to_exact
 
 pytestmark = pytest.mark.torch

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
 
 CU = [0, 3, 3, 9, 15]

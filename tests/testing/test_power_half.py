@@ -10,11 +10,11 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.errors import InputError
-from symattn.sources import asserted, sensitivity
+from symattn.bounds.sharp.elements import Accused
+from symattn.document.errors import InputError
+from symattn.programs import asserted, sensitivity
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.report import Sought
-from symattn.verification.sharp.elements import Accused
 from tests.testing.half_kernels import Array, made, normal, online, scores, tiles
 
 FP16 = Format("float16")
@@ -116,9 +116,9 @@ def test_the_worst_case_alone_is_blunt() -> None:
 
 def test_a_blind_comparison_has_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where means and elements accuse nothing, nothing would be seen, whatever is asked for."""
-    monkeypatch.setattr("symattn.verification.sharp.means.judged", lambda *given, **told: None)
+    monkeypatch.setattr("symattn.bounds.sharp.means.judged", lambda *given, **told: None)
     nothing = Accused(0, (), (0, 0), 1.0, 0.0, 0.0, 0.0)
-    monkeypatch.setattr("symattn.verification.sharp.elements.judged", lambda *given: nothing)
+    monkeypatch.setattr("symattn.bounds.sharp.elements.judged", lambda *given: nothing)
     words, _ = asked(power={"scale": 0.003})
     assert words.startswith("No fault was found, but a scale that is 0.3 % off would not be seen")
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from symattn import Alibi, Attention, Domain, Latent, Rotary
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.strategies import qkv
 
 SPECS = {

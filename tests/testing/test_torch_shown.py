@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Verdict
-from symattn.sources.verify import verify, verify_target
+from symattn.programs.verify import verify, verify_target
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 
 pytestmark = pytest.mark.torch

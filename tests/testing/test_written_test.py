@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Verdict
-from symattn.errors import InputError
-from symattn.sources.repeat import Repeated, repeat_target
-from symattn.sources.reproduce import named, verify_case
-from symattn.sources.verify import verify_target
-from symattn.sources.written_test import written
+from symattn.document.errors import InputError
+from symattn.programs.repeat import Repeated, repeat_target
+from symattn.programs.reproduce import named, verify_case
+from symattn.programs.verify import verify_target
+from symattn.programs.written_test import written
 from symattn.verification.case_codes import encode, speaks
 from symattn_cli.main import main
 

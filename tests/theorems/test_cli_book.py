@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from symattn.document.evidence import Grade
 from symattn.document.model import Document
-from symattn.evidence import Grade
-from symattn.render import render
+from symattn.document.render import render
 from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.book import book
 from symattn.theorems.documents import table

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from symattn import cache
+from symattn.document import cache
 from symattn.document.codec import read, written
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Words, equals, name
-from symattn.evidence import Evidence, Grade
 from symattn.proving import gathered, prove
 from symattn.theorems import kept as findings
 from symattn.theorems import runner

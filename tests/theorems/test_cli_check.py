@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from symattn.evidence import Evidence, Grade
+from symattn.document.evidence import Evidence, Grade
 from symattn.proof.certified import accepted, certificates, verdicts
 from symattn.proof.checker_files import check_file
 from symattn.proof.statement import Declared

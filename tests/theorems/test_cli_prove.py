@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn_cli.main import main
 from tests.theorems.conftest import stated
 

@@ -8,8 +8,8 @@ import pytest
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.exact import Exact
-from symattn.errors import Refused
-from symattn.evidence import Grade
+from symattn.document.errors import Refused
+from symattn.document.evidence import Grade
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from symattn.attention.softmax import softmax as soft
+from symattn.document.evidence import Grade
 from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Node, Relation, call, equals, name, node, relation
 from symattn.document.text import plain_text, text
-from symattn.evidence import Grade
 from symattn.proof.coq.lemmas import lemmas
 from symattn.proof.coq.running import Judgement
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.theorem import Theorem, theorem
-from symattn.statement.glossary import Glossary
 from symattn.theorems import TOPICS, of_topic
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks

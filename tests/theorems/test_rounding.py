@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from symattn.arrays.formats import NARROW, Format
+from symattn.document.errors import Undecided
 from symattn.document.notation import Decimal
-from symattn.errors import Undecided
 from symattn.proof.theorem import Theorem
 from symattn.theorems.rounding import THEOREMS, nearest, underflow
 from symattn.theorems.rounding_formats import overflow

@@ -12,10 +12,10 @@ import pytest
 
 from symattn import Attention
 from symattn.attention.positions.fields import Rotary
-from symattn.errors import InputError
-from symattn.sources.traces import is_trace, verify_trace
-from symattn.sources.traces.pieces import count
-from symattn.sources.traces.reading import read
+from symattn.document.errors import InputError
+from symattn.programs.traces import is_trace, verify_trace
+from symattn.programs.traces.pieces import count
+from symattn.programs.traces.reading import read
 from symattn_cli.main import main
 from tests.traces.files import HEADS, SHARED, header, made, write
 

@@ -23,11 +23,11 @@ import numpy as np
 
 from symattn import Attention, Block, Cached, Gradient, LayerNorm, LinearAttention, RMSNorm, Rotary, verify
 from symattn.attention.variants import VARIANTS
-from symattn.errors import SymattnError
-from symattn.sources.loading import CannotRun
+from symattn.bounds.domain import Domain
+from symattn.bounds.reference import Variant, changed, trace
+from symattn.document.errors import SymattnError
+from symattn.programs.loading import CannotRun
 from symattn.verification.definitions.registry import is_definition, subjects_of
-from symattn.verification.domain import Domain
-from symattn.verification.reference import Variant, changed, trace
 
 Array = Any
 Operator = Callable[[Array], Array]

@@ -23,13 +23,13 @@ import numpy as np
 
 from symattn import Attention, verify
 from symattn.attention.variants import VARIANTS
-from symattn.sources.loading import CannotRun
-from symattn.verification.case_result import UNFIT
-from symattn.verification.domain import Domain
-from symattn.verification.reference import RIGHT, Variant, canonical, changed, trace
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.domain import Domain
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT, Variant, canonical, changed, trace
+from symattn.programs.loading import CannotRun
 from symattn.verification.report import Report
 from symattn.verification.rules import known
-from symattn.verification.rules.mistake import Mistake
 from tests.verification.mutants import DTYPES, as_function
 
 Array = Any

@@ -6,8 +6,8 @@ from math import log
 from typing import Any
 
 from symattn.arrays.precision import Precision
-from symattn.verification.bounding.growth import g, growth_of, rate
-from symattn.verification.bounding.priori import Sizes
+from symattn.bounds.growth import g, growth_of, rate
+from symattn.bounds.priori import Sizes
 
 
 def by_hand(known: Any, sizes: Sizes, p: Precision) -> float:

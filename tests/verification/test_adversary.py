@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.verification.bounding import plain
+from symattn.bounds import plain
 from tests.verification.legal_steered import Steered
 
 CASES = {

@@ -12,16 +12,16 @@ import pytest
 from symattn import Attention, Domain, InputError, verify
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.evidence import Verdict
+from symattn.bounds.contracts import Contract
+from symattn.bounds.sharp.limits import Stores
+from symattn.document.evidence import Verdict
 from symattn.verification.arithmetic.aims import _Search, aims
-from symattn.verification.arithmetic.contracts import Contract
 from symattn.verification.arithmetic.growth import looked_at, together
 from symattn.verification.arithmetic.ranking import Found, Pair
 from symattn.verification.arithmetic.suspects import Sample
 from symattn.verification.arithmetic.trial import Trial
 from symattn.verification.engine import Session
 from symattn.verification.report import Sought
-from symattn.verification.sharp.limits import Stores
 from tests.verification.kernels import HALF, Array, kernel
 
 CAUSAL, BF16 = Attention(causal=True), Format("bfloat16")

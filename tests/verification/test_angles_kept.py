@@ -11,7 +11,7 @@ from symattn import Attention
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
-from symattn.verification import reference
+from symattn.bounds import reference
 
 TRAINED = NTKScaling(factor=2, length=4)
 

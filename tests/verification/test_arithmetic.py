@@ -14,9 +14,9 @@ import symattn
 from cli.main import main
 from symattn import Attention, InputError, verify
 from symattn.arrays.formats import Format
-from symattn.evidence import Grade, Verdict
+from symattn.bounds.contracts import Contract
+from symattn.document.evidence import Grade, Verdict
 from symattn.verification.arithmetic import trial
-from symattn.verification.arithmetic.contracts import Contract
 from symattn.verification.arithmetic.ranking import Found, Pair, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import Sample
 from tests.verification.kernels import HALF, kernel

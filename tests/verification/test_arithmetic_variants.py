@@ -15,17 +15,17 @@ from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
-from symattn.verification.arithmetic.contracts import Contract, family, replay
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.contracts import Contract, family, replay
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.interface import bound
+from symattn.bounds.reference import RIGHT, Variant, canonical, trace
+from symattn.bounds.target import Argument, Convention
 from symattn.verification.arithmetic.ranking import Found, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import Sample
-from symattn.verification.bounding.interface import bound
-from symattn.verification.case_result import UNFIT
-from symattn.verification.domain import Domain
-from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.reference import RIGHT, Variant, canonical, trace
 from symattn.verification.rules import known
-from symattn.verification.target import Argument, Convention
 from tests.verification.kernels import HALF
 
 _SIZES = Sizes(256, 256, 80, 64, d_model=80)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Verdict
-from symattn.sources.verify import verify as sources_verify
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
+from symattn.programs.verify import verify as sources_verify
 from symattn.verification.report import Report
 from tests.faults.rewrites import causal, plain
 

@@ -9,10 +9,10 @@ from symattn import Attention
 from symattn.arrays.ball import Ball
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
-from symattn.verification.bounding.arithmetic import upper
-from symattn.verification.bounds import allowed
-from symattn.verification.judge import expected
-from symattn.verification.reference import run
+from symattn.bounds.arithmetic import upper
+from symattn.bounds.judge import expected
+from symattn.bounds.reference import run
+from symattn.bounds.worst_case import allowed
 from tests.verification.legal import Row
 
 PRECISIONS = ("float32", "float16", "bfloat16")

@@ -15,14 +15,13 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
-from symattn.errors import Refused
-from symattn.verification import judge
-from symattn.verification.bounding import enclosed, exponents, scores
-from symattn.verification.bounding.enclosed import _parts
-from symattn.verification.bounding.projected import projected
-from symattn.verification.bounds import allowed
-from symattn.verification.judge import Traced, expected
-from symattn.verification.reference import run
+from symattn.bounds import enclosed, exponents, judge, scores
+from symattn.bounds.enclosed import _parts
+from symattn.bounds.judge import Traced, expected
+from symattn.bounds.projected import projected
+from symattn.bounds.reference import run
+from symattn.bounds.worst_case import allowed
+from symattn.document.errors import Refused
 
 GIVEN = Alibi(slopes="given", two_sided=True)
 SPECS = {

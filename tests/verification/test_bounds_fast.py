@@ -12,12 +12,12 @@ import pytest
 from symattn import Attention
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
+from symattn.bounds import exponents, floats, plain
+from symattn.bounds.interface import a_priori, bound
+from symattn.bounds.reference import run
+from symattn.bounds.worst_case import allowed
+from symattn.document.errors import InputError
 from symattn.document.tex import tex
-from symattn.errors import InputError
-from symattn.verification.bounding import exponents, floats, plain
-from symattn.verification.bounding.interface import a_priori, bound
-from symattn.verification.bounds import allowed
-from symattn.verification.reference import run
 
 SPECS = {
     "plain": Attention(),

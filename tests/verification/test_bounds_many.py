@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.verification.judge import Traced, expected
+from symattn.bounds.judge import Traced, expected
 from tests.verification.legal import Row
 
 PRECISIONS = {

@@ -11,8 +11,8 @@ import pytest
 from symattn import Attention
 from symattn.arrays.formats import TF32, Format, truncated
 from symattn.arrays.precision import NAMES, SHORT, Precision
-from symattn.errors import InputError
-from symattn.verification.bounding.plain import allowed
+from symattn.bounds.plain import allowed
+from symattn.document.errors import InputError
 
 
 def _bound(p: Precision, size: float = 1.0) -> float:

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from symattn.arrays.precision import Precision
+from symattn.bounds import formula as formula_of
+from symattn.bounds import priori
+from symattn.bounds.counts import Counts
+from symattn.bounds.formula import Equations, defined, equations, formula, value
+from symattn.bounds.growth import g, rate
+from symattn.bounds.interface import a_priori
+from symattn.bounds.priori import Sizes, evaluate
+from symattn.bounds.rule import Given, Numbers
+from symattn.bounds.rule import exponents as by_rule
+from symattn.document.errors import Undecided
 from symattn.document.model import Code, Result
 from symattn.document.notation import Name, Relation, call, node
 from symattn.document.text import text
-from symattn.errors import Undecided
-from symattn.verification.bounding import formula as formula_of
-from symattn.verification.bounding import priori
-from symattn.verification.bounding.counts import Counts
-from symattn.verification.bounding.formula import Equations, defined, equations, formula, value
-from symattn.verification.bounding.growth import g, rate
-from symattn.verification.bounding.interface import a_priori
-from symattn.verification.bounding.priori import Sizes, evaluate
-from symattn.verification.bounding.rule import Given, Numbers
-from symattn.verification.bounding.rule import exponents as by_rule
 from symattn.verification.tolerances.tolerance import bound
 from tests.statement.mutants import Letters, mutants
 from tests.verification.priori_by_hand import by_hand

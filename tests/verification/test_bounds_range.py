@@ -12,9 +12,9 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.fields import Rotary
-from symattn.verification.bounding import enclosed
-from symattn.verification.bounds import allowed
-from symattn.verification.reference import run
+from symattn.bounds import enclosed
+from symattn.bounds.reference import run
+from symattn.bounds.worst_case import allowed
 
 FP16, FP32 = Precision.of("fp16"), Precision.of("fp32")
 ROTARY = Attention(position=Rotary())

@@ -8,7 +8,7 @@ import pytest
 from symattn import Attention
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.fields import Alibi, Rotary
-from symattn.verification.judge import expected
+from symattn.bounds.judge import expected
 from tests.verification.legal_variants import VariantRow, inputs, row
 
 PRECISIONS = ("float32", "float16", "bfloat16")

@@ -22,7 +22,7 @@ from symattn import (
     Softmax,
     verify,
 )
-from symattn.evidence import Verdict
+from symattn.document.evidence import Verdict
 from symattn.verification.definitions import causes as definition_causes
 from symattn.verification.definitions import gradients
 from symattn.verification.definitions.drawing import within

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Precision
-from symattn.sources.verify import verify
-from symattn.verification.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.domain import Domain
+from symattn.bounds.judge import judge
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.target import Outcome
+from symattn.programs.verify import verify
 from symattn.verification.diagnosis.coarser import form
 from symattn.verification.diagnosis.matching import combined
 from symattn.verification.diagnosis.rows import affected
-from symattn.verification.domain import Domain
-from symattn.verification.judge import judge
 from symattn.verification.report import Fault
 from symattn.verification.rules import known
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.target import Outcome
 
 Array = Any
 

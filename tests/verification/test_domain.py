@@ -24,17 +24,17 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
-from symattn.verification.case_result import Case
+from symattn.bounds.case_result import Case
+from symattn.bounds.domain import Lengths
+from symattn.bounds.inputs import Maker, sizes_of
+from symattn.bounds.target import Argument, Convention
 from symattn.verification.definitions.drawing import again, at_random
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.definitions.subject import Definition
-from symattn.verification.domain import Lengths
 from symattn.verification.engine import Session
 from symattn.verification.probing import groups
-from symattn.verification.probing.inputs import Maker, sizes_of
 from symattn.verification.probing.search import altered, climb, search
 from symattn.verification.reduce import reduce
-from symattn.verification.target import Argument, Convention
 
 Array = Any
 TOKENS = ("x", "w_q", "w_k", "w_v", "w_o")
@@ -355,7 +355,7 @@ def test_every_promise_is_an_option_of_the_same_name() -> None:
 
 
 def test_the_command_of_a_report_says_every_promise() -> None:
-    from symattn.sources.verify import command_line, requested
+    from symattn.programs.verify import command_line, requested
     from symattn_cli.promises import PROMISES
 
     domain = replace(_PROMISES, square=False, square_weights=False, decoding=True, max_abs_score=2.5, multiple_of=2,

@@ -15,24 +15,24 @@ import pytest
 import symattn
 from symattn import Attention, InputError, Report, Verdict, verify
 from symattn.arrays.precision import Precision
-from symattn.render.json import render
-from symattn.sources import process
-from symattn.sources.request import Request
-from symattn.sources.target import target
-from symattn.sources.verify import verify_target
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker
+from symattn.bounds.target import Convention, Failure, Inputs, Memory, Outcome
+from symattn.document.render.json import render
+from symattn.programs import process
+from symattn.programs.request import Request
+from symattn.programs.target import target
+from symattn.programs.verify import verify_target
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
-from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, exhausted, for_finding
 from symattn.verification.probing import search
-from symattn.verification.probing.inputs import Maker
 from symattn.verification.reduce import reduce
-from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 from tests.faults import programs
 
 #: Modules that may look at a clock: the limits of processes and calls, and the upper limit that ``effort`` tells of.
 CLOCKS = {
-    "verification/effort.py", "sources/process.py",
+    "verification/effort.py", "programs/process.py",
 }  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_inputs_that_are_asked_for_are_paid_for() -> None:
 def test_nothing_else_looks_at_a_clock() -> None:
     root = Path(symattn.__file__).parent
     found = set()
-    for path in (*root.glob("verification/**/*.py"), *root.glob("sources/**/*.py")):
+    for path in (*root.glob("verification/**/*.py"), *root.glob("bounds/**/*.py"), *root.glob("programs/**/*.py")):
         if re.search(r"^ *(from|import) (time|datetime|timeit)\b", path.read_text(encoding="utf-8"), re.MULTILINE):
             found.add(path.relative_to(root).as_posix())
     assert found == CLOCKS
@@ -210,9 +210,9 @@ def test_a_search_for_the_call_that_takes_too_long_says_so(clock: Clock) -> None
 
 
 def test_a_search_for_the_call_that_takes_too_many_calls_says_so(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symattn.sources.trial._CALLS", 80)
+    monkeypatch.setattr("symattn.programs.trial._CALLS", 80)
     assert any("ended early, after 80 calls; --layout" in note for note in _agreed(_padded(clock, 0.0)).notes)
-    monkeypatch.setattr("symattn.sources.trial._CALLS", 1)
+    monkeypatch.setattr("symattn.programs.trial._CALLS", 1)
     with pytest.raises(InputError, match="was found within 1 calls; hint: --layout"):
         _agreed(_padded(clock, 0.0))
 

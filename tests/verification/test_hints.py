@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Verdict
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import Convention
 from symattn.document.codec import record
-from symattn.evidence import Grade
-from symattn.sources.identity import understood
-from symattn.sources.request import Request
-from symattn.sources.target import target
-from symattn.sources.verify import verify
-from symattn.verification.domain import Domain
+from symattn.document.evidence import Grade
+from symattn.programs.identity import understood
+from symattn.programs.request import Request
+from symattn.programs.target import target
+from symattn.programs.verify import verify
 from symattn.verification.report import Check, Report
-from symattn.verification.target import Convention
 
 CALLS: list[str] = []
 

@@ -10,16 +10,16 @@ import pytest
 from symattn import Attention, Rotary
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
+from symattn.bounds.case_result import Case
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.judge import judge
+from symattn.bounds.target import Argument, Convention, Layout, Outcome
 from symattn.verification.attention import OfAttention
-from symattn.verification.case_result import Case
-from symattn.verification.domain import Domain
-from symattn.verification.judge import judge
 from symattn.verification.probing import groups
-from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.search import altered, climb, search
 from symattn.verification.probing.sizes import single
 from symattn.verification.reduce import reduce
-from symattn.verification.target import Argument, Convention, Layout, Outcome
 
 QKV = ("q", "k", "v")
 SINGLE = Precision.of("float32")

@@ -16,19 +16,19 @@ from symattn import Attention
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
-from symattn.errors import InputError
-from symattn.sources.verify import verify
-from symattn.verification.case_result import UNFIT
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT, Variant, changed, trace
+from symattn.bounds.target import Argument, Convention
+from symattn.document.errors import InputError
+from symattn.programs.verify import verify
 from symattn.verification.diagnosis.matching import combined
-from symattn.verification.domain import Domain
-from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small
-from symattn.verification.reference import RIGHT, Variant, changed, trace
 from symattn.verification.report import STEPS
 from symattn.verification.rules import known, reading
 from symattn.verification.rules.families import families
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.target import Argument, Convention
 from tests.lanes import one_row_in
 
 _TOKENS = ("x", "w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")

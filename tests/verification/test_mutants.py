@@ -11,7 +11,7 @@ import pytest
 
 from symattn import Attention, Verdict, verify
 from symattn.attention.variants import VARIANTS
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
 from tests.verification.mutants import DEFINITIONS, DTYPES, mutant, right
 from tests.verification.named_mutants import drawn
 

@@ -14,8 +14,8 @@ import pytest
 from symattn import Attention, Domain
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.fields import Alibi, Rotary
-from symattn.sources.verify import verify
-from symattn.verification.case_result import Case
+from symattn.bounds.case_result import Case
+from symattn.programs.verify import verify
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import RMSNorm
 from symattn.verification.diagnosis import isolate

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Block, Verdict, verify
-from symattn.render import render
-from symattn.sources.loading import CannotRun
-from symattn.sources.request import Request
-from symattn.sources.target import target
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
+from symattn.document.render import render
+from symattn.programs.loading import CannotRun
+from symattn.programs.request import Request
+from symattn.programs.target import target
 from tests.faults.rewrites import plain
 from tests.lanes import one_in
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from symattn import Attention, LayerNorm, Verdict, verify
-from symattn.render import render
+from symattn.bounds.domain import Domain
+from symattn.document.render import render
 from symattn.verification import engine
-from symattn.verification.domain import Domain
 from symattn.verification.power import lacking, of_attention, powers, verdict
 from symattn.verification.report import Power, Report
 from tests.faults.definitions_norms import RIGHT

@@ -9,7 +9,7 @@ import pytest
 import symattn
 from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.verification.arithmetic.contracts import Contract, family, near
+from symattn.bounds.contracts import Contract, family, near
 from symattn.verification.arithmetic.presets import PRESETS, REPLAYED, named
 
 NAMES = [name for name, preset in PRESETS.items() if preset.held]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from symattn import CannotRun, Domain, InputError, verify
-from symattn.sources.refusing import refuses
+from symattn.programs.refusing import refuses
 
 Array = Any
 SMALL = Domain(max_tokens=17, max_width=20)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.sources.verify import verify
-from symattn.verification.domain import Domain
-from symattn.verification.reference import RIGHT, changed, trace
+from symattn.bounds.domain import Domain
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT, changed, trace
+from symattn.programs.verify import verify
 from symattn.verification.report import Fault
 from symattn.verification.rules import known, of_arrays, of_numbers
-from symattn.verification.rules.mistake import Mistake
 
 Array = Any
 PLAIN, HEADS = Attention(), Attention(heads=2)

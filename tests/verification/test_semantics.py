@@ -12,8 +12,8 @@ import pytest
 from symattn import Attention
 from symattn.arrays.modular import Modular
 from symattn.arrays.residues import primes
-from symattn.errors import InputError
-from symattn.evidence import Grade
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade
 from symattn.verification.semantics import SPARE, Identity, Sizes, identity_test
 
 ONE = (Sizes(),)

@@ -13,14 +13,14 @@ from symattn import Attention, bound
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.attention.enclosing.pattern import Head
-from symattn.errors import InputError
-from symattn.render import render
-from symattn.verification.sharp.blocks import Block, block, every_head
-from symattn.verification.sharp.directions import directions
-from symattn.verification.sharp.elements import tolerances
-from symattn.verification.sharp.limits import Stores, factor, half_ulp
-from symattn.verification.sharp.means import Limits, Mean, judged, of_mean
-from symattn.verification.sharp.sample import only
+from symattn.bounds.sharp.blocks import Block, block, every_head
+from symattn.bounds.sharp.directions import directions
+from symattn.bounds.sharp.elements import tolerances
+from symattn.bounds.sharp.limits import Stores, factor, half_ulp
+from symattn.bounds.sharp.means import Limits, Mean, judged, of_mean
+from symattn.bounds.sharp.sample import only
+from symattn.document.errors import InputError
+from symattn.document.render import render
 
 F = Format("float16")
 

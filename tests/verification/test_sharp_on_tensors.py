@@ -10,8 +10,8 @@ import pytest
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.verification.sharp import blocks, elements, means
-from symattn.verification.sharp.limits import Stores, half_ulp
+from symattn.bounds.sharp import blocks, elements, means
+from symattn.bounds.sharp.limits import Stores, half_ulp
 
 pytestmark = pytest.mark.torch
 N_Q, N_K, D = 70, 90, 24

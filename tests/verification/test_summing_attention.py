@@ -13,12 +13,13 @@ import pytest
 
 import symattn
 from cli.main import main
-from symattn import Alibi, Attention, Domain, schemas
+from symattn import Alibi, Attention, Domain
 from symattn.arrays.precision import Precision
+from symattn.bounds.inputs import Maker
+from symattn.document import schemas
 from symattn.document.codec import record
-from symattn.errors import InputError
-from symattn.sources.verify import called, requested
-from symattn.verification.probing.inputs import Maker
+from symattn.document.errors import InputError
+from symattn.programs.verify import called, requested
 from symattn.verification.summing.scores import Scores, scores
 from tests.verification.kernels import HALF, kernel
 from tests.verification.sums import ORDERS, Adding, lanes, loop, tiles, tree_of

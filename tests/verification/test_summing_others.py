@@ -117,7 +117,7 @@ def test_norms_of_which_nothing_is_told() -> None:
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
 def test_the_picture_of_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from symattn.drawing.order import picture
+    from symattn.verification.summing.drawing import picture
 
     drawn = picture(summation(of_rows(tiles(16, lanes(2))), terms=48))
     shown = drawn.svg()

@@ -10,8 +10,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from symattn import Attention, audit, bound, verify
-from symattn.auditing.examining import examine
-from symattn.sources import asserted
+from symattn.models.auditing.examining import examine
+from symattn.programs import asserted
 from symattn.testing import assert_close_to_exact
 from symattn.verification.tolerances import tolerance
 
@@ -76,7 +76,7 @@ def test_a_call_is_audited_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         seen.update(threads())
         return examine(*call, **told)
 
-    monkeypatch.setattr("symattn.auditing.begun.examine", looking)
+    monkeypatch.setattr("symattn.models.auditing.begun.examine", looking)
     with audit() as report:
         torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 1, 1, 4, 2))
     assert (seen, report.verdict.value) == ({1}, "pass as given")

@@ -10,11 +10,11 @@ import pytest
 from symattn import Attention, InputError
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.evidence import Grade
-from symattn.render import render
-from symattn.verification.bounding.interface import bound
-from symattn.verification.probing.inputs import Sizes
-from symattn.verification.reference import trace
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.interface import bound
+from symattn.bounds.reference import trace
+from symattn.document.evidence import Grade
+from symattn.document.render import render
 from symattn.verification.rules import scaling
 from symattn.verification.tolerances import bound_document, given, tolerance
 from symattn.verification.tolerances.asked import beforehand, for_inputs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention, Verdict
-from symattn.sources.verify import verify, verify_target
+from symattn.programs.verify import verify, verify_target
 
 pytestmark = pytest.mark.torch
 SDPA = "torch.nn.functional:scaled_dot_product_attention"

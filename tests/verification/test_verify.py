@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Verdict
-from symattn.errors import InputError
-from symattn.sources.loading import CannotRun
-from symattn.sources.verify import verify
-from symattn.verification.domain import Domain
+from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError
+from symattn.programs.loading import CannotRun
+from symattn.programs.verify import verify
 from symattn.verification.report import Report
 from tests.faults import programs, rewrites
 from tests.faults.programs import WRONG, Wrong

@@ -14,7 +14,7 @@ import pytest
 from symattn.derivations import claims, examples
 from symattn.derivations.walks import walk
 from symattn.document.model import Document
-from symattn.render import render
+from symattn.document.render import render
 
 THAN = ("word-vectors-before:king", "word-vectors-before:queen")
 MADE: dict[str, Callable[[], Document]] = {

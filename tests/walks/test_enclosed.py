@@ -12,10 +12,10 @@ from symattn.derivations.elements import ball_json, decimal_json, digits, exact_
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven, taken
 from symattn.derivations.walks import walk
 from symattn.derivations.walks.run import Format, binade
+from symattn.document.errors import Undecided
+from symattn.document.evidence import Grade
 from symattn.document.notation import Words
-from symattn.errors import Undecided
-from symattn.evidence import Grade
-from symattn.render import render
+from symattn.document.render import render
 
 BITS = 256
 

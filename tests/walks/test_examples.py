@@ -11,9 +11,9 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import flat
 from symattn.derivations import examples
 from symattn.derivations.walks import walk
-from symattn.errors import InputError
-from symattn.evidence import Grade
-from symattn.render import render
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade
+from symattn.document.render import render
 
 
 def step(document, name: str) -> dict:

@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn.derivations.walks import walk
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn_cli.fields import NAMES
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.walks.rounding import floor, keeping_sum, nearest, rounded
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 def softmax(scores):

@@ -12,7 +12,7 @@ import pytest
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import examples
 from symattn.derivations.walks import walk
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from tests.walks.by_hand import close, dot, fractions, mixed, rotated, softmax, sparsest, t5_bucket, times
 
 

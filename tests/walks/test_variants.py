@@ -22,7 +22,7 @@ from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.support import Support
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.tokens import agrees, step_agrees
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 
 IN_BALLS = {
     "additive", "softcap", "base 2", "multi-query", "grouped-query, of tokens", "rotary, true frequencies",

@@ -16,8 +16,8 @@ from symattn.derivations.walks.printed import digits_right, follows
 from symattn.derivations.walks.run import exact
 from symattn.derivations.walks.steps import row_sums
 from symattn.derivations.walks.tokens import agrees
-from symattn.errors import InputError
-from symattn.evidence import Grade
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade
 
 pytestmark = pytest.mark.smoke
 

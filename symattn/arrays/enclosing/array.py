@@ -25,8 +25,8 @@ from symattn.arrays.enclosing.work import Parts, Work
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
 from symattn.arrays.structure import _holds
+from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
-from symattn.errors import InputError, Refused
 
 _BITS = 128  # of the balls by which other numbers than floats come in
 _READS = 2  # so often work is done where it is read, before it is written down

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 U = 2.0**-53
 ETA = 2.0**-1074

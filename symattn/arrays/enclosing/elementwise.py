@@ -14,7 +14,7 @@ from symattn.arrays.enclosing import kernels
 from symattn.arrays.enclosing.array import Common, Core
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.work import Parts, Work, computed, mended
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 LATER = 1 << 15  # elements of an array from which on cheap work on it waits until it is read
 FEW = 16  # times as many elements as a divisor must it have

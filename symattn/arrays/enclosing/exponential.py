@@ -62,7 +62,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_er
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
 from symattn.arrays.enclosing.work import Parts, Work, computed, masked
 from symattn.arrays.functions import FUNCTIONS
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 _LOW, _HIGH = -MOST_MODERATE, MOST_MODERATE  # where exp is taken
 _LEAST = 2.0**-1009  # more than e^−700

@@ -11,7 +11,7 @@ from symattn.arrays.calls import offer_all
 from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.reductions import _axes
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 
 class _Whole:

@@ -10,7 +10,7 @@ from symattn.arrays.enclosing.array import Core
 from symattn.arrays.enclosing.bounds import BLOCK, ETA, SMALL, TINY, UP, gamma, grid, sums_exactly
 from symattn.arrays.enclosing.sums import RUN, roundings, runs
 from symattn.arrays.enclosing.work import Parts, Work, masked, mended
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 _ROWS = 64  # rows of a product that are made at a time, at least
 

@@ -9,7 +9,7 @@ import numpy as np
 from symattn.arrays.enclosing.array import Core
 from symattn.arrays.enclosing.bounds import BLOCK, DOWN, SMALL, TINY, UP, blocks, gamma, grid, sums_exactly
 from symattn.arrays.enclosing.work import Parts, Work, fine, masked, mended
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 RUN = 256  # numbers summed in one go; sums of these are summed again, so that a sum of n passes 256 + n/256 roundings
 

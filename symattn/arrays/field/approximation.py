@@ -16,7 +16,7 @@ import flint
 
 from symattn.arrays.field.sums import Sum, Unit, ball
 from symattn.arrays.field.surds import K, integer_terms
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 
 LIMIT = 1 << 17  # bits
 

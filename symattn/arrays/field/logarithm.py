@@ -13,8 +13,8 @@ from symattn.arrays.field.quotient import ONE_ELEMENT, ZERO_ELEMENT, Quotient, b
 from symattn.arrays.field.sums import exponent
 from symattn.arrays.field.surds import K, Surd, root
 from symattn.arrays.functions import FUNCTIONS
+from symattn.document.errors import Refused
 from symattn.document.notation import Node, call
-from symattn.errors import Refused
 
 if TYPE_CHECKING:
     import flint

@@ -23,7 +23,7 @@ from typing import Any
 from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient
 from symattn.arrays.field.sums import ONE
 from symattn.arrays.field.surds import integer_terms
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 _LENGTH = 1000  # characters
 _DEPTH = 50  # brackets and exponents within one another

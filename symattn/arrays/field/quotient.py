@@ -18,7 +18,7 @@ from symattn.arrays.field.fractions import common, divided, from_lowest, in_lowe
 from symattn.arrays.field.sums import ONE, PLAIN, Sum, Unit, converted, joined, minus, plus, power, times, unit
 from symattn.arrays.field.surds import K, Surd, inverse
 from symattn.arrays.functions import FUNCTIONS
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 if TYPE_CHECKING:
     import flint

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import flint
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 _LONGEST = 64  # terms of a surd on the way to its inverse: six independent roots
 _FACTORED_BITS = 128  # beyond this size an integer is factored only as far as trial division goes

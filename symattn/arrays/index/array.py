@@ -19,8 +19,8 @@ from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
 from symattn.arrays.irrational import irrational
 from symattn.arrays.met import meet
+from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
-from symattn.errors import InputError, Meaningless, Refused
 
 Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
 Places = tuple[Place, ...]

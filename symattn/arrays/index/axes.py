@@ -14,7 +14,7 @@ from typing import Any
 from symattn.arrays.index.building import add, as_written, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
 from symattn.arrays.met import meet_branch
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 Factor = str | int
 Block = tuple[Factor, ...]

@@ -40,7 +40,7 @@ from symattn.arrays.index.expressions import (
     fresh,
 )
 from symattn.arrays.index.side_conditions import demand
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 _ROOTS = frozenset({"rsqrt", "sqrt"})
 _KEEP: ContextVar[bool] = ContextVar("symattn_as_written", default=False)

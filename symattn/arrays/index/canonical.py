@@ -17,7 +17,7 @@ from symattn.arrays.index.expressions import (
     Position,
     Predicate,
 )
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 Canonical = tuple[Any, ...]
 

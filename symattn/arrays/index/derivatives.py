@@ -27,7 +27,7 @@ from symattn.arrays.index.expressions import (
     fresh,
 )
 from symattn.arrays.index.side_conditions import demand
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 
 def derivative(x: Expression, letter: Letter) -> Expression:

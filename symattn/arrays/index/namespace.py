@@ -43,7 +43,7 @@ from symattn.arrays.index.positions import (
 )
 from symattn.arrays.index.side_conditions import TESTED, demand
 from symattn.arrays.notes import note
-from symattn.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 
 Step = Callable[..., Expression]
 

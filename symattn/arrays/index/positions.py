@@ -27,7 +27,7 @@ from symattn.arrays.index.expressions import (
     Sum,
 )
 from symattn.arrays.met import Polynomial, any_way, meet_branch, meet_place
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 
 PLACE = "position in "  # so are the letters called that stand for positions
 

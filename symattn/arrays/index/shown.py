@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from symattn.arrays.index.expressions import Expression, Index
 from symattn.arrays.index.writing import Writing, length
+from symattn.document.errors import Refused
 from symattn.document.model import Block, Document, Paragraph, Step, Steps, Text
 from symattn.document.notation import Node, node
-from symattn.errors import Refused
 
 if TYPE_CHECKING:
     from symattn.arrays.index.array import Indexed, Places

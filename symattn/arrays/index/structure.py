@@ -10,7 +10,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.index.array import Indexed, Place, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
 from symattn.arrays.index.expressions import Expression
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 
 class Structure:

@@ -30,6 +30,7 @@ from symattn.arrays.index.expressions import (
     Total,
 )
 from symattn.arrays.index.positions import PLACE
+from symattn.document.errors import Refused
 from symattn.document.notation import (
     Big,
     Neg,
@@ -46,7 +47,6 @@ from symattn.document.notation import (
     relation,
     total,
 )
-from symattn.errors import Refused
 
 _LETTERS = "ijlmnprstuwabcfgh"
 _GREEK = {

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Index = tuple[slice | int, ...]

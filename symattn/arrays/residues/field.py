@@ -14,7 +14,7 @@ from symattn.arrays.residues.arithmetic import Exponential, Floats, Modulus
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, Form, Ratio, Weight
 from symattn.arrays.residues.lazy import Plane
 from symattn.arrays.residues.state import State
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 _LETTER = Ratio(Weight(degree=1))
 _NO_LOGARITHM = Ratio(ONE)

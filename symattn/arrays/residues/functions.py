@@ -23,7 +23,7 @@ from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.lazy import Plane
 from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import State, moved
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 TINY, LARGE = 1e-5, 10**4  # numbers beside which floats of ordinary size are, or are not, seen
 

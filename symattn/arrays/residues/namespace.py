@@ -16,7 +16,7 @@ from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Typed
 from symattn.arrays.residues.state import chosen, moved
 from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _holds, _lifted, _picked
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 if TYPE_CHECKING:
     from symattn.arrays.modular import Modular

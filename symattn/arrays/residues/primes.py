@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 LEAST, BELOW = 1 << 22, 1 << 23  # the range of p
 

@@ -14,7 +14,7 @@ from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.rounding.array import SPECIAL, Computed, sharply, special
 from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, rounding, up
 from symattn.arrays.rounding.deviations import SLACK, bounded
-from symattn.errors import InputError, Undecided
+from symattn.document.errors import InputError, Undecided
 
 
 def _exp_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:

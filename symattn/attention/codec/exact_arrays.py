@@ -9,7 +9,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.json_text import Typed, short, shown
 from symattn.attention.notation import ARRAYS
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 Entries = list[Any]
 MOST = 10**12  # of a number; more only makes decimals of a thousand billion digits

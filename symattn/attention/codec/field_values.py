@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin
 from symattn.attention.codec.json_text import known, short, shown
 from symattn.attention.codec.python_text import read
 from symattn.attention.fields import field_types, members, words
-from symattn.errors import InputError, near
+from symattn.document.errors import InputError, near
 
 ROOT = "1/sqrt(d_k)"
 _SCALES = {"none": Fraction(1), ROOT: None}

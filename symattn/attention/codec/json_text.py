@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
-from symattn.errors import InputError, near
-from symattn.keywords import plain
+from symattn.document.errors import InputError, near
+from symattn.document.keywords import plain
 
 MOST_BYTES = 8 * 2**20
 

@@ -16,7 +16,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.exact_arrays import INFINITE
 from symattn.attention.codec.json_text import short
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 MOST_BYTES = 2**20  # of one array: far more than a walk can show
 _MOST_ARRAYS = 32

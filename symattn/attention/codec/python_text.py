@@ -9,7 +9,7 @@ from typing import Any, get_args
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Position
 from symattn.attention.positions.rotary_fields import Scaling
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 #: What reading a text may raise beside InputError.
 UNREADABLE = (SyntaxError, ValueError, TypeError, ZeroDivisionError, MemoryError, RecursionError)

@@ -16,7 +16,7 @@ from symattn.attention import masks
 from symattn.attention.enclosing.seen import Seen
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused
+from symattn.document.errors import InputError, Refused
 
 _TAKEN = (
     *("scale", "causal", "alignment", "window", "block", "prefix", "mask", "padding", "heads", "kv_heads", "base"),

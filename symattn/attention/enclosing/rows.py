@@ -10,7 +10,7 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 def enclose_rows(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int], bits: int = 200) -> Ball:

@@ -19,7 +19,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.enclosing.seen import Seen
 from symattn.attention.spec import Attention
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 #: Queries in a block and keys in a tile: scores of one tile are two chunks of the exponential.
 QUERIES, KEYS = 256, 256

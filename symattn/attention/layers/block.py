@@ -16,10 +16,10 @@ from symattn.attention.layers.block_inputs import check_arrays, check_names
 from symattn.attention.layers.block_parts import block_parts
 from symattn.attention.spec import Attention
 from symattn.attention.trace import Trace
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
-from symattn.errors import InputError
-from symattn.keywords import Answering
 
 Norm: TypeAlias = Literal["layer", "rms"] | None
 NORMS: tuple[Norm, ...] = ("layer", "rms", None)

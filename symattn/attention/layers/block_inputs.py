@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention import inputs
 from symattn.attention.notation import Named
 from symattn.attention.sizes import Sizes, check_batches, check_holds
+from symattn.document.errors import InputError
 from symattn.document.notation import name
-from symattn.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block

@@ -16,9 +16,9 @@ from symattn.attention.layers.block_inputs import below, own_arrays, sublayers
 from symattn.attention.notation import ARRAYS, SYMBOLS
 from symattn.attention.projections import project
 from symattn.attention.sizes import same, written
+from symattn.document.errors import InputError
 from symattn.document.model import Text
 from symattn.document.notation import Name, Node, Over, Product, Root, call, name, replaced
-from symattn.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block

@@ -17,10 +17,10 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.fields import whole
 from symattn.attention.layers.transformer_inputs import IDS
 from symattn.attention.notation import ARRAYS
+from symattn.document.errors import InputError, Refused, Undecided, article
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Document, Paragraph
 from symattn.document.printable import Shown
-from symattn.errors import InputError, Refused, Undecided, article
-from symattn.evidence import Evidence, Grade
 
 LIMIT = 1 << 14  # bits
 

@@ -15,10 +15,10 @@ from symattn.attention.layers.block import EPS, Block, Norm
 from symattn.attention.layers.transformer_inputs import check_arrays, check_names
 from symattn.attention.layers.transformer_parts import transformer_parts
 from symattn.attention.trace import Trace
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
-from symattn.errors import InputError
-from symattn.keywords import Answering
 
 
 @dataclass(frozen=True, kw_only=True)

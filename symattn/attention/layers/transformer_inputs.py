@@ -11,8 +11,8 @@ from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import below, norm_arrays
 from symattn.attention.notation import Named
 from symattn.attention.sizes import Sizes, check_holds, written
+from symattn.document.errors import InputError
 from symattn.document.notation import Name, name
-from symattn.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.attention.layers.transformer import Transformer

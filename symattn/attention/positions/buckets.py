@@ -12,7 +12,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import integer_root
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 @cache

@@ -15,7 +15,7 @@ from symattn.attention.positions.fields import (
     Shaw,
     TransformerXL,
 )
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention

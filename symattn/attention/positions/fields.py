@@ -13,8 +13,8 @@ from symattn.attention.constants import Number
 from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.positions.buckets import deberta_starts, t5_starts
 from symattn.attention.positions.rotary_fields import Scaling
-from symattn.errors import InputError
-from symattn.keywords import Answering
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number, numbers, power
 from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
 from symattn.attention.sizes import fits
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 Tables = tuple[Any, Any]
 _TOGETHER = 32  # neighbouring positions that share the angle of the first of them

@@ -11,10 +11,10 @@ from symattn.arrays.array import Array
 from symattn.attention.constants import Number, number
 from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.positions import rotary_scaling as scaling
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.document.model import Text
 from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
-from symattn.errors import InputError
-from symattn.keywords import Answering
 
 
 class _Steady(Answering):

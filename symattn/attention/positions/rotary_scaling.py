@@ -14,7 +14,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number, number, numbers, pi
 from symattn.attention.positions.rotary import powers_of
-from symattn.errors import InputError, Undecided
+from symattn.document.errors import InputError, Undecided
 
 
 def linear(frequencies: Any, factor: Number) -> Any:

@@ -21,7 +21,7 @@ from symattn.attention.streaming.tiled import (
     sliced,
     with_lse,
 )
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention

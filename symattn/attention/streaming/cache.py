@@ -22,7 +22,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import Places, causal
 from symattn.attention.streaming.paged import Paged, append_pages, gather
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 class Growing(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.streaming.states import Partial, State, finish, merge, partial_output, tile_state
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 Part = TypeVar("Part", State, Partial)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 
 class Paged(NamedTuple):

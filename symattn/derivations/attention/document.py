@@ -27,6 +27,8 @@ from symattn.derivations.letters import ONES
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
 from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
+from symattn.document.errors import Refused, Undecided
+from symattn.document.evidence import Evidence
 from symattn.document.model import (
     Block,
     Caveat,
@@ -43,12 +45,10 @@ from symattn.document.model import (
 )
 from symattn.document.notation import Name, Node, equals, node
 from symattn.document.text import plain_text, text
-from symattn.errors import Refused, Undecided
-from symattn.evidence import Evidence
-from symattn.statement.glossary import Glossary
-from symattn.statement.judging import Asked, record, relations
-from symattn.statement.reader import Reader
-from symattn.statement.section import Section
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import Asked, record, relations
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 
 _BESIDE = 80  # characters of a reason beside a formula
 _SAID = ("q", "k", "v", "k_shared", "v_shared")  # their formulas say all: sums, and heads over again

@@ -14,7 +14,7 @@ from symattn.arrays.symbolic import Symbolic
 from symattn.attention.flow import Step
 from symattn.derivations.attention.entries import expected
 from symattn.derivations.attention.inputs import Request, stem
-from symattn.errors import Undecided
+from symattn.document.errors import Undecided
 from symattn.proof.rational import all_equal
 
 

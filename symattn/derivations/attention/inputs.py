@@ -18,7 +18,7 @@ from symattn.attention.spec import Attention
 from symattn.derivations.attention.parameters import FLAGS, SIZES
 from symattn.derivations.attention.place import table
 from symattn.derivations.parameters import whole
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 _MOST = {"tokens": 6, "keys": 6, "heads": 6, "dk": 8, "dv": 8, "dmodel": 16}
 MASKS = ("mask", "keep", "doc", "doc_q", "doc_k")

@@ -22,7 +22,7 @@ from symattn.attention.inputs import lengths
 from symattn.derivations.attention.entries import expected
 from symattn.derivations.attention.inputs import Request
 from symattn.derivations.walks.tokens import Numbers, same
-from symattn.evidence import Evidence, Grade
+from symattn.document.evidence import Evidence, Grade
 
 _POINTS, _BITS = 3, 192
 

@@ -24,15 +24,15 @@ from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.letters import entry
 from symattn.derivations.attention.step_reader import HEAD, StepReader, names_in
 from symattn.document import notation as nt
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence
 from symattn.document.model import Text
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
-from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence
-from symattn.statement.comparing import FalseStep
-from symattn.statement.comparing import holds as hold_of
-from symattn.statement.judging import Asked, record, relations
-from symattn.statement.values import Unread, Value, spread
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.comparing import holds as hold_of
+from symattn.proof.relations.judging import Asked, record, relations
+from symattn.proof.relations.values import Unread, Value, spread
 
 DRAWS = 2
 _BITS = 256

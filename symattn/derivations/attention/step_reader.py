@@ -24,10 +24,10 @@ from symattn.derivations.attention.letters import entry
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
-from symattn.statement import values as v
-from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Reader
-from symattn.statement.values import Found, Unread, Value
+from symattn.proof.relations import values as v
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Found, Unread, Value
 
 HEAD = "a"
 _LETTERS = "aijlm"

@@ -22,8 +22,8 @@ from symattn.derivations.attention.place import table
 from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text
-from symattn.statement.functions import ENTRYWISE
-from symattn.statement.values import Unread, Value, both
+from symattn.proof.relations.functions import ENTRYWISE
+from symattn.proof.relations.values import Unread, Value, both
 
 if TYPE_CHECKING:
     from symattn.derivations.attention.step_reader import StepReader

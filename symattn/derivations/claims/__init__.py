@@ -24,11 +24,11 @@ from symattn.derivations.claims.reading import Vector, brackets, half_unit, numb
 from symattn.derivations.elements import decimal
 from symattn.derivations.walks.model import counted, enumerated
 from symattn.document.codec import command, record
+from symattn.document.errors import InputError, article, near
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
 from symattn.document.text import text
-from symattn.errors import InputError, article, near
-from symattn.evidence import Evidence, Grade
 
 _CHECKED, _REFUTED = Evidence(Grade.CHECKED, "exact numbers"), Evidence(Grade.REFUTED, "exact numbers")
 _MOST_SHOWN = 12  # entries that are written out

@@ -12,8 +12,8 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.claims.expressions import Expression
-from symattn.errors import InputError, Refused, Undecided
-from symattn.evidence import Evidence, Grade
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
 
 _PRECISIONS = (64, 256, 1024)
 _VALUES = tuple(Fraction(*x) for x in ((1, 2), (2, 1), (-1, 3), (3, 1), (5, 7), (-2, 1), (7, 5), (-3, 4)))

@@ -18,7 +18,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS as OF_ONE_NUMBER
 from symattn.attention.codec.json_text import short
 from symattn.derivations.claims.reading import brackets
-from symattn.errors import InputError, Refused, near
+from symattn.document.errors import InputError, Refused, near
 
 FUNCTIONS = (*OF_ONE_NUMBER, "abs")
 _LENGTH, _DEPTH, _EXPONENT, _SIZE = 1000, 150, 64, 4000

@@ -16,8 +16,8 @@ import flint
 from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.claims.reading import half_unit
+from symattn.document.errors import InputError, Refused
 from symattn.document.notation import Decimal, Node, Product, Words
-from symattn.errors import InputError, Refused
 
 
 def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Quotient]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.json_text import short
-from symattn.errors import InputError, near
+from symattn.document.errors import InputError, near
 
 MOST = 4096  # entries
 _DEPTH = 4

@@ -9,8 +9,8 @@ from typing import Any
 
 from symattn.attention.codec.json_text import short
 from symattn.derivations.sheets.sheet import Sheet, from_text
+from symattn.document.errors import InputError, near
 from symattn.document.model import Block, Code, Document, Listing, Paragraph
-from symattn.errors import InputError, near
 
 NAMES = (
     "eight-step",

@@ -10,8 +10,8 @@ from symattn.derivations.exercises.task import Task, checked
 from symattn.derivations.exercises.tasks import TASKS
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.document.codec import command as command_of
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Document, Emph, Heading, Paragraph, Result
-from symattn.evidence import Evidence, Grade
 
 _PLACE = "Answer: " + "_" * 40
 

@@ -13,7 +13,7 @@ from symattn.arrays.plain import real
 from symattn.attention.codec import npz_arrays as npz
 from symattn.attention.codec.json_text import Typed, short
 from symattn.derivations.sheets.sheet import FLOATS, Sheet, check_size, from_data
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 NAME = "the arrays"
 

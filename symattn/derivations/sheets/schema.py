@@ -11,8 +11,8 @@ from symattn.attention.codec.field_values import field_of, made_of
 from symattn.attention.codec.json_text import known, short
 from symattn.attention.fields import field_types
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
-from symattn.keywords import unknown
+from symattn.document.errors import InputError
+from symattn.document.keywords import unknown
 
 _MOST_PLACES = 12
 _DIGITS_PRINTED = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)

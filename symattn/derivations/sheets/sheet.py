@@ -24,7 +24,7 @@ from symattn.attention.fields import field_types
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 SCHEMA = 1
 MOST_SCORES = 4096

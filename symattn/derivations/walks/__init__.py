@@ -31,10 +31,10 @@ from symattn.derivations.walks.rounding import ROUNDINGS
 from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.codec import command
+from symattn.document.errors import InputError, near
+from symattn.document.keywords import format_name, unknown
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
 from symattn.document.notation import Decimal, Name, equals
-from symattn.errors import InputError, near
-from symattn.keywords import format_name, unknown
 
 _SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
 _LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they are weights times values."

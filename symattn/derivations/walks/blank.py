@@ -13,9 +13,9 @@ from symattn.attention.codec.exact_arrays import shape_of
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks.model import Walk
+from symattn.document.errors import InputError
 from symattn.document.model import Block, Paragraph, Result, Values
 from symattn.document.notation import Node, Relation, Words
-from symattn.errors import InputError
 
 _PLACE = Words("____")
 _TRIES = 2000

@@ -19,7 +19,7 @@ from symattn.attention.flow import Step
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
 from symattn.derivations.enclosed import least_proven, taken
-from symattn.errors import Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 
 Arrays = dict[str, Any]
 _PRECISIONS = (256, 512, 1024, 2048, 4096)

@@ -23,11 +23,11 @@ from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import tokens
 from symattn.derivations.walks.run import TINY
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text, Values
 from symattn.document.notation import Name, Node, Words
 from symattn.document.text import text
-from symattn.errors import InputError
-from symattn.evidence import Evidence, Grade
 
 _DIGITS = {"float64": 17, "float32": 9}  # of decimals beside a format's own; enough to tell its numbers apart
 _LONGEST = 55  # characters of an exact entry that a line of 80 holds beside its place and label

@@ -20,9 +20,9 @@ from symattn.derivations.walks.notes import about, too_long
 from symattn.derivations.walks.order import arrays_of, capital, first_query, titles
 from symattn.derivations.walks.steps import blocks, rounded_of, weights_known
 from symattn.derivations.walks.why import why as reasons
+from symattn.document.evidence import Grade
 from symattn.document.model import Block, Column, Heading, Heat, Note, Origin, Paragraph, Table, Text, Values
 from symattn.document.notation import Decimal, Node, Relation, Words
-from symattn.evidence import Grade
 
 _MOST = 64  # weights that stand in one heat map
 _FEW = 4  # queries of several heads that are shown one by one

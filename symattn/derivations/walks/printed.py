@@ -19,8 +19,8 @@ from symattn.derivations.elements import decimal, is_number
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.rounding import ROUNDINGS, rounded
 from symattn.derivations.walks.run import weighted
+from symattn.document.errors import InputError
 from symattn.document.model import Text
-from symattn.errors import InputError
 
 _CALLED = {
     "exact": "the exact ones",

@@ -9,9 +9,9 @@ from symattn.attention.variants import SIZES
 from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.reading import Read, Run, run
 from symattn.derivations.walks.model import Walk
+from symattn.document.errors import SymattnError
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node
-from symattn.errors import SymattnError
-from symattn.evidence import Evidence, Grade
 
 _SOME = Evidence(Grade.CHECKED, "numbers of the walk's sizes")
 

@@ -16,8 +16,8 @@ from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import arrays_of, titles
 from symattn.derivations.walks.rounding import ROUNDINGS
 from symattn.derivations.walks.steps import weights_known
-from symattn.errors import InputError
-from symattn.evidence import Evidence
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence
 
 MOST_WEIGHTED = 4096
 

@@ -13,7 +13,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import flat
 from symattn.derivations.elements import is_number
 from symattn.derivations.enclosed import Enclosed
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 ROUNDINGS = ("exact", "nearest", "sum")
 

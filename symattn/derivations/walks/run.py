@@ -28,7 +28,7 @@ from symattn.attention.spec import Attention
 from symattn.derivations.elements import is_number, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks import mixed
-from symattn.errors import InputError, near
+from symattn.document.errors import InputError, near
 
 Arrays = dict[str, Any]
 TINY = 1e-300  # an error that is not 0 and not larger than this

@@ -21,10 +21,10 @@ from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
 from symattn.derivations.walks.reading import held
 from symattn.derivations.walks.tokens import other_way, same
+from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
 from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
 from symattn.document.text import plain_text, text
-from symattn.evidence import Evidence, Grade
 
 _BESIDE = 60  # characters of a reason that stands beside an array
 MANY_KEYS, MANY_FEATURES, WIDE = 6, 6, 66  # beyond these a score is not written out as a sum

@@ -22,7 +22,7 @@ from symattn.derivations.attention.place import part
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
 from symattn.derivations.walks import run
 from symattn.derivations.walks.run import mixing
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 
 Arrays = Mapping[str, Any]
 _MOST = 100_000  # products of elements; more would make a reader wait

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Node, form
 from symattn.proof.checker_signs import Signs, without
 from symattn.proof.coq.laws import LAWS

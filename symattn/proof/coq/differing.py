@@ -14,7 +14,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.coq.printing import Reader, typed
 from symattn.proof.coq.readable import Readable, Stated, circle, divisors, reading, typed_functions
 from symattn.proof.coq.terms import Term, circles

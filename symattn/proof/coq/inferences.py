@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Rejected
 from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain, count
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.coq.steps import moved
 from symattn.proof.coq.terms import Names, Term
 

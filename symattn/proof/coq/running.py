@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import IO, Any
 
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.proof.coq import theory
 from symattn.proof.coq.lemmas import lemmas
 from symattn.proof.coq.printing import auxiliary

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.checker_folds import FIRST, SECOND
 from symattn.proof.checker_reading import read
 from symattn.proof.coq.printing import Reader, typed

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import chain, permutations, product
 from math import lcm
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.coq.terms import Term, joined, number
 
 _MANY = 300  # terms of a sum

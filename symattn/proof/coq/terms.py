@@ -15,7 +15,7 @@ from functools import cached_property, reduce
 from math import prod
 from typing import Any
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Node
 
 RELATIONS = {"=": "Equal", "≤": "AtMost", "<": "Below"}

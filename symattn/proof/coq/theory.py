@@ -15,8 +15,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from symattn import cache as kept
-from symattn.errors import InputError
+from symattn.document import cache as kept
+from symattn.document.errors import InputError
 
 SOURCE = Path(__file__).resolve().parent
 FILES = ("Meaning", "Cutoff", "Polynomials", "Clearing", "Accepting", "Bounding", "Folding", "Reading")

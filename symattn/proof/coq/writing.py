@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from symattn.errors import Refused
+from symattn.document.errors import Refused
 from symattn.proof.checker_means import bodies, read_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs

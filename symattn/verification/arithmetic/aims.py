@@ -21,17 +21,17 @@ import numpy as np
 
 from symattn.attention.positions.fields import Alibi, Buckets
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
-from symattn.verification.arithmetic.contracts import Contract, near, stored_scales
+from symattn.bounds.contracts import Contract, near, stored_scales
+from symattn.bounds.reference import Variant
+from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
+from symattn.document.errors import InputError
 from symattn.verification.arithmetic.growth import MOST, Grown, rungs
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
 from symattn.verification.arithmetic.suspects import Sample, Suspect
 from symattn.verification.arithmetic.trial import SIZES, Trial, called
 from symattn.verification.power import least_shown, of_variant
-from symattn.verification.reference import Variant
 from symattn.verification.report import Fault, Sought
 from symattn.verification.rules.families import Family, families
-from symattn.verification.sharp.limits import HYPOTHESIS, Stores
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

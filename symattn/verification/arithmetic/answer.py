@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from symattn.document.codec import record
+from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
-from symattn.evidence import Grade, Verdict
 from symattn.verification.arithmetic.presets import named
 from symattn.verification.arithmetic.ranking import Pair
 from symattn.verification.arithmetic.trial import Trial

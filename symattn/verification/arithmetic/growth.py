@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused
-from symattn.verification.arithmetic.contracts import Contract, replay
-from symattn.verification.case_result import UNFIT, Case
-from symattn.verification.judgement import by_filter
-from symattn.verification.probing.inputs import Sizes
+from symattn.bounds.case_result import UNFIT, Case
+from symattn.bounds.contracts import Contract, replay
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.judgement import by_filter
+from symattn.bounds.reference import Variant
+from symattn.bounds.sharp.blocks import applies
+from symattn.bounds.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
+from symattn.bounds.sharp.sample import averaged, chosen, only
+from symattn.document.errors import InputError, Refused
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.reference import Variant
 from symattn.verification.report import Fault
-from symattn.verification.sharp.blocks import applies
-from symattn.verification.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
-from symattn.verification.sharp.sample import averaged, chosen, only
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.trial import Trial

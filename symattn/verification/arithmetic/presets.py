@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from symattn.arrays.formats import Format
-from symattn.verification.arithmetic.contracts import Contract, Powers
+from symattn.bounds.contracts import Contract, Powers
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from itertools import chain
 
 import numpy as np
 
-from symattn.verification.arithmetic.contracts import Contract, Made, family, near, replay
+from symattn.bounds.contracts import Contract, Made, family, near, replay
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT
 from symattn.verification.arithmetic.suspects import Sample, Suspect, suspects
-from symattn.verification.reference import RIGHT
-from symattn.verification.rules.mistake import Mistake
 
 FITS = 0.98  # of the bits: what a contract has at least that is the function's own
 ROW = 0.5  # of the bits of every row, likewise,

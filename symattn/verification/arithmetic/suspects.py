@@ -16,13 +16,14 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.verification.arithmetic.contracts import Contract, Made, replay
-from symattn.verification.case_result import UNFIT
-from symattn.verification.reference import RIGHT, Variant
-from symattn.verification.rules import known, of_entries, storing
+from symattn.bounds import storing
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.contracts import Contract, Made, replay
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT, Variant
+from symattn.bounds.target import Inputs
+from symattn.verification.rules import known, of_entries
 from symattn.verification.rules.families import Family, families
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.target import Inputs
 
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # of the distance: what a mistake takes away at least that is tried

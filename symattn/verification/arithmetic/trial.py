@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.bounds.case_result import Case
+from symattn.bounds.inputs import Array, Sizes
+from symattn.bounds.mistake import own
+from symattn.bounds.reference import Change, Values, Variant
+from symattn.bounds.target import Outcome
 from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, nearest, pair
 from symattn.verification.arithmetic.suspects import Sample, Suspect
-from symattn.verification.case_result import Case
-from symattn.verification.probing.inputs import Array, Sizes
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.reference import Change, Values, Variant
 from symattn.verification.report import Arithmetic, Fault
-from symattn.verification.rules.mistake import own
-from symattn.verification.target import Outcome
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention

@@ -11,12 +11,12 @@ import numpy as np
 
 from symattn.attention.inputs import NEEDED, needed
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.bounds.extras import places
+from symattn.bounds.target import Inputs, Layout
+from symattn.document.errors import InputError
 from symattn.verification.definitions.drawing import FAMILIES
 from symattn.verification.definitions.subject import Compute, Entries, Input
-from symattn.verification.probing.extras import places
 from symattn.verification.subject import Array, Random
-from symattn.verification.target import Inputs, Layout
 
 _WORDS = {
     "q": "query queries xq query_states query_layer",

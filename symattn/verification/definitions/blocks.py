@@ -11,7 +11,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import norms
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.verification.definitions.drawing import FAMILIES
 from symattn.verification.definitions.subject import Definition, Input, Mistake
 from symattn.verification.subject import Array, Random

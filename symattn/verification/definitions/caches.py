@@ -15,14 +15,14 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import rotate
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
+from symattn.bounds.target import Inputs, Layout
 from symattn.document.codec import called
-from symattn.errors import InputError
-from symattn.keywords import Answering
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import FEW, axes, check, in_order, settings, swapped, tiles
 from symattn.verification.definitions.rotary import tables_of
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
 from symattn.verification.subject import Array
-from symattn.verification.target import Inputs, Layout
 
 _SIZES = (
     (1, 3, 4, 2),

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from symattn.verification.case_result import UNFIT, CaseResult, Part, largest
+from symattn.bounds.case_result import UNFIT, CaseResult, Part, largest
+from symattn.bounds.judge import Traced
+from symattn.bounds.reference import Run
+from symattn.bounds.target import Inputs
 from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_outputs
 from symattn.verification.definitions.subject import Definition, Mistake, Numbered
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
 from symattn.verification.diagnosis.matching import LITTLE
 from symattn.verification.diagnosis.outofrange import out_of_range
-from symattn.verification.judge import Traced
-from symattn.verification.reference import Run
-from symattn.verification.target import Inputs
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition

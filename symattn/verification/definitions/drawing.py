@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.verification.case_result import Case
-from symattn.verification.domain import Domain
+from symattn.bounds.case_result import Case
+from symattn.bounds.domain import Domain
 from symattn.verification.probing.search import integers, normal, sparse
 from symattn.verification.subject import Array, Random
 

@@ -15,11 +15,11 @@ from symattn.attention.groups import repeat_heads
 from symattn.attention.inputs import NEEDED
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
+from symattn.bounds.mistake import step
+from symattn.bounds.reference import Change, Values, Variant, changed, raw, trace
 from symattn.verification.definitions.attending import plain
 from symattn.verification.definitions.subject import Mistake
-from symattn.verification.reference import Change, Values, Variant, changed, raw, trace
 from symattn.verification.rules import known
-from symattn.verification.rules.mistake import step
 
 Shared = Callable[[Any, int], Any]
 

@@ -11,9 +11,10 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.gradients.backward import backward
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
+from symattn.bounds.target import Inputs, Layout
 from symattn.document.codec import called
-from symattn.errors import InputError
-from symattn.keywords import Answering
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import (
     FEW,
     admits,
@@ -31,7 +32,6 @@ from symattn.verification.definitions.attending import (
 from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import Compute, Definition, Input, Later
 from symattn.verification.subject import Array
-from symattn.verification.target import Inputs, Layout
 
 WRT = ("q", "k", "v")
 

@@ -12,10 +12,10 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.special import Undefined
-from symattn.errors import SymattnError, Undecided
-from symattn.verification.case_result import Case, CaseResult, Expected, compared, matches
-from symattn.verification.reference import lifted
-from symattn.verification.target import Inputs, Outcome
+from symattn.bounds.case_result import Case, CaseResult, Expected, compared, matches
+from symattn.bounds.reference import lifted
+from symattn.bounds.target import Inputs, Outcome
+from symattn.document.errors import SymattnError, Undecided
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.subject import Compute, Definition, Mistake

@@ -12,14 +12,14 @@ from symattn.attention.fields import brief, check
 from symattn.attention.linear.delta import delta_token
 from symattn.attention.linear.features import elu_plus_one, exponential, identity, relu
 from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sums, gated_chunk, gated_step, scan
+from symattn.bounds.target import Layout
 from symattn.document.codec import called
-from symattn.errors import InputError
-from symattn.keywords import Answering
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
 from symattn.verification.definitions.linear_features import OTHERS, Feature
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
 from symattn.verification.subject import Array, Random
-from symattn.verification.target import Layout
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
     "identity": identity, "elu": elu_plus_one, "relu": relu, "exp": exponential,

@@ -14,6 +14,8 @@ from symattn.attention.softmax import log_sum_exp, logarithms, powers
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
+from symattn.bounds.reference import values_name
+from symattn.bounds.target import Layout
 from symattn.document.codec import called
 from symattn.verification.definitions.attending import (
     FEW,
@@ -29,8 +31,6 @@ from symattn.verification.definitions.attending import (
     tiles,
 )
 from symattn.verification.definitions.subject import Compute, Definition, Mistake
-from symattn.verification.reference import values_name
-from symattn.verification.target import Layout
 
 
 def subject(spec: Attention, layout: Layout = "nd") -> Definition:

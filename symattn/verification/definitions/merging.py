@@ -11,13 +11,13 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
 from symattn.attention.streaming.states import Partial, merge_partial
+from symattn.bounds.target import Layout
 from symattn.document.codec import called
-from symattn.errors import InputError
-from symattn.keywords import Answering
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import FEW
 from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Mistake, Numbers
 from symattn.verification.subject import Array, Random
-from symattn.verification.target import Layout
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
 _SHAPES = {"nd": "n d", "bnd": "b n d", "nhd": "n h d", "bhnd": "b h n d", "bnhd": "b n h d"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.norms import layer_norm, rms_norm
-from symattn.keywords import Answering
+from symattn.document.keywords import Answering
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
 from symattn.verification.definitions.subject import Definition, Family, Input, Mistake, Numbers
 from symattn.verification.probing.search import integers, normal

@@ -12,7 +12,7 @@ from typing import Any
 from symattn.attention.codec.python_text import UNREADABLE, value_of
 from symattn.attention.spec import Attention
 from symattn.document.codec import spelled
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.verification.definitions.registry import Specification
 
 _ROOM = "symattn.verification.definitions."

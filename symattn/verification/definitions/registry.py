@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from symattn.attention.positions.checks import least_width
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.bounds.target import Layout
+from symattn.document.errors import InputError
 from symattn.verification.definitions.rules import of_fields
 from symattn.verification.definitions.subject import Definition
-from symattn.verification.target import Layout
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block

@@ -13,13 +13,13 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import angles, inverse_frequencies, pairs, rotate
+from symattn.bounds.target import Inputs, Layout
 from symattn.document.codec import called
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.verification.definitions.attending import FEW, swapped
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
 from symattn.verification.rules.rotating import of_pairs, of_tables
 from symattn.verification.subject import Array, Random
-from symattn.verification.target import Inputs, Layout
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
 _FRONT = {"nd": "{}", "bnd": "b {}", "nhd": "{} h", "bhnd": "b h {}", "bnhd": "b {} h"}

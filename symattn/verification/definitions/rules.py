@@ -12,7 +12,7 @@ import numpy as np
 
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 from symattn.verification.definitions.subject import Compute, Definition, Mistake, Numbered
 
 _POINTS = 25

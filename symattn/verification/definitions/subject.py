@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.errors import SymattnError
-from symattn.verification.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.domain import Domain
+from symattn.bounds.mistake import Where
+from symattn.bounds.reference import lifted
+from symattn.bounds.target import Inputs, Outcome
+from symattn.document.errors import SymattnError
 from symattn.verification.definitions import drawing, judging
-from symattn.verification.domain import Domain
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing.search import perturbed
 from symattn.verification.reduce import Axes
-from symattn.verification.reference import lifted
 from symattn.verification.report import Power
-from symattn.verification.rules.mistake import Where
 from symattn.verification.subject import Array, Cases, Random, Subject
-from symattn.verification.target import Inputs, Outcome
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
+    from symattn.bounds.reference import Run
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
-    from symattn.verification.reference import Run
 
 _WHOLE = 10  # cases for which all ways are run, whatever the function gives
 _DRAWN = 6  # cases on which a mistake must have an effect to be one

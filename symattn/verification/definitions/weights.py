@@ -16,18 +16,18 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import State, merge
+from symattn.bounds.at import At, Wrong, change
+from symattn.bounds.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
+from symattn.bounds.target import Inputs
 from symattn.document.codec import called
-from symattn.errors import InputError
-from symattn.keywords import Answering
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 from symattn.verification import rules
 from symattn.verification.definitions.attending import FEW, check, closing, inputs, open_rows, settings, tiles
 from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Later, Mistake, Numbered, Numbers
-from symattn.verification.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
-from symattn.verification.rules.at import At, Wrong, change
 from symattn.verification.rules.families import families
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Random
-from symattn.verification.target import Inputs
 
 _STEPS = frozenset({*SCORES, "weights"}) - {"positioned"}
 _LENGTHS = ((2, 3), (3, 5), (4, 4), (1, 1), (5, 2), (2, 8), (3, 17), (17, 16), (2, 33), (1, 64), (3, 65), (2, 130),

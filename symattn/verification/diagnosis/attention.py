@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from symattn.verification import judge, rules
-from symattn.verification.case_result import OF_VALUES, UNFIT, CaseResult
+from symattn.bounds import judge
+from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT
+from symattn.bounds.storing import mistakes as by_storing
+from symattn.verification import rules
 from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
 from symattn.verification.diagnosis.fitted import Family
 from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.rows import what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.screening import Screen
-from symattn.verification.reference import RIGHT
 from symattn.verification.report import STEPS
 from symattn.verification.rules.families import families
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.rules.storing import mistakes as by_storing
 
 _MOST = 8  # mistakes that are judged by balls
 _FEW, _TEN = 20, 10

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.judge import traced
 from symattn.verification.diagnosis.coarser import coarser
 from symattn.verification.diagnosis.exponential import other_function
 from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.misplaced import other_values
 from symattn.verification.diagnosis.observe import explains, first_wrong_step
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows
-from symattn.verification.judge import traced
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from symattn.verification.case_result import OF_VALUES, CaseResult
+from symattn.bounds.case_result import OF_VALUES, CaseResult
+from symattn.bounds.mistake import Where
 from symattn.verification.diagnosis.conditions import only_where, separating, thresholds
 from symattn.verification.diagnosis.fitted import Family, fitted
 from symattn.verification.effort import Effort
-from symattn.verification.rules.mistake import Where
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

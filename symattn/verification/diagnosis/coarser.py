@@ -17,10 +17,10 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.errors import Undecided
-from symattn.verification.case_result import UNFIT, Case, CaseResult
-from symattn.verification.judge import expected
-from symattn.verification.probing.inputs import Sizes
+from symattn.bounds.case_result import UNFIT, Case, CaseResult
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.judge import expected
+from symattn.document.errors import Undecided
 from symattn.verification.probing.search import FAMILIES
 
 if TYPE_CHECKING:

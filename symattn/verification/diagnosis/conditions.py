@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from symattn.verification.case_result import Case, CaseResult
-from symattn.verification.rules.mistake import Where
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.mistake import Where
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.verification.case_result import CaseResult
+from symattn.bounds.case_result import CaseResult
+from symattn.bounds.target import Outcome, same_bits
 from symattn.verification.counterexample import shown
 from symattn.verification.report import Counterexample, Fault
-from symattn.verification.target import Outcome, same_bits
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

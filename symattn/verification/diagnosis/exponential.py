@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.case_result import Case, CaseResult
-from symattn.verification.judge import traced
-from symattn.verification.reference import usual
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.judge import traced
+from symattn.bounds.reference import usual
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -7,13 +7,13 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from symattn.verification.case_result import UNFIT, Case, CaseResult
+from symattn.bounds.case_result import UNFIT, Case, CaseResult
+from symattn.bounds.target import same_bits
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased, unsteady
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import STEPS, Fault
-from symattn.verification.target import same_bits
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from symattn.verification.case_result import CaseResult
+from symattn.bounds.case_result import CaseResult
 
 _CASES = 4  # that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.case_result import Case
+from symattn.bounds.case_result import Case
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.mistake import Mistake
 from symattn.verification.diagnosis.causes import SIZED
-from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.rules.mistake import Mistake
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

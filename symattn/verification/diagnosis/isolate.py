@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.attention.positions.fields import Rotary
-from symattn.verification.case_result import Case, CaseResult
-from symattn.verification.target import Inputs
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.target import Inputs
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -13,13 +13,13 @@ from functools import partial
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.case_result import UNFIT, CaseResult
+from symattn.bounds.case_result import UNFIT, CaseResult
+from symattn.bounds.judge import traced
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT, Change, Variant
+from symattn.bounds.target import Inputs
 from symattn.verification.diagnosis.screening import Screen
-from symattn.verification.judge import traced
-from symattn.verification.reference import RIGHT, Change, Variant
 from symattn.verification.rules.forbidding import some_keys
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.target import Inputs
 
 LITTLE = 0.1  # of the squared residual that a mistake which is named may leave
 _ALIKE = 4  # times what the best one leaves: as good

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.case_result import Case, CaseResult
-from symattn.verification.judge import traced
-from symattn.verification.probing.inputs import Sizes
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.judge import traced
 from symattn.verification.probing.search import FAMILIES
 
 if TYPE_CHECKING:

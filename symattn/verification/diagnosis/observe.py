@@ -9,9 +9,9 @@ from math import log, sqrt
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.case_result import CaseResult
-from symattn.verification.judge import traced
-from symattn.verification.reference import usual
+from symattn.bounds.case_result import CaseResult
+from symattn.bounds.judge import traced
+from symattn.bounds.reference import usual
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.verification.case_result import Case, CaseResult
-from symattn.verification.judge import traced
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.judge import traced
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import Variant
 from symattn.verification.probing.numbers import masked_tile
 from symattn.verification.probing.probes import far
-from symattn.verification.reference import Variant
-from symattn.verification.rules.mistake import Mistake
 from symattn.verification.rules.tiling import WIDTHS
 
 if TYPE_CHECKING:

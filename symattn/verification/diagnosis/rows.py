@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from symattn.verification.case_result import CaseResult
+from symattn.bounds.case_result import CaseResult
+from symattn.bounds.judge import centres, traced
 from symattn.verification.diagnosis.outofrange import all_keys_maxima, row_maxima, row_minima
-from symattn.verification.judge import centres, traced
 
 _NAMES = ("columns", "queries", "heads", "batch items")
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.verification.case_result import UNFIT, CaseResult
-from symattn.verification.judge import traced
-from symattn.verification.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
+from symattn.bounds.case_result import UNFIT, CaseResult
+from symattn.bounds.judge import traced
+from symattn.bounds.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
 
 Array = np.ndarray
 _LEGAL = 8  # times what is legal for the right definition

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.inputs import Sizes
 from symattn.verification.counterexample import shown
-from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Fault
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from symattn.verification.case_result import Case
-from symattn.verification.judge import traced
-from symattn.verification.probing.inputs import Array, Maker, Sizes
+from symattn.bounds.case_result import Case
+from symattn.bounds.inputs import Array, Maker, Sizes
+from symattn.bounds.judge import traced
+from symattn.bounds.target import Memory, same_bits
 from symattn.verification.probing.probes import small
-from symattn.verification.target import Memory, same_bits
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.evidence import Evidence, Grade
-from symattn.verification.case_result import Case
+from symattn.bounds.case_result import Case
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.document.evidence import Evidence, Grade
 from symattn.verification.probing import search
-from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small
 from symattn.verification.report import Check
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from symattn.attention.notation import ARRAYS
-from symattn.verification.probing.extras import places
-from symattn.verification.probing.inputs import Array, Maker, Sizes
+from symattn.bounds.extras import places
+from symattn.bounds.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, far, small
 
 _FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that every score of a head, or of a row, meets

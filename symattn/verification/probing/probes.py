@@ -10,7 +10,7 @@ from math import isqrt
 
 import numpy as np
 
-from symattn.verification.probing.inputs import Array, Maker, Sizes
+from symattn.bounds.inputs import Array, Maker, Sizes
 
 Named = tuple[str, dict[str, Array] | None]
 Group = Callable[[Maker, np.random.Generator], Iterator[Named]]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
-from symattn.errors import InputError
-from symattn.verification.domain import Domain
-from symattn.verification.target import APART, Failure, Memory
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import APART, Failure, Memory
+from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from symattn.verification.probing.inputs import Array, Entries, Maker, Sizes
+from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 
 _FEW = 8
 _MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from symattn.verification.probing.inputs import CELLS, Array, Maker, Sizes
+from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, small
 
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))

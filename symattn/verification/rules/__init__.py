@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symattn.attention.spec import Attention
+from symattn.bounds import storing
+from symattn.bounds.mistake import Mistake, where_scaled
 from symattn.verification.report import STEPS
 from symattn.verification.rules import (
     distances,
@@ -22,10 +24,8 @@ from symattn.verification.rules import (
     scoring,
     softmaxes,
     steps,
-    storing,
     tiling,
 )
-from symattn.verification.rules.mistake import Mistake, where_scaled
 from symattn.verification.rules.places import places
 
 

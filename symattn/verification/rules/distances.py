@@ -16,8 +16,8 @@ from symattn.attention.constants import made_wide
 from symattn.attention.positions import alibi, buckets, relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets
 from symattn.attention.spec import Attention
-from symattn.verification.rules.at import At, told
-from symattn.verification.rules.mistake import Mistake, shape
+from symattn.bounds.at import At, told
+from symattn.bounds.mistake import Mistake, shape
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:

@@ -13,11 +13,11 @@ from symattn.arrays.array import Array
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.softcap import softcap
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Variant
+from symattn.bounds.at import At, change
+from symattn.bounds.mistake import Mistake, not_scaled, scaled_by_one, shape
+from symattn.bounds.reference import Variant
 from symattn.verification.rules import norms, rotating
-from symattn.verification.rules.at import At, change
 from symattn.verification.rules.forbidding import added, allowed
-from symattn.verification.rules.mistake import Mistake, not_scaled, scaled_by_one, shape
 from symattn.verification.rules.softmaxes import with_logit
 from symattn.verification.rules.steps import times
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
-from symattn.verification.rules.mistake import Mistake, in_fields
+from symattn.bounds.mistake import Mistake, in_fields
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:

@@ -15,18 +15,9 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.positions.fields import Alibi, Buckets
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values
-from symattn.verification.rules.at import At, told
-from symattn.verification.rules.mistake import (
-    Mistake,
-    before,
-    in_fields,
-    in_steps,
-    number,
-    own,
-    shape,
-    weights,
-)
+from symattn.bounds.at import At, told
+from symattn.bounds.mistake import Mistake, before, in_fields, in_steps, number, own, shape, weights
+from symattn.bounds.reference import Values
 from symattn.verification.rules.tiling import Edges, cuts
 
 _BARE = Attention()

@@ -14,9 +14,9 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values
-from symattn.verification.rules.at import At, Wrong, change, read, several, told
-from symattn.verification.rules.mistake import BARE, Mistake, in_steps
+from symattn.bounds.at import At, Wrong, change, read, several, told
+from symattn.bounds.mistake import BARE, Mistake, in_steps
+from symattn.bounds.reference import Values
 from symattn.verification.rules.operators import one
 
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}

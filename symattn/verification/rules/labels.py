@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values, Variant
-from symattn.verification.rules.at import read
+from symattn.bounds.at import read
+from symattn.bounds.mistake import Mistake, in_fields, in_steps, shape
+from symattn.bounds.reference import Values, Variant
+from symattn.bounds.target import Inputs
 from symattn.verification.rules.forbidding import Open, allowed, empty_as_mean, forbid, opening, some_keys
-from symattn.verification.rules.mistake import Mistake, in_fields, in_steps, shape
-from symattn.verification.target import Inputs
 
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:

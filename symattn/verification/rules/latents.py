@@ -11,10 +11,10 @@ from symattn.arrays.array import Array
 from symattn.attention import projections
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Variant
-from symattn.verification.rules.at import At, Wrong, several
-from symattn.verification.rules.mistake import Mistake, in_fields
-from symattn.verification.target import Inputs
+from symattn.bounds.at import At, Wrong, several
+from symattn.bounds.mistake import Mistake, in_fields
+from symattn.bounds.reference import Variant
+from symattn.bounds.target import Inputs
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values
+from symattn.bounds.mistake import Mistake, in_fields, in_steps, shape
+from symattn.bounds.reference import Values
 from symattn.verification.rules.forbidding import allowed, forbid, some_keys, with_masks
-from symattn.verification.rules.mistake import Mistake, in_fields, in_steps, shape
 
 
 @dataclass(frozen=True)

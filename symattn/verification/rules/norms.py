@@ -15,10 +15,10 @@ from typing import Any, Literal
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Variant
-from symattn.verification.rules.at import At, read, several
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.target import Inputs
+from symattn.bounds.at import At, read, several
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import Variant
+from symattn.bounds.target import Inputs
 
 Kind = Literal["layer", "rms", "l2"]
 Affine = Callable[[Any, Any, Any], Any]

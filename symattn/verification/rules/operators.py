@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
-from symattn.verification.rules.mistake import Mistake
+from symattn.bounds.mistake import Mistake
 from symattn.verification.rules.places import Operation, Place
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Change, Values, Variant
-from symattn.verification.rules.mistake import own, step
+from symattn.bounds.mistake import own, step
+from symattn.bounds.reference import Change, Values, Variant
 
 Operation = Callable[[Any], Any]
 

@@ -9,8 +9,8 @@ from itertools import combinations
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.rules.at import read
-from symattn.verification.rules.mistake import Mistake
+from symattn.bounds.at import read
+from symattn.bounds.mistake import Mistake
 
 Array = np.ndarray
 #: Of inputs with a number a head: the step to blame, the input in words, its axis of heads from the end.

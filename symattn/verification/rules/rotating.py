@@ -21,10 +21,10 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import for_heads, for_queries, inverse_frequencies, pairs, powers_of, rotate
 from symattn.attention.positions.rotary import tables as tables_of
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values, Variant
-from symattn.verification.rules.at import At, Wrong, several
-from symattn.verification.rules.mistake import Mistake, in_steps
-from symattn.verification.target import Inputs
+from symattn.bounds.at import At, Wrong, several
+from symattn.bounds.mistake import Mistake, in_steps
+from symattn.bounds.reference import Values, Variant
+from symattn.bounds.target import Inputs
 
 Tables = tuple[Any, Any]
 Turn = Callable[[Any, Any, Any, str], Any]  # of x, cosines, sines, layout

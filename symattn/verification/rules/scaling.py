@@ -9,8 +9,8 @@ from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values
-from symattn.verification.rules.mistake import Mistake, before, in_steps, not_scaled, own, root, shape, size, step
+from symattn.bounds.mistake import Mistake, before, in_steps, not_scaled, own, root, shape, size, step
+from symattn.bounds.reference import Values
 
 Size = Callable[[Attention, Values], int]
 #: Powers in quarters, as they are written with a size in place of {}.

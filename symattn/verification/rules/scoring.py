@@ -10,8 +10,8 @@ from symattn.arrays.array import Array
 from symattn.attention import scores
 from symattn.attention.norms import unit
 from symattn.attention.spec import Attention
-from symattn.verification.rules.at import At, told
-from symattn.verification.rules.mistake import Mistake, step
+from symattn.bounds.at import At, told
+from symattn.bounds.mistake import Mistake, step
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:

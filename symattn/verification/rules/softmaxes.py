@@ -11,9 +11,9 @@ import numpy as np
 
 from symattn.attention import masks, softmax
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values
-from symattn.verification.rules.at import At, Wrong, told
-from symattn.verification.rules.mistake import Mistake, in_steps
+from symattn.bounds.at import At, Wrong, told
+from symattn.bounds.mistake import Mistake, in_steps
+from symattn.bounds.reference import Values
 
 Table = tuple[tuple[str, str, Wrong], ...]
 

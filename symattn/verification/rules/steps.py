@@ -17,9 +17,9 @@ from symattn.attention import masks, softmax
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.softcap import softcap
 from symattn.attention.spec import Attention
-from symattn.verification.rules.at import At, Wrong, several, told
+from symattn.bounds.at import At, Wrong, several, told
+from symattn.bounds.mistake import Mistake, not_scaled, root, size
 from symattn.verification.rules.forbidding import added, allowed
-from symattn.verification.rules.mistake import Mistake, not_scaled, root, size
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:

@@ -18,9 +18,9 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values
-from symattn.verification.rules.at import At
-from symattn.verification.rules.mistake import Mistake, in_steps
+from symattn.bounds.at import At
+from symattn.bounds.mistake import Mistake, in_steps
+from symattn.bounds.reference import Values
 from symattn.verification.rules.places import places
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symattn.verification.case_result import UNFIT
-from symattn.verification.probing.inputs import Maker
-from symattn.verification.reference import canonical, trace
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.inputs import Maker
+from symattn.bounds.reference import canonical, trace
+from symattn.bounds.target import Runner
 from symattn.verification.summing.asking import Numbers, Sum
 from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.tree import NoTree
-from symattn.verification.target import Runner
 
 Array = np.ndarray
 KEYS = 128

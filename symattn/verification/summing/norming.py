@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from symattn.bounds.target import Runner
 from symattn.verification.definitions.norms import LayerNorm, Norm
 from symattn.verification.summing.asking import Numbers, Sum
 from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.tree import NoTree
-from symattn.verification.target import Runner
 
 Array = np.ndarray
 _ROWS = 64

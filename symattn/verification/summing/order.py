@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from symattn.evidence import Grade
+from symattn.document.evidence import Grade
 from symattn.verification.summing.asking import Sum
 from symattn.verification.summing.reading import Reading, kept, read, tiles_of
 from symattn.verification.summing.tree import NoTree, Tree

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symattn.verification.probing.inputs import Maker
+from symattn.bounds.inputs import Maker
+from symattn.bounds.target import Runner
 from symattn.verification.summing.attending import KEYS, Attending
 from symattn.verification.summing.tree import NoTree
-from symattn.verification.target import Runner
 
 Array = np.ndarray
 _SCALED = {"bfloat16": 256.0, "float16": 2048.0}  # scores at which the format holds every other whole number

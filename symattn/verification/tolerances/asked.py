@@ -13,11 +13,11 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.interface import APriori, Bound, a_priori, bound
+from symattn.bounds.reference import usual
 from symattn.document.codec import differing
-from symattn.errors import InputError
-from symattn.verification.bounding.interface import APriori, Bound, a_priori, bound
-from symattn.verification.probing.inputs import Sizes
-from symattn.verification.reference import usual
+from symattn.document.errors import InputError
 from symattn.verification.tolerances.reach import Reach
 
 _UP = 1 + 2.0**-40

@@ -7,7 +7,10 @@ from math import inf, isfinite
 from typing import Any
 
 from symattn.attention.spec import Attention
+from symattn.bounds.formula import formula
+from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.document.codec import called, changed_fields
+from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.model import (
     Assumption,
     Assumptions,
@@ -26,9 +29,6 @@ from symattn.document.model import (
 )
 from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
-from symattn.evidence import Evidence, Grade, both
-from symattn.verification.bounding.formula import formula
-from symattn.verification.sharp.limits import HYPOTHESIS
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
 from symattn.verification.tolerances.sharp import Sharp
 from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed

@@ -8,9 +8,9 @@ from typing import Any
 
 from symattn.arrays.precision import Contract
 from symattn.attention.spec import Attention
+from symattn.bounds.sharp.limits import ALPHA
+from symattn.document.errors import InputError
 from symattn.document.model import Document
-from symattn.errors import InputError
-from symattn.verification.sharp.limits import ALPHA
 from symattn.verification.tolerances import bound_document
 from symattn.verification.tolerances.asked import Beforehand
 from symattn.verification.tolerances.tolerance import USUAL, Tolerance, bound

@@ -14,7 +14,7 @@ from symattn.attention.codec.npz_arrays import plain
 from symattn.attention.inputs import NEEDED
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.document.errors import InputError
 
 MOST_BYTES = 2**28  # of the file, and of each array
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.errors import InputError
-from symattn.verification.probing.inputs import Sizes
+from symattn.bounds.inputs import Sizes
+from symattn.document.errors import InputError
 
 RISK = 1e-9
 _UP = 1 + 2.0**-40  # more than the roundings of the few operations here

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, Refused
-from symattn.verification.sharp.blocks import applies
-from symattn.verification.sharp.elements import tolerances
-from symattn.verification.sharp.limits import ALPHA, Floats, Stores
-from symattn.verification.sharp.means import of_mean
+from symattn.bounds.sharp.blocks import applies
+from symattn.bounds.sharp.elements import tolerances
+from symattn.bounds.sharp.limits import ALPHA, Floats, Stores
+from symattn.bounds.sharp.means import of_mean
+from symattn.document.errors import InputError, Refused
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
 from symattn.verification.tolerances.weighing import drawn
 

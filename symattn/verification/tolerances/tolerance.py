@@ -14,11 +14,11 @@ import numpy as np
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.fields import finite
 from symattn.attention.spec import Attention
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.sharp.limits import ALPHA
+from symattn.bounds.threads import one_blas_thread
+from symattn.document.errors import InputError
 from symattn.document.model import Document, Printable
-from symattn.errors import InputError
-from symattn.verification.probing.inputs import Sizes
-from symattn.verification.sharp.limits import ALPHA
-from symattn.verification.threads import one_blas_thread
 from symattn.verification.tolerances import bound_document, given
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, for_inputs
 from symattn.verification.tolerances.picked import picked

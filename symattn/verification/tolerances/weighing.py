@@ -18,14 +18,14 @@ from symattn.arrays import kind
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
-from symattn.errors import InputError, SymattnError
-from symattn.verification.bounding.interface import bound
-from symattn.verification.domain import Domain
-from symattn.verification.probing.inputs import Maker, Sizes
-from symattn.verification.reference import RIGHT, Variant, trace
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.interface import bound
+from symattn.bounds.mistake import Mistake
+from symattn.bounds.reference import RIGHT, Variant, trace
+from symattn.bounds.target import Argument, Convention
+from symattn.document.errors import InputError, SymattnError
 from symattn.verification.rules import known
-from symattn.verification.rules.mistake import Mistake
-from symattn.verification.target import Argument, Convention
 from symattn.verification.tolerances.picked import Tolerance
 
 Array = np.ndarray

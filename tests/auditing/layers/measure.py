@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from symattn import audit
-from symattn.sources.configurations.layouts import LAYOUTS
+from symattn.models.configurations.layouts import LAYOUTS
 from tests.auditing.families import decoding, forward, inputs
 from tests.auditing.layers.families import ENCODERS, made
 

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from symattn import audit
-from symattn.auditing.report import AuditReport
+from symattn.models.auditing.report import AuditReport
 from tests.auditing.families import inputs
 from tests.auditing.layers.families import made
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from symattn.auditing.layers import linear
-from symattn.auditing.layers.definitions import of_erf
-from symattn.auditing.tensors import numbers
-from symattn.evidence import Verdict
-from symattn.sources.configurations.layouts import LAYOUTS
+from symattn.document.evidence import Verdict
+from symattn.models.auditing.layers import linear
+from symattn.models.auditing.layers.definitions import of_erf
+from symattn.models.auditing.tensors import numbers
+from symattn.models.configurations.layouts import LAYOUTS
 from tests.auditing.families import decoding, inputs
 from tests.auditing.layers.families import made
 from tests.auditing.layers.seeds import SEEDS, Seed, seeded

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from symattn.arrays.formats import Format
-from symattn.auditing.layers import linear
-from symattn.auditing.setting import Floats
+from symattn.models.auditing.layers import linear
+from symattn.models.auditing.setting import Floats
 
 
 def told(entries: list[float], got: float, bias: float | None = None, dtype: str = "float16") -> str:

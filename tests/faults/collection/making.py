@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn import Attention
 from symattn.attention.inputs import NEEDED
-from symattn.sources.names import meaning
+from symattn.programs.names import meaning
 from tests.faults.collection.entries import At, Entry
 from tests.faults.collection.kinds import KINDS
 

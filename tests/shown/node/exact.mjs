@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { runInThisContext } from 'node:vm';
 
-runInThisContext(readFileSync(new URL('../../../symattn/render/web/exact.js', import.meta.url), 'utf8'));
+runInThisContext(readFileSync(new URL('../../../symattn/document/render/web/exact.js', import.meta.url), 'utf8'));
 const { Fraction, FORBIDDEN, attention, floating, formula, text, decimal } = globalThis.exactly;
 const told = x => (x instanceof Fraction ? [`${x}`, ''] : [text(formula(x), true), x === FORBIDDEN ? '' : decimal(x)]);
 const named = ({ q, k, v, heads, output }) => ({ q, k, v, output, scores: heads.map(h => h.scores), scaled: heads.map(h => h.scaled),

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.sources.configurations import FAMILIES, attention
-from symattn.sources.configurations.weights import inputs
+from symattn.models.configurations import FAMILIES, attention
+from symattn.models.configurations.weights import inputs
 from tests.models.mixed import run
 from tests.models.seen import Seen, built, look, numbers, tokens
 

@@ -12,8 +12,8 @@ import pytest
 from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
-from symattn.sources.configurations import CannotTell, attention, layers
+from symattn.document.errors import InputError
+from symattn.models.configurations import CannotTell, attention, layers
 
 #: Fields as published files of these models have them, smaller.
 LLAMA = {

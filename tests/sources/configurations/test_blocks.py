@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.errors import InputError
-from symattn.sources.configurations.blocks import block, parameters, promised
-from symattn.sources.configurations.configuration import CannotTell
-from symattn.sources.configurations.families import FAMILIES
-from symattn.sources.configurations.layouts import LAYOUTS, UNSAID
+from symattn.document.errors import InputError
+from symattn.models.configurations.blocks import block, parameters, promised
+from symattn.models.configurations.configuration import CannotTell
+from symattn.models.configurations.families import FAMILIES
+from symattn.models.configurations.layouts import LAYOUTS, UNSAID
 from tests.auditing.layers.families import made, path_of
 
 _TOLD: dict[str, Any] = {

@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 
-from symattn.errors import InputError
-from symattn.sources.configurations import FAMILIES, attention
-from symattn.sources.configurations.rules import HEAD_DIM
+from symattn.document.errors import InputError
+from symattn.models.configurations import FAMILIES, attention
+from symattn.models.configurations.rules import HEAD_DIM
 from tests.models.seen import Seen
 from tests.sources.configurations.modules import MODULES, Module
 

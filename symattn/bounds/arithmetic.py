@@ -1,0 +1,83 @@
+"""Arithmetic for the bound in balls, or in enclosures: g(n), upper ends, sizes and maxima over rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.enclosure import Enclosure
+from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.special import Undefined
+from symattn.bounds import growth
+
+Balls = Any  # arrays of balls, or of enclosures, as their untyped namespaces give them
+xp = Ball.xp
+
+
+def g(n: Any, f: Format, kind: type[Any] = Ball) -> Any:
+    """g(n) = e^{nλ} − 1, λ = u/(1 − u), in balls; for another ``kind`` it is a float, rounded up."""
+    if kind is Ball:
+        return xp.exp(Ball.lift(n) * rate(f)) - 1
+    if not np.ndim(n):
+        return growth.g(int(n), f)
+    lengths, places = np.unique(n, return_inverse=True)
+    return np.array([growth.g(int(length), f) for length in lengths])[places.reshape(np.shape(n))]
+
+
+def rate(f: Format) -> flint.arb:
+    """λ."""
+    u = flint.arb(float(f.u))
+    return u / (1 - u)
+
+
+def upper(balls: Balls) -> np.ndarray:
+    """Upper ends as float64, rounded up; +∞ where an enclosure says nothing, or a number is undefined. Floats are upper
+    ends."""
+    if isinstance(balls, np.ndarray):
+        return balls
+    if isinstance(balls, Enclosure):
+        return np.asarray(np.where(np.isfinite(balls.mid), balls.high, np.inf))
+    ends = np.asarray(np.frompyfunc(_end, 1, 1)(balls.entries), dtype=np.float64)
+    return np.asarray(np.nextafter(ends, np.inf))
+
+
+def _end(x: Any) -> float:
+    return float("inf") if isinstance(x, Undefined) else float(x.upper())
+
+
+def number(balls: Balls) -> Balls:
+    """Zero in place of −∞ and undefined."""
+    xp = namespace_of(balls)
+    return xp.where(xp.isfinite(balls), balls, 0)
+
+
+def size(balls: Balls) -> Balls:
+    """Absolute values, of finite entries alone, in one pass; of enclosures the upper ends |c| + r, as floats."""
+    if isinstance(balls, Ball):
+        return Ball(Ball.each(abs, balls))
+    if not isinstance(balls, Enclosure):
+        return abs(balls)
+    mid, rad = balls.mid, balls.rad
+    ends = np.where(rad == 0, np.abs(mid), np.nextafter(np.abs(mid) + rad, np.inf))
+    return np.where(np.isfinite(mid), ends, np.inf)
+
+
+def largest_row(balls: Balls) -> Balls:
+    """The largest sum over the last axis."""
+    xp = namespace_of(balls)
+    return xp.max(xp.sum(balls, axis=-1))
+
+
+def largest(balls: Balls, where: np.ndarray) -> Balls:
+    """Row maxima over the places in ``where``, kept as an axis; 0 for a row without any."""
+    m = xp.max(xp.where(where, balls, -np.inf), axis=-1, keepdims=True)
+    return number(m)
+
+
+def extents(x: Any) -> tuple[int, ...]:
+    """The shape, of floats as of balls."""
+    return tuple(int(n) for n in (x.shape if isinstance(x, np.ndarray) else x.plain_shape))

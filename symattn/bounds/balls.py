@@ -1,0 +1,312 @@
+"""The bound of ``bounds``, evaluated in balls: for every variant of attention, and to check the fast evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.precision import Precision
+from symattn.bounds.arithmetic import Balls, g, largest, number, rate, size, upper, xp
+from symattn.bounds.counts import Counts
+from symattn.bounds.exponents import far_below, stored
+from symattn.bounds.projected import leaves_range, projected
+from symattn.bounds.reference import Run
+from symattn.bounds.rule import Given, Numbers, exponents, limit, losses, underflow, weighed
+from symattn.bounds.scores import LOG2_E, score_errors
+from symattn.bounds.weights import weight_errors
+from symattn.document.errors import Undecided
+
+
+def allowed(run: Run, precision: Precision) -> np.ndarray:
+    """The largest legal |y − o| for each element of the output, as float64 rounded up; +∞ where nothing is said."""
+    try:
+        return _Bound(run, precision).total()
+    except Undecided:  # exponentials of errors beyond all range
+        return np.full(run.output.plain_shape, np.inf)
+
+
+_NEAR = 8.0  # scores that lie no farther apart have no key to which step 7 applies
+
+
+def _up(x: Balls) -> Balls:
+    """e^x."""
+    return x.exp() if isinstance(x, flint.arb) else xp.exp(x)
+
+
+_NUMBERS = Numbers(
+    g, rate, xp.maximum, grown=lambda x: _up(x) - 1, up=_up, minimum=xp.minimum, where=xp.where,
+    lifted=Ball.lift,
+)  # fmt: skip
+
+
+class _Bound:
+    """The quantities of the statement, by their names there; arrays are (…, n_q, n_k) or (…, n_q, 1)."""
+
+    def __init__(self, run: Run, precision: Precision) -> None:
+        self.run, self.precision = run, precision
+        self.errors = score_errors(run, precision)
+        self.latents = self.errors.values
+        self.uneven = bool(run.spec.dropout) or len(run.value_step.of) > 2  # each query may have values of its own
+        self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
+        self.keys = run.allowed
+        scores = xp.where(self.keys, number(run.final_scores), 0) * self.unit
+        tau = self._stored(scores)
+        self.far = self._far(scores, tau)
+        self.keys = self.keys & ~self.far
+        self.open = self._beside(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
+        self.n = self.open.shape[-1]
+        seen = self.open.sum(axis=-1, keepdims=True)
+        self.counts = Counts(precision, self.n, seen, run.value_terms + (run.spec.latent is not None), self.uneven)
+        self.t = xp.where(self.open, self._beside(scores, self._sink() * self.unit), 0)
+        weights = number(run.values["weights"])
+        rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
+        self.p = xp.where(self.open, self._beside(weights, rest), 0)
+        self.eps = 2 * precision.exp_ulps * float(precision.score.u)
+        self.eps = self.eps / (1 - self.eps)
+        self.m = largest(self.t, self.open)
+        self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with what rows may be shifted by
+        self.tau = self._scores(tau)
+        self.star = largest(self.tau, self.open)
+        self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
+        if run.spec.normaliser == "softmax":
+            self._softmax()
+
+    def _softmax(self) -> None:
+        """Steps 2 to 4: a_j, s_j and b_j."""
+        self.rescalings = self.counts.rescalings(self._rescalings())
+        self.log_n = flint.arb(self.n).log()
+        values = self._value_rate(self.counts.values + 3 * self.uneven)
+        length = size(self.t) + self.errors.shift * self.unit
+        times = Ball.lift(self.rescalings)
+        given = Given(
+            self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
+        )
+        numbers = replace(_NUMBERS, largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
+        self.found = exponents(given, self.precision, self.counts, numbers)
+        self.a, self.alone, self.below = self.found.a, self.found.alone, self.found.below
+        self.grown = upper(self.found.grown)[..., 0]
+
+    def total(self) -> np.ndarray:
+        """The heads' bound through the output step, and the last rounding."""
+        out, over = projected(self.run, self.precision, self.per_head())
+        exact = size(number(self.run.output))
+        f = self.precision.returned
+        result = upper(out + (exact + out) * g(1, f) + f.eta)
+        return np.where(over | self.may_overflow()[..., None], np.inf, result)
+
+    def _beside(self, keys: Any, sink: Any) -> Any:
+        """A column for the sink, where there is one."""
+        if self.run.spec.sink is None:
+            return keys
+        return (np if isinstance(keys, np.ndarray) else xp).concat([keys, sink], axis=-1)
+
+    def _sink(self) -> Balls:
+        """The logits of the sinks, (…, n_q, 1)."""
+        shape = (*self.run.final_scores.plain_shape[:-1], 1)
+        if self.run.spec.sink != "given":
+            return xp.zeros(shape)
+        z = self.run.values["sink"]
+        return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
+
+    def _stored(self, scores: Balls) -> Balls:
+        """Step 1: τ'_j of the keys."""
+        t = size(scores) + self.errors.shift * self.unit
+        return stored(self.errors.tau * self.unit, t, self.precision, g)
+
+    def _far(self, scores: Balls, tau: Balls) -> np.ndarray:
+        """Step 7: which keys count as forbidden. Midpoints, and rows that are shifted, may be off by ``reach``."""
+        spec, midpoints = self.run.spec, scores.midpoints()
+        apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
+        if (
+            spec.mask != "additive"
+            or spec.normaliser != "softmax"
+            or self.uneven
+            or not self.run.variant.rows
+            or apart < _NEAR
+        ):
+            return np.zeros_like(self.keys)
+        off = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])(scores.entries)
+        reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
+        return far_below(midpoints, upper(tau), self.keys, reach, self.precision)
+
+    def _scores(self, tau: Balls) -> Balls:
+        """Step 1: τ'_j, of a sink too."""
+        sink = size(self._sink()) * self.unit + self.errors.shift * self.unit
+        return self._beside(xp.where(self.keys, tau, 0), g(6, self.precision.between) * sink)
+
+    def _rescalings(self) -> np.ndarray:
+        """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
+        t = np.where(self.open, self.t.midpoints(), -np.inf)
+        tau = upper(self.tau) * 4 / 3
+        tau[tau <= np.nextafter(0, 1)] = 0  # upper() moved an exact zero
+        above = (t + tau)[..., None, :] > (t - tau)[..., :, None]
+        above &= self.open[..., None, :]
+        found: np.ndarray = above.sum(axis=-1) - (tau > 0)
+        return np.where(self.open, np.maximum(found, 0), 0)
+
+    def _fall(self) -> Balls:
+        """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
+        fall = xp.where(self.open, self.m - self.t, 0)
+        if self.run.spec.sink is None:
+            return fall
+        last = largest(self.t[..., :-1], self.keys)
+        above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
+        return self._beside(fall[..., :-1], xp.maximum(fall[..., -1:], above))
+
+    def _length(self) -> Balls:
+        """|t_j| + |m|, with what rows may be shifted by."""
+        return size(self.t) + self.top + self.errors.shift * self.unit
+
+    def _value_rate(self, roundings: int) -> Any:
+        """What values bring along, in exponents."""
+        factors = self.precision.factors
+        return rate(self.precision.roughest) * roundings + (rate(factors) if factors is not None else 0)
+
+    def per_head(self) -> Balls:
+        """Steps 5 and 6: M for the weighted values of each head, (…, n_q, d_v)."""
+        if self.run.spec.normaliser != "softmax":
+            return self._without_softmax()
+        if not self.run.variant.rows:
+            return self._without_rows(self._value_sizes())
+        low = xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True)
+        low = xp.where(low == 0, 1, low)  # a row without any weight
+        w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
+        sizes = self._value_sizes()
+        lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True)
+        apart, whole = self._weighed(w * (xp.exp(self.alone) - 1), sizes), self._weighed(w, sizes)  # S, X
+        moved, away = self._mean_moved(low, w)
+        output = size(self._attended())
+        kept, middle, factor, sums = weighed(
+            (whole, apart, output), moved, away, lost, self.precision, self.counts, _NUMBERS
+        )
+        sums = apart + sums
+        if self.latents is not None:
+            sums = sums + self._weighed(w * xp.exp(self.alone + self._path()), self.latents[1])
+        total = moved + kept + middle + factor * sums
+        if self.far.any():
+            total = total + self._left_out()
+        most = xp.max(w, axis=-1, keepdims=True) if not self.precision.normalised else Ball.lift(1)
+        scaled = lost * _NUMBERS.up(rate(self.precision.stored) * 2)
+        return total + self._underflow(xp.max(self._largest_factor() * (scaled + 1), axis=-1, keepdims=True), most)
+
+    def _left_out(self) -> Balls:
+        """Step 7: |o − o'|."""
+        v, p = self._beside_values(self._v()), self.precision
+        reach = xp.max(v, axis=-2, keepdims=True) + xp.max(-v, axis=-2, keepdims=True)
+        eta = float(min(p.score.eta, p.accumulate.eta)) * self.n
+        return reach * Ball.lift(np.where(self.far.any(axis=-1, keepdims=True), eta, 0.0))
+
+    def _path(self) -> Balls:
+        return Ball.lift(self.counts.path) * rate(self.precision.accumulate)
+
+    def _largest_factor(self) -> Balls:
+        """By what a term of the numerator may have grown."""
+        return xp.exp(self.alone + self._path() + 2 * rate(self.precision.stored))
+
+    def _weighed(self, w: Balls, sizes: Balls) -> Balls:
+        """Σ w_j |v|_j. The values of a sink are 0; those of a row may be dropped, or have terms of their own."""
+        w, values = w[..., : self.keys.shape[-1]], dict(self.run.values)
+        if not self.uneven:
+            return w @ sizes
+        for step in self.run.steps:
+            if step.name == "dropped":
+                w = step.run(w, *(values[n] for n in step.of[1:]))
+        rest = [size(values[n]) for n in self.run.value_step.of[2:]]
+        return self.run.value_step.run(w, sizes, *rest)
+
+    def _attended(self) -> Balls:
+        """o, for each head; o' where some keys count as forbidden."""
+        if self.far.any():
+            p = self.p[..., : self.keys.shape[-1]]
+            total = xp.sum(self.p, axis=-1, keepdims=True)
+            return p @ self._v() / xp.where(total == 0, 1, total)
+        return number(self.run.values["attended" if "attended" in self.run.values else "output"])
+
+    def _mean_moved(self, low: Ball, w: Balls) -> tuple[Balls, Balls]:
+        """W of step 5, and Y, at least Σ p̃_j |v_j − õ| − W."""
+        o, share = self._attended(), self.p * (xp.exp(self.a) - 1) / low
+        if self.uneven:
+            sizes = size(self._v())
+            moved = self._weighed(share, sizes) + xp.sum(share, axis=-1, keepdims=True) * size(o)
+            return moved, self._weighed(w, sizes) + size(o) * xp.sum(w, axis=-1, keepdims=True)
+        v = self._beside_values(self._v())
+        away = size(v[..., None, :, :] - o[..., :, None, :])
+        moved = xp.minimum(xp.sum(share[..., None] * away, axis=-2), self._farthest(v, o))
+        spread = self._weighed(w, size(self._v())) + size(o)
+        return moved, xp.minimum(spread, xp.sum(w[..., None] * away, axis=-2))
+
+    def _beside_values(self, v: Balls) -> Balls:
+        """A row of zeros for the sink, where there is one."""
+        return v if self.run.spec.sink is None else xp.concat([v, v[..., :1, :] * 0], axis=-2)
+
+    def _farthest(self, v: Balls, o: Balls) -> Balls:
+        """max |v_j − o| over the keys j that the row may see, from ends rounded up."""
+        ends = [np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)]
+        high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
+        return xp.maximum(high - o, low + o)
+
+    def _without_rows(self, sizes: Ball) -> Balls:
+        """Weights that are not normalised along the row: each is off by its own factor and that of its sum, and by what
+        underflows of it, relative to a sum of at least 1."""
+        worst = largest(self.a, self.open | True) + largest(self.below, self.open | True)
+        worst = xp.max(worst, axis=-2, keepdims=True)
+        weights = size(self._beside(number(self.run.values["weights"]), worst * 0))
+        p, kappa = self.precision, self.counts.underflowing
+        lost = max(p.score.eta, p.accumulate.eta) * kappa + p.stored.eta
+        exponent = self.a + self.alone + self._path() + rate(p.stored) + worst
+        return self._weighed(weights * (xp.exp(exponent) - 1) + float(lost), sizes)
+
+    def _without_softmax(self) -> Balls:
+        """Of weights that are made otherwise: see ``weights``."""
+        f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
+        roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven  # of the roughest format, so of TF32's too
+        w = size(number(self.run.values["weights"])) + e
+        found = self._weighed(e + w * g(roundings, f), self._value_sizes())
+        if self.latents is not None:
+            found = found + self._weighed(w, self.latents[1])
+        return found + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
+
+    def _underflow(self, factor: Balls, most: Balls) -> Balls:
+        """Step 6; a weight as it is stored is ``most`` of what it is in the end, or less."""
+        n, (every, weight) = self.n, losses(self.precision, self.counts, self._without_subtraction())
+        weight = weight * most
+        divisor = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
+        self.vanishes = np.asarray([x.lower() <= 0 for x in divisor.entries.flat]).reshape(divisor.plain_shape)[..., 0]
+        divisor = xp.where(self.vanishes[..., None], 1, divisor)
+        sizes = self._value_sizes()
+        if self.uneven:
+            total = self._weighed(xp.zeros(self.open.shape) + 1, sizes)
+            largest = total * factor
+        else:
+            total = xp.sum(sizes, axis=-2, keepdims=True)
+            largest = xp.max(sizes, axis=-2, keepdims=True) * factor
+        return underflow((every, weight), total, largest, n, factor * (n * self.run.value_terms), divisor)
+
+    def _without_subtraction(self) -> Balls:
+        """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
+        lowest = np.log(float(min(self.precision.score.smallest_normal, self.precision.accumulate.smallest_normal)))
+        m = self.m.midpoints()
+        return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
+
+    def may_overflow(self) -> np.ndarray:
+        """H7: rows (…, n_q) of the output in which an intermediate result could leave the range."""
+        most = limit(self.precision)
+        sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
+        scores = sizes.max(axis=-1) * LOG2_E * 1.01
+        values = upper(self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())).max(axis=-1)
+        over = (scores > most) | (values * 1.01 > most) | self.vanishes | leaves_range(self.run, self.precision)
+        if self.far.any():
+            over |= self.far.any(axis=-1) & (self.grown > 1)
+        mixed = self.run.output_step is not None and self.run.spec.heads > 1
+        return np.asarray(over.any(axis=-2) if mixed else over)
+
+    def _v(self) -> Balls:
+        return self.run.values[self.run.values_name]
+
+    def _value_sizes(self) -> Balls:
+        """|v|_j."""
+        return self.latents[0] if self.latents is not None else self.run.absolute[self.run.values_name]

@@ -1,0 +1,260 @@
+"""One call, judged: of each output what is expected, what came back, and how far it is off."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import flint
+import numpy as np
+
+from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.precision import Precision
+from symattn.arrays.special import Forbidden, Undefined
+from symattn.bounds.target import Inputs, Memory, Outcome
+from symattn.document.errors import SymattnError
+
+#: What code raises that has no result for the sizes or numbers at hand.
+UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError)
+Finding = Literal["values", "not finite", "shape", "dtype", "raises", "mutates", "overwrites"]
+#: Findings that are wrong numbers, or too many or too few of them: these are what known mistakes explain.
+OF_VALUES: tuple[Finding, ...] = ("values", "not finite", "shape")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Inputs to try, and what for.
+
+    ``alone`` says whether the function is told apart by these inputs alone, not by what it was called with before.
+    """
+
+    group: str
+    name: str
+    inputs: Inputs
+    memory: Memory = "contiguous"
+    alone: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the inputs."""
+        return sum(int(np.asarray(a).size) for a in self.inputs.values())
+
+
+class Expected(ABC):
+    """One output of the definition, or of a variant: its exact entries, and how far a legal implementation may be from
+    each (``allowed``)."""
+
+    allowed: np.ndarray
+
+    @property
+    @abstractmethod
+    def entries(self) -> np.ndarray:
+        """The exact entries: balls, and undefined ones."""
+
+    @cached_property
+    def near(self) -> np.ndarray:
+        """The exact entries as float64; NaN where they are no numbers."""
+        return middles(self.entries)
+
+    def ratios(self, got: np.ndarray) -> np.ndarray:
+        """|got − exact| / allowed for each entry: above 1 exactly where no legal implementation gives ``got``.
+
+        +∞ for NaN or infinity where a number is legal; 0 where nothing is said.
+        """
+        return np.asarray(np.frompyfunc(ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
+
+    def decisive(self) -> np.ndarray:
+        """Where an entry could show a fault: less is allowed than the largest entry."""
+        return np.asarray(self.allowed < max(largest(self.near), 1e-300))
+
+    @abstractmethod
+    def widened(self, allowed: np.ndarray) -> Expected:
+        """The same output, where so much is allowed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One output: what is expected, what came (None: no array), and the ratios where both have one shape."""
+
+    expected: Expected
+    got: np.ndarray | None = None
+    ratios: np.ndarray | None = None
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio; 0 where no values could be compared."""
+        return float(self.ratios.max(initial=0.0)) if self.ratios is not None else 0.0
+
+    @property
+    def wrong(self) -> bool:
+        """Whether some entry is none that a legal implementation gives."""
+        return self.ratios is not None and bool((self.ratios > 1).any())
+
+
+@dataclass(frozen=True, eq=False)
+class CaseResult:
+    """A case, what the function gave, and what is wrong with it (None: nothing).
+
+    ``undecided`` says that numbers were not judged, since the definition compares what may be equal, or the call did
+    not return; ``whole``, that what is allowed is the largest bound of all ways of computing, and not that of the first
+    way alone.
+    """
+
+    case: Case
+    outcome: Outcome
+    parts: tuple[Part, ...]
+    finding: Finding | None
+    undecided: bool = False
+    whole: bool = True
+
+    @property
+    def ratios(self) -> np.ndarray | None:
+        """The ratios of the first output; None where no values could be compared."""
+        return self.parts[0].ratios
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio; 0 where no values could be compared."""
+        return max(part.worst for part in self.parts)
+
+    @property
+    def where(self) -> tuple[int, tuple[int, ...]]:
+        """The output with the worst entry, and the index of that."""
+        of = max(range(len(self.parts)), key=lambda k: self.parts[k].worst)
+        ratios = self.parts[of].ratios
+        assert ratios is not None
+        return of, tuple(int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
+
+    @property
+    def wrong(self) -> frozenset[int]:
+        """The outputs with entries that no legal implementation gives."""
+        return frozenset(k for k, part in enumerate(self.parts) if part.wrong)
+
+    @cached_property
+    def decisive(self) -> bool:
+        """Whether some entry could have shown a fault."""
+        return not self.outcome.late and any(bool(part.expected.decisive().any()) for part in self.parts)
+
+
+def compared(
+    case: Case,
+    outcome: Outcome,
+    right: Sequence[Expected],
+    precision: Precision,
+    loose: Collection[int] = (),
+    changes: Collection[str] = (),
+) -> CaseResult:
+    """What came back beside what is expected.
+
+    Axes of length 1 may differ in the outputs ``loose``; a call may change the inputs ``changes``.
+    """
+    if outcome.late:
+        return CaseResult(case, outcome, tuple(map(Part, right)), None, undecided=True)
+    if outcome.error is not None or outcome.output is None:
+        return CaseResult(case, outcome, tuple(map(Part, right)), "raises")
+    got = [*(outcome.output, *outcome.others), *[None] * len(right)][: len(right)]
+    got = [_fitted(a, e) if k in loose else a for k, (a, e) in enumerate(zip(got, right, strict=True))]
+    if any(a is None or a.shape != e.allowed.shape for a, e in zip(got, right, strict=True)):
+        return CaseResult(case, outcome, tuple(map(Part, right, got)), "shape")
+    stored = [_stored_as(e, outcome.dtype, precision) for e in right]
+    parts = tuple(Part(e, a, e.ratios(a)) for e, a in zip(stored, got, strict=True) if a is not None)
+    return CaseResult(case, outcome, parts, _finding(parts, outcome, precision, changes))
+
+
+def _fitted(got: np.ndarray | None, right: Expected) -> np.ndarray | None:
+    """The array with the axes of length 1 that are expected."""
+    if got is None or [n for n in got.shape if n != 1] != [n for n in right.allowed.shape if n != 1]:
+        return got
+    return got.reshape(right.allowed.shape)
+
+
+def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
+    """What is allowed where another type was returned. A narrower one is a fault of its own, and is not blamed on
+    values; a wider one has been rounded to float64 to be judged."""
+    if dtype in FORMATS and not holds(dtype, precision.returned):
+        f = Format(dtype)
+        more = 2 * float(f.u) * (np.abs(np.nan_to_num(right.near)) + right.allowed) + float(f.eta)
+    elif dtype in WIDER:
+        more = 2.0**-52 * (np.abs(np.nan_to_num(right.near)) + right.allowed)
+    else:
+        return right
+    return right.widened((right.allowed + more) * (1 + 2.0**-40))
+
+
+def _finding(parts: Sequence[Part], outcome: Outcome, precision: Precision, changes: Collection[str]) -> Finding | None:
+    beyond = [(part, part.ratios > 1) for part in parts if part.ratios is not None and part.wrong]
+    if beyond:
+        lost = all(np.isinf(p.ratios[b]).all() and not np.isfinite(p.got[b]).any() for p, b in beyond)  # type: ignore[index]
+        return "not finite" if lost else "values"
+    if not holds(outcome.dtype, precision.returned):
+        return "dtype"
+    if set(outcome.mutated) - set(changes):
+        return "mutates"
+    return "overwrites" if outcome.overwrote else None
+
+
+def matches(part: Part, wrong: Expected, told: np.ndarray, exact: bool = True) -> bool | None:
+    """Whether what came is what the mistake ``wrong`` gives, where that is ``told``; None where one cannot tell.
+
+    That is where the right definition, too, gives what came, or where an implementation of the mistake might give the
+    right value. A mistake that is not ``exact`` gives the same numbers as the definition, but for roundings.
+    """
+    if part.got is None or part.got.shape != wrong.allowed.shape:
+        return False
+    if (np.where(told, wrong.ratios(part.got), 0.0) > 1).any():
+        return False
+    if part.ratios is None:  # a wrong shape, and the mistake has the same
+        return True if told.any() else None
+    off = (part.ratios > 1) & told
+    if not exact:
+        return True if off.any() else None
+    apart = np.frompyfunc(distance, 2, 1)(part.expected.entries, wrong.entries).astype(np.float64)
+    return True if (off & (apart > wrong.allowed)).any() else None
+
+
+# -- entries -----------------------------------------------------------------------------------------------------------
+#: Types that hold more than float64.
+WIDER = ("longdouble", "float128", "float96")
+
+
+def holds(dtype: str, wanted: Format) -> bool:
+    """Whether numbers of ``dtype`` are at least as fine as ``wanted``."""
+    return dtype in WIDER or (dtype in FORMATS and Format(dtype).u <= wanted.u)
+
+
+def largest(near: np.ndarray) -> float:
+    """The largest absolute value; of undefined entries nothing is said."""
+    return float(np.abs(near[np.isfinite(near)]).max(initial=0.0))
+
+
+def middles(entries: np.ndarray) -> np.ndarray:
+    """The middles of balls as float64; NaN for what is no number."""
+    return np.asarray(np.frompyfunc(_middle, 1, 1)(entries), dtype=np.float64)
+
+
+def _middle(x: Any) -> float:
+    return float("nan") if isinstance(x, Undefined | Forbidden) else float(x.mid())
+
+
+def ratio(got: float, exact: Any, limit: float) -> float:
+    """|got − exact| / limit of one entry, see ``Expected.ratios``."""
+    if isinstance(exact, Undefined | Forbidden):
+        return 0.0 if (np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)) else np.inf
+    if np.isinf(limit):
+        return 0.0
+    if not np.isfinite(got):
+        return np.inf
+    off = abs(flint.arb(float(got)) - exact)
+    if off <= limit:
+        return min(float(off.upper()) / limit, 1.0) if limit else 0.0
+    # At the limit precision a ball that touches the bound counts as legal: only certainty accuses.
+    return max(float(off.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if off > limit else 1.0
+
+
+def distance(x: Any, y: Any) -> float:
+    """|x − y| of two exact entries; +∞ where one is no number."""
+    special = isinstance(x, Undefined | Forbidden) or isinstance(y, Undefined | Forbidden)
+    return float("inf") if special else abs(float(x.mid()) - float(y.mid()))

@@ -1,0 +1,279 @@
+"""``Contract``: which arrays an implementation stores, and how; ``replay``: the definition with exactly these stored.
+
+The definition runs in float64, and the arrays that a contract names are rounded to the format as they are made. What is
+left out, float32's own roundings, changes an output only where a stored number lies close to the middle of two numbers
+of the format; so the contract that a kernel has gives nearly all of its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import exp, log, log2, sqrt
+from typing import Any, Literal
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.tensors import dtype_kind, is_tensor
+from symattn.attention.spec import Attention
+from symattn.bounds.at import At
+from symattn.bounds.mistake import own, size, step
+from symattn.bounds.reference import RIGHT, Change, Variant, canonical, changed, trace
+from symattn.bounds.storing import rounded
+from symattn.bounds.target import Inputs
+
+Powers = Literal["", "normalised", "alone", "summed"]
+Reference = Literal["largest", "stale", "fixed"]
+Scale = Literal["", "factor", "divisor", "base 2", "reciprocal"]
+_POWERS: dict[Powers, str] = {
+    "": "",
+    "normalised": "weights are stored",
+    "alone": "exponentials are stored for the values, not for their sum",
+    "summed": "exponentials are stored for the values and for their sum",
+}
+_SCALE: dict[Scale, str] = {
+    "factor": "the scale is a number of the format",
+    "divisor": "what scores are divided by is a number of the format",
+    "base 2": "the scale times log₂ e is a number of the format",
+    "reciprocal": "the scale is a number of the format, made of a divisor that is one",
+}
+_LOG2E = 1 / log(2)
+_SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scores", "biased": "biased scores"}
+#: Arrays before the scores and after the values: a model keeps them, and a kernel may.
+_AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
+_TILES = (16, 32, 64, 128)
+_STALE = 8  # by how much in base 2 a score is larger that takes the place of a stale one
+_ONE = 1e-6  # how far scores may be apart that are scaled by one number
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What is stored in the format of the inputs; the output always is.
+
+    scores   names of the steps of scores that are stored: ``scores``, ``scaled``, ``capped``, ``biased``
+    powers   what is stored of the weights: nothing; the weights (``normalised``); e^{s − m} where it meets the values
+             (``alone``), or where it is summed, too (``summed``)
+    tiles    m is the running maximum over tiles of so many keys (None: the largest score of the row)
+    reference  m is that ``largest`` score, one that is ``stale`` until another is larger by a factor of 2⁸, as in
+             FlashAttention-4, or a ``fixed`` number, up to powers of 2 that keep P in the range
+    queries  queries are stored after they are multiplied by the scale
+    scale    the scale c is rounded to the format: c itself, 1/c, c log₂ e, or 1/c and then what 1 over it is
+    nearest  outputs are stored to nearest; else they are cut off toward zero
+    times    e^{s − m} is multiplied by it before it is stored, and divided by it after, as FP8 has few small numbers
+    output   format of the output, if it is another one: FP8 kernels return bfloat16 or float16
+
+    >>> print(Contract(Format("bfloat16"), ("scores",), "normalised", nearest=False).words)
+    scores are stored; weights are stored; outputs are cut off toward zero; in bfloat16
+    """
+
+    format: Format
+    scores: tuple[str, ...] = ()
+    powers: Powers = ""
+    tiles: int | None = None
+    queries: bool = False
+    scale: Scale = ""
+    nearest: bool = True
+    times: float = 1.0
+    output: Format | None = None
+    reference: Reference = "largest"
+
+    @property
+    def words(self) -> str:
+        """In one line, for a report."""
+        last = f", the output in {self.output.name}" if self.output is not None else ""
+        return f"{self.stored}; in {self.format.name}{last}"
+
+    @property
+    def stored(self) -> str:
+        """The same without the format."""
+        told = []
+        if self.scale:
+            told.append(_SCALE[self.scale])
+        if self.queries:
+            told.append("queries are stored after they are scaled")
+        if self.scores:
+            told.append(f"{' and '.join(_SCORES[name] for name in self.scores)} are stored")
+        if self.powers:
+            tiles = f", relative to a running maximum over {self.tiles} keys" if self.tiles else ""
+            told.append(_POWERS[self.powers] + tiles + (f", times {self.times:g}" if self.times != 1 else ""))
+        told.append("" if self.nearest else "outputs are cut off toward zero")
+        return "; ".join(filter(None, told)) or "the output alone is stored"
+
+
+def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iterator[Contract]:
+    """The contracts that are tried first; those with few stores come before others."""
+    steps = [s.name for s in canonical(spec).pipeline(names)]
+    chain = [name for name in _SCORES if name in steps]
+    stored = dict.fromkeys(((), *((name,) for name in chain), tuple(chain[:2]), tuple(chain)))
+    plain = spec.normaliser == "softmax"
+    tiles = (None, *(t for t in _TILES if t < keys))
+    powers: list[tuple[Powers, int | None]] = [("", None), ("normalised", None)]
+    powers += [(p, t) for p in ("alone", "summed") for t in tiles] if plain else []
+    for scores in stored:
+        for kept, tile in powers:
+            yield Contract(f, scores, kept, tile)
+    if spec.score == "dot" and "scaled" in steps:
+        for kept, tile in powers:
+            yield Contract(f, (), kept, tile, queries=True)
+        for kept, tile in powers[:2]:
+            yield Contract(f, ("scaled",), kept, tile, queries=True)
+
+
+def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
+    """The same contract with one thing more: outputs that are cut off, a scale that is a number of the format."""
+    yield replace(contract, nearest=False)
+    if spec.score == "dot" and spec.scale != "given":
+        yield from (replace(contract, scale=way) for way in _SCALE)
+
+
+#: Arrays that several contracts have, by what of a contract they depend on: of one specification, inputs and variant.
+Made = dict[tuple[object, ...], Any]
+
+
+def replay(
+    contract: Contract,
+    spec: Attention,
+    inputs: Inputs,
+    variant: Variant = RIGHT,
+    inside: str = "float64",
+    made: Made | None = None,
+) -> Any:
+    """The output of the definition, or of a variant, with the arrays of a contract stored, as float64.
+
+    All else is computed in the type ``inside``: with float32 this is a kernel that has the contract, and with float64
+    what such kernels have in common. ``made`` keeps what other contracts need, too. Raises ``ValueError`` or
+    ``KeyError`` where the contract or the variant does not go with the specification.
+    """
+    made = {} if made is None else made
+    spec, inputs = changed(canonical(spec), inputs, variant)
+    given = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
+    names = [s.name for s in spec.pipeline(frozenset(given))]
+    shared = names[: names.index("weights")]
+    steps = {n: _stored(contract, n, variant, inside, made, n in shared) for n in names}
+    with np.errstate(all="ignore"):
+        values = trace(spec, given, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
+        output = _of_type("float64", values["output"])
+        last = contract.output or contract.format
+        return rounded(last, output) if contract.nearest else _cut(last, output)
+
+
+def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: Made, shared: bool) -> Change:
+    """The step of a variant, and what of it is stored; ``shared`` says that this is known of scores alone."""
+    wrong = variant.steps.get(name)
+    key = contract.format, contract.scores, contract.queries, contract.scale
+
+    def right(spec: Attention, values: dict[str, Any]) -> Any:
+        x = wrong(spec, values) if wrong else own(spec, values, name)
+        return x if is_tensor(x) else np.asarray(x)
+
+    def change(spec: Attention, values: dict[str, Any]) -> Any:
+        if name == "weights":
+            at, x = _once(made, key, lambda: (At(spec, values, name), right(spec, values)))
+            return _of_type(inside, _weights(contract, at, x, made, key))
+        x = right(spec, values)
+        if name == "scaled" and (contract.queries or contract.scale):
+            x = _scaled(contract, spec, values, x)
+        kept = name in contract.scores or name in _AROUND
+        return _of_type(inside, rounded(contract.format, x)) if kept else x
+
+    return (lambda spec, values: _once(made, (*key, name), lambda: change(spec, values))) if shared else change
+
+
+def _once(made: Made, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
+    """What is kept, or made and kept."""
+    if key not in made:
+        made[key] = make()
+    return made[key]
+
+
+def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Scores of scaled queries that are stored, or by a scale that is stored. Raises ``ValueError`` where scores are
+    scaled by no one number."""
+    at = At(spec, values, "scaled")
+    s = np.asarray(at.first)
+    place = np.unravel_index(int(np.abs(s).argmax()), s.shape)
+    c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
+    if not np.allclose(x, s * c, rtol=_ONE, atol=_ONE * float(np.abs(x).max())):
+        raise ValueError("these scores are not scaled by one number")
+    c = _constant(contract, c)
+    if not contract.queries:
+        return np.asarray(s * c)
+    q, k = (values[n] for n in step(spec, values, "scores").of[:2])
+    return np.asarray(rounded(contract.format, q * c).astype(x.dtype) @ k.mT)
+
+
+def _constant(contract: Contract, c: float) -> float:
+    """The scale as it is stored."""
+    return _stored_scale(contract.format, contract.scale, c) if contract.scale else c
+
+
+def stored_scales(f: Format, c: float) -> list[float]:
+    """What the scale c is, in parts of itself, in each of the ways to store it.
+
+    >>> [round(x, 5) for x in stored_scales(Format("bfloat16"), 80**-0.5)]
+    [1.00012, 1.00076, 0.99897, 1.00012]
+    """
+    return [_stored_scale(f, way, c) / c for way in _SCALE]
+
+
+def _stored_scale(f: Format, way: Scale, c: float) -> float:
+    unit = _LOG2E if way == "base 2" else 1.0
+    x = 1 / c if way in ("divisor", "reciprocal") else c * unit
+    stored = float(f.rounded(np.asarray(x)))
+    if way == "reciprocal":
+        return float(f.rounded(np.asarray(1 / stored)))
+    return 1 / stored if way == "divisor" else stored / unit
+
+
+def _of_type(name: str, a: Any) -> Any:
+    """An array or a tensor, of another type."""
+    xp: Any = namespace_of(a)
+    return xp.astype(a, getattr(xp, name), copy=False)
+
+
+def _weights(contract: Contract, at: At, w: Any, made: Made, key: tuple[object, ...]) -> Any:
+    if contract.powers in ("", "normalised"):
+        return rounded(contract.format, w) if contract.powers else w
+    xp, total = at.xp, at.total
+    kind = contract.tiles, contract.times, contract.reference
+    e = _once(made, (*key, *kind), lambda: _exponentials(contract, at, w * total))
+    below = total if contract.powers == "alone" else at.sum(e) + at.sink
+    return e / xp.where(below == 0, 1.0, below)
+
+
+def _exponentials(contract: Contract, at: At, e: Any) -> Any:
+    """As they are stored, relative to the largest score of the row again."""
+    xp = at.xp
+    two = 1 / log2(at.spec.base or exp(1))
+    m = _running(at, contract.tiles, _STALE * two if contract.reference == "stale" else 0.0)
+    if contract.reference == "fixed":
+        m = two * xp.round(m / two)
+    more = at.power(xp.where(xp.isfinite(at.first), at.m - m, 0.0)) * contract.times
+    return rounded(contract.format, xp.where(e == 0, 0.0, e * more)) / more
+
+
+def _running(at: At, tile: int | None, more: float) -> Any:
+    """For every key the largest score of its row up to the end of the key's tile, or an earlier one that no score is
+    larger than by ``more``; with a sink, its logit if larger."""
+    xp, s, n = at.xp, at.first, at.n
+    if tile is None or tile >= n:
+        return xp.broadcast_to(at.m, s.shape)
+    tops: list[Any] = []
+    for start in range(0, n, tile):
+        part = s[..., start : start + tile]
+        top = xp.max(part, axis=-1, keepdims=True)
+        last = tops[-1][..., :1] if tops else -xp.inf
+        tops.append(xp.broadcast_to(xp.where(top > last + more, top, last), part.shape))
+    running = xp.concat(tops, axis=-1)
+    if at.spec.sink is not None:
+        running = xp.maximum(running, at.z)
+    return xp.where(xp.isfinite(running), running, at.m)
+
+
+def _cut(f: Format, x: np.ndarray) -> np.ndarray:
+    """Toward zero: the number of the format next to x that is no farther from 0."""
+    near = f.cast(x)
+    less = np.nextafter(near, np.zeros_like(near))
+    return np.asarray(np.where(np.abs(near.astype(np.float64)) > np.abs(x), less, near).astype(np.float64))

@@ -1,0 +1,181 @@
+"""``Domain``: which inputs a function is promised to receive. A fault outside it is a note, not a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from numbers import Real
+
+from symattn.attention.fields import brief, whole
+from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Whole numbers from ``least`` to ``most`` that ``step`` divides; with ``power`` those that are powers of two."""
+
+    least: int
+    most: int
+    step: int = 1
+    power: bool = False
+
+    def __contains__(self, n: int) -> bool:
+        return self.least <= n <= self.most and n % self.step == 0 and not (self.power and n & (n - 1))
+
+    def up(self, n: int) -> int | None:
+        """The smallest from n on."""
+        n = max(n, self.least, self.step)
+        found = 1 << (n - 1).bit_length() if self.power else -(-n // self.step) * self.step
+        return found if found in self else None
+
+    def down(self, n: int) -> int | None:
+        """The largest up to n."""
+        n = min(n, self.most)
+        found = (1 << n.bit_length() >> 1) if self.power else n // self.step * self.step
+        return found if found in self else None
+
+    def both(self, a: int, b: int) -> tuple[int, int]:
+        """Lengths near two; they differ where those do, if there is room."""
+        x, y = self.near(a), self.near(b)
+        if x == y and a != b:
+            x, y = (self.near(x + 1), y) if a > b else (x, self.near(y + 1))
+        return x, y
+
+    def near(self, n: int) -> int:
+        """The smallest from n on, if there is room, else the largest; ``n`` itself where there is none at all."""
+        return self.up(n) or self.down(self.most) or n
+
+
+@dataclass(frozen=True)
+class Domain(Answering):
+    """The inputs that are promised.
+
+    max_tokens           largest n_q and n_k
+    max_width            largest d_k and d_v
+    max_abs_score        largest |s_ij|, scaled (None: whatever a softmax that subtracts the maximum bears)
+    square               n_q = n_k always
+    same_width           d_k = d_v always
+    multiple_of          numbers of tokens are multiples of this
+    width_multiple_of    d_k and d_v are multiples of this
+    fully_masked_rows    rows without any allowed key occur, and give what the specification says
+    nonfinite_forbidden  keys and values that nobody may attend to may hold NaN, which must not leak
+    batch                axes of batches in front occur, even if the function was written for arrays without them; what
+                         has an axis for them gets several items in any case
+    min_tokens           smallest n_q and n_k
+    min_width            smallest d_k and d_v
+    powers_of_two        numbers of tokens are powers of two
+    width_powers_of_two  d_k and d_v are powers of two
+    decoding             one query at a time: n_q = 1; what is promised of numbers of tokens then holds for n_k
+    square_weights       d_model = h·d_k = h·d_v: all projections are square
+    contiguous           arrays lie in memory without gaps, in the order of their axes
+
+    >>> Domain(square=True, multiple_of=16)
+    Domain(square=True, multiple_of=16)
+    """
+
+    max_tokens: int = 1100
+    max_width: int = 130
+    max_abs_score: float | None = None
+    square: bool = False
+    same_width: bool = False
+    multiple_of: int = 1
+    width_multiple_of: int = 1
+    fully_masked_rows: bool = False
+    nonfinite_forbidden: bool = False
+    batch: bool = False
+    min_tokens: int = 1
+    min_width: int = 1
+    powers_of_two: bool = False
+    width_powers_of_two: bool = False
+    decoding: bool = False
+    square_weights: bool = False
+    contiguous: bool = False
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_width", "min_tokens", "min_width", "multiple_of", "width_multiple_of"):
+            if not whole(getattr(self, name), 1):
+                raise InputError(f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}")
+        for what, lengths in (("tokens", self.tokens), ("width", self.widths)):
+            if lengths.down(lengths.most) is None:
+                raise InputError(f"Domain: {_none(lengths, what)}")
+        if self.max_abs_score is not None and not (isinstance(self.max_abs_score, Real) and self.max_abs_score > 0):
+            raise InputError(f"Domain: max_abs_score must be a number above 0, got {self.max_abs_score!r}")
+        if self.decoding and self.square:
+            raise InputError("Domain: decoding promises n_q = 1, and square n_q = n_k; hint: leave one of them out")
+
+    @property
+    def tokens(self) -> Lengths:
+        """The numbers of tokens."""
+        return Lengths(self.min_tokens, self.max_tokens, self.multiple_of, self.powers_of_two)
+
+    @property
+    def widths(self) -> Lengths:
+        """The widths of queries, keys and values."""
+        return Lengths(self.min_width, self.max_width, self.width_multiple_of, self.width_powers_of_two)
+
+    def admits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether inputs of these sizes are promised: n_q, n_k, d_k, d_v, d_model and h, as far as there are such."""
+        n_q, n_k = sizes.get("n_q"), sizes.get("n_k")
+        d_k, d_v = sizes.get("d_k"), sizes.get("d_v")
+        queries = n_q is None or (n_q == 1 if self.decoding else n_q in self.tokens)
+        if not queries or (n_k is not None and n_k not in self.tokens):
+            return False
+        if any(d is not None and d not in self.widths for d in (d_k, d_v)):
+            return False
+        if self.square and None not in (n_q, n_k) and n_q != n_k:
+            return False
+        if (self.same_width or self.square_weights) and None not in (d_k, d_v) and d_k != d_v:
+            return False
+        d_model = sizes.get("d_model")
+        return not self.square_weights or None in (d_model, d_k) or d_model == sizes.get("h", 1) * (d_k or 1)
+
+    @property
+    def promises(self) -> Iterator[str]:
+        """The fields in which it promises more than usual."""
+        return (f.name for f in fields(self) if getattr(self, f.name) != f.default)
+
+    @property
+    def words(self) -> str:
+        """In one line, for a report."""
+        parts = [f"up to {self.max_tokens} tokens of up to {self.max_width} components"]
+        if self.min_tokens > 1:
+            parts.append(f"at least {self.min_tokens} tokens")
+        if self.min_width > 1:
+            parts.append(f"at least {self.min_width} components")
+        if self.max_abs_score is not None:
+            parts.append(f"scores of at most {self.max_abs_score:g}")
+        if self.multiple_of > 1:
+            parts.append(f"numbers of tokens that {self.multiple_of} divides")
+        if self.width_multiple_of > 1:
+            parts.append(f"widths that {self.width_multiple_of} divides")
+        return ", ".join([*parts, *(words for name, words in _WORDS.items() if getattr(self, name))])
+
+
+#: What each promise without a number says.
+_WORDS = {
+    "decoding": "one query at a time",
+    "square": "as many queries as keys",
+    "same_width": "values as wide as keys",
+    "square_weights": "square projections",
+    "powers_of_two": "numbers of tokens that are powers of two",
+    "width_powers_of_two": "widths that are powers of two",
+    "fully_masked_rows": "rows without any key among them",
+    "nonfinite_forbidden": "NaN behind the mask",
+    "batch": "axes of batches in front",
+    "contiguous": "arrays without gaps in memory",
+}
+
+
+def _none(lengths: Lengths, what: str) -> str:
+    """That there is no length of this kind."""
+    if lengths.least > lengths.most:
+        return f"min_{what} = {lengths.least} is above max_{what} = {lengths.most}"
+    wanted = f"multiple of {lengths.step}" if lengths.step > 1 else ""
+    wanted = " ".join(w for w in ("power of two that is a" if lengths.power and wanted else "", wanted) if w)
+    within = f"within max_{what} = {lengths.most}"
+    return f"no {wanted or 'power of two'} is {within}" + (
+        f" and from min_{what} = {lengths.least} on" if lengths.least > 1 else ""
+    )

@@ -1,0 +1,174 @@
+"""The fast bound of variants, from a run on enclosures: every softmax of scores that are made otherwise.
+
+Rotated, capped or biased scores, additive masks, tokens that are projected: the scores are enclosed, |t̂ − t| is at
+most their radius, and ``scores`` gives τ_j. Values are inputs, which float64 holds, or projections. Of these the
+midpoints v̂_j stand for the v_j, and their radii ρ_j are added: Σ w_j ρ_j to what o may be off, ρ_j to each |v_j − o|.
+|v|_j comes from a run on absolute values. Where a radius is more than 2⁻²⁰ of what the roundings of the projection
+may do, balls are asked instead, so that the bound is theirs but for rounding.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.enclosure import Enclosure
+from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
+from symattn.bounds.arithmetic import number, size
+from symattn.bounds.distances import Floats, U, Values
+from symattn.bounds.exponents import Scores, far_below, stored
+from symattn.bounds.growth import g, rate
+from symattn.bounds.plain import LARGEST, ByHead, applies, beside, evaluate, moderate, row_blocks, row_maxima, shape_of
+from symattn.bounds.projected import leaves_range, projected
+from symattn.bounds.reference import Run, run
+from symattn.bounds.scores import score_errors
+from symattn.bounds.target import Inputs
+from symattn.document.errors import Refused, Undecided
+
+_LN2 = Enclosure(np.asarray(log(2)), np.asarray(2.0**-52))
+_OF_TOKENS = 1e60  # beyond, and below its inverse, products of four inputs leave the range
+_PROJECTED = {"x", "w_o"}
+_NEGLIGIBLE = 2.0**-20
+_UP = 1 + 2.0**-30  # as in ``scores``, for sums of at most 2²⁰ nonnegative terms
+
+
+def encloses(spec: Attention, inputs: Inputs) -> bool:
+    """Whether a run on enclosures gives the bound: of a softmax, and of values that no query has for itself."""
+    if spec.normaliser != "softmax" or spec.latent is not None or spec.dropout:
+        return False
+    steps = spec.pipeline(frozenset(inputs))
+    weighed = next(s for s in steps if s.name in ("attended", "output"))
+    if steps[-1].name != "output" or len(weighed.of) > 2 or weighed.of[0] != "weights":
+        return False
+    most = _OF_TOKENS if _PROJECTED & set(inputs) else LARGEST
+    given = [np.asarray(a) for a in inputs.values()]
+    return all(a.size > 0 and moderate(np.where(np.isneginf(a), 0.0, a), most) for a in given if a.dtype.kind == "f")
+
+
+class Enclosed(ByHead):
+    """The bound for a run on enclosures."""
+
+    def __init__(self, run: Run, precision: Precision, shares: bool = False) -> None:
+        self.spec, final, step = run.spec, run.final_scores, run.output_step
+        shape = (run.output if step is None else run.values["attended"]).plain_shape
+        super().__init__(precision, shape, shares, last=step is None)
+        if np.isnan(final.mid).any():
+            raise Refused("the enclosures do not say which scores there are")
+        self._scored(run, (*shape[:-2], *final.plain_shape[-2:]))
+        self.value_terms, parts = run.value_terms, _parts(run, precision)
+        with np.errstate(all="ignore"):
+            self._whole([np.broadcast_to(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
+            self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
+            if step is not None:
+                self.allowed = _closed(run, precision, self.allowed)
+
+    def _scored(self, run: Run, every: tuple[int, ...]) -> None:
+        """t̂ and its radius, which keys there are, τ_j and the sums of absolute values, and shifts."""
+        errors, unit = score_errors(run, self.precision), _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
+        t = number(run.final_scores) * unit
+        self.shift = np.broadcast_to(errors.shift * unit.high, (*every[:-1], 1))
+        parts = (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest, errors.products)
+        self.t, self.off, self.open, self.tau, self.sizes, self.products = (np.broadcast_to(a, every) for a in parts)
+        self.logits = {"zero": np.zeros(1), "given": run.values.get("sink"), None: None}[run.spec.sink]
+
+    def _whole(self, parts: list[Floats]) -> None:
+        """Head by head; of values v̂_j, and ρ_j and |v|_j where they are no inputs."""
+        for index in np.ndindex(*self.t.shape[:-2]):
+            logit = self._logit(index)
+            own = [part[index] if logit is None else _with_zeros(part[index]) for part in parts]
+            values = Values(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
+            for rows in row_blocks(*self.t.shape[-2:]):
+                self.put((*index, rows), self._scores(index, rows, logit), values)
+
+    def _logit(self, index: tuple[int, ...]) -> float | None:
+        if self.logits is None:
+            return None
+        z = np.atleast_1d(self.logits.mid if isinstance(self.logits, Enclosure) else self.logits)
+        own = index[-1] if self.spec.heads > 1 and len(z) > 1 else 0
+        return float(z[own]) * (log(2) if self.spec.base == 2 else 1.0)
+
+    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
+        at: Any = (*index, rows)
+        open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
+        far = self._far(at)
+        off = row_maxima(np.where(open_ & ~far, self.off[at], 0.0))
+        largest = row_maxima(np.where(far, self.products[at], self.sizes[at]))
+        open_, lost = open_ & ~far, far.any(axis=1, keepdims=True)
+        if logit is not None:
+            t, tau, open_ = beside(t, logit), beside(tau, 0), beside(open_, True)
+            off, largest = np.maximum(off, 4 * U * abs(logit)), np.maximum(largest, abs(logit))
+        every, t = bool(open_.all()), np.where(open_, t, 0.0)
+        return Scores(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
+
+    def _far(self, at: Any) -> NDArray[np.bool_]:
+        t, off, shift = self.t[at], self.off[at], self.shift[at]
+        if self.spec.mask != "additive":
+            return np.zeros_like(self.open[at])
+        tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
+        return far_below(t, tau, self.open[at], off + row_maxima(off) + shift, self.precision)
+
+
+def _parts(run: Run, precision: Precision) -> list[Floats]:
+    """v̂_j, and where they are no inputs ρ_j and |v|_j. Raises ``Refused`` where a radius is not negligible."""
+    v = run.values[run.values_name]
+    if not v.rad.any() and not run.value_terms:
+        return [v.mid]
+    sizes = size(number(run.absolute[run.values_name]))
+    if not (v.rad <= _NEGLIGIBLE * run.value_terms * rate(precision.roughest) * sizes).all():
+        raise Refused("the enclosures do not say what the values are")
+    return [v.mid, v.rad, sizes]
+
+
+def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
+    """Step 8, from M of the heads' outputs; +∞ in rows that need one of which nothing is said."""
+    f, silent = precision.returned, np.asarray(~np.isfinite(heads).all(axis=-1, keepdims=True))
+    out, over = projected(run, precision, np.where(silent, 0.0, heads))
+    found = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
+    rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
+    return np.where(rows | over, np.inf, found * _UP)
+
+
+def _with_zeros(values: Floats) -> Floats:
+    """One more row, for a sink."""
+    return np.vstack([values, np.zeros((1, values.shape[-1]))])
+
+
+def of_run(run: Run, precision: Precision) -> Floats:
+    """The bound for a run on enclosures for which ``encloses`` holds; +∞ where nothing is said.
+
+    Raises ``Refused`` where the enclosures do not say which scores there are, or what the values are.
+    """
+    try:
+        return Enclosed(run, precision).allowed
+    except Undecided:
+        return np.full(run.output.plain_shape, np.inf)
+
+
+def exact_and_allowed(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, Floats, Floats]:
+    """The middle and the radius of the output, and the bound, of inputs for which ``encloses`` holds.
+
+    Raises ``Refused`` where the enclosures do not say which scores there are, or what the values are.
+    """
+    reference = run(spec, inputs, kind=Enclosure)
+    return reference.output.mid, reference.output.rad, of_run(reference, precision)
+
+
+def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
+    """The bound and its shares by step; no shares where nothing is said. Raises ``Refused`` where balls are needed."""
+    if applies(spec, inputs):
+        try:
+            return evaluate(spec, inputs, precision, shares=True)
+        except Undecided:
+            return np.full(shape_of(spec, inputs), np.inf), {}
+    if not encloses(spec, inputs) or _PROJECTED & set(inputs):
+        raise Refused("this specification is bounded in balls")
+    reference = run(spec, inputs, kind=Enclosure)
+    try:
+        found = Enclosed(reference, precision, shares=True)
+    except Undecided:
+        return np.full(reference.output.plain_shape, np.inf), {}
+    return found.allowed, found.shares

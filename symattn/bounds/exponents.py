@@ -1,0 +1,250 @@
+"""Steps 1 to 3 of ``bounds`` in floats, for some rows: weights, and the exponents a_j, s_j and b_j.
+
+What is signed or must be sharp is float64: scores, and the weights p̂ made of them. All else is made of nonnegative
+numbers by + × ÷ and maxima, in float32 where that is fine enough for the ranges at hand (``kind``), with the roundoff
+w of that format. Each number passes fewer than 100 roundings, so that an exponent x is too small by at most 100 w x,
+and e^x − 1 by a part of at most 100 w (1 + x); ``floats`` makes up for it.
+
+Weights: with r the largest error |t̂ − t| of a score in a row, p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u
++ 4 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the proved exponential. Arguments below −700 are raised to it, and weights
+below the normal numbers to the least of these: then p̂ is too large, and the bound grows with every p. So p ≤ p̂ (1 +
+1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤ −x + 2r. In rows with ϖ > 2⁻²⁰, or a_j beyond 600, nothing is known
+of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
+from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
+from symattn.bounds.counts import Counts
+from symattn.bounds.distances import U
+from symattn.bounds.growth import FARTHEST, g, rate
+
+Floats = NDArray[Any]
+
+_KNOWN = 2.0**-20  # weights are known to this part, or not at all
+_DEEP = 700.0
+_FEW = 64  # rescalings that are not counted, but taken to be as many as there may be
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores t̂ (rows, n) of the keys in ``open_``, 0 elsewhere; r; τ_j; the largest sum of absolute values.
+
+    ``tau`` is of the type that the bound is computed in. r, the largest sums and ``shift``, by how much a row may be
+    shifted, are (rows, 1).
+    """
+
+    t: NDArray[np.float64]
+    r: NDArray[np.float64]
+    open_: NDArray[np.bool_]
+    tau: Floats
+    largest: NDArray[np.float64]
+    sink: bool = False  # is the last one a sink?
+    every: bool = False  # all keys are in ``open_``
+    shift: Any = 0.0
+    far: Any = False  # has the row keys that count as forbidden though they are not? (rows, 1)
+
+
+def far_below(t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: Any, precision: Precision) -> NDArray[np.bool_]:
+    """Which open keys (…, n) count as forbidden by step 7 of ``bounds``; t may be off by ``reach``, ``tau`` is τ'_j.
+
+    L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement: that holds the roundings here.
+    """
+    p = precision
+    least = 4 - log(float(min(p.score.eta, p.accumulate.eta)))
+    with np.errstate(all="ignore"):
+        t = np.where(open_, t, -np.inf)
+        top = t.argmax(axis=-1)[..., None]
+        m, own = (np.take_along_axis(x, top, axis=-1) for x in (t, tau))
+        lost = tau + own + g(2, p.score) * (np.abs(m) + own) + 2 * reach
+        found = ((m - t) * (1 - 2.0**-40) - lost * (1 + 2.0**-40)) * (1 - g(3, p.score)) >= least
+    return np.asarray(found & open_ & np.isfinite(m))
+
+
+def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], Any] = g) -> Any:
+    """τ'_j from τ_j and |t_j|, in floats or in the numbers of g(n)."""
+    p = precision
+    tau = tau + g(2, p.between) * (t + tau)
+    return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
+
+
+class Exponents:
+    """For rows of one head; all but numbers of a row (float64) have the type ``kind``.
+
+    ``values`` counts the roundings of a value before it meets its weight.
+    """
+
+    def __init__(self, precision: Precision, scores: Scores, values: int = 0) -> None:
+        self.precision, self.scores = precision, scores
+        self.kind = scores.tau.dtype
+        self.roundoff = float(np.finfo(self.kind).eps) / 2
+        self.n = scores.t.shape[1]
+        seen = np.full((len(scores.t), 1), self.n) if scores.every else scores.open_.sum(axis=1, keepdims=True)
+        self.all = scores.every or bool((seen == self.n).all())
+        self.counts = Counts(precision, self.n, seen, values)
+        eps = 2 * precision.exp_ulps * float(precision.score.u)
+        self.eps = eps / (1 - eps) * (1 + 4 * U)
+        self.lam = rate(precision.accumulate)
+        self._weights()
+        self._scores()
+        self._exponents()
+        largest = [x.max(axis=1, keepdims=True).astype(np.float64) for x in (self.a, self.alone, self.below)]
+        self.farthest, self.most_alone, self.most_below = largest
+        self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
+
+    def _row(self, x: Any) -> Floats:
+        """A number for each row, in the type of the rest."""
+        return np.asarray(x, dtype=np.float64).astype(self.kind)
+
+    def _weights(self) -> None:
+        s = self.scores
+        t = s.t if self.all else np.where(s.open_, s.t, -np.inf)
+        self.m = t.max(axis=1, keepdims=True)
+        self.m[np.isneginf(self.m)] = 0.0
+        p = s.t - self.m
+        if not self.all:
+            p[~s.open_] = 0.0
+        self.fall = np.empty(p.shape, self.kind)
+        np.negative(p, out=self.fall, casting="same_kind")
+        self.deepest = deepest = self.fall.max(axis=1, keepdims=True).astype(np.float64)
+        self.r = s.r
+        self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 4 * EPSILON
+        if deepest.max(initial=0.0) > _DEEP:
+            np.maximum(p, -_DEEP, out=p)
+        exp_moderate(p)
+        if not self.all:
+            p *= s.open_
+        total = p.sum(axis=1, keepdims=True)
+        total[total == 0] = 1.0
+        self.p = p if self.kind == p.dtype else np.multiply(p, 1, out=np.empty(p.shape, self.kind), casting="same_kind")
+        self.p *= self._row(1 / total)
+        np.maximum(self.p, np.finfo(self.kind).tiny, out=self.p)
+        if not self.all:
+            self.p *= s.open_
+
+    def _scores(self) -> None:
+        """|t_j|, τ'_j and τ*."""
+        s, p = self.scores, self.precision
+        t = np.empty(s.t.shape, self.kind)
+        np.abs(s.t, out=t, casting="same_kind")
+        t += self._row(self.r + s.shift)
+        two, tau = g(2, p.between), s.tau
+        tau *= 1 + two
+        tau += two * t
+        if p.kept is not None:
+            tau += g(1, p.kept) * (t + tau) + float(p.kept.eta)
+        if s.sink:
+            tau[:, -1:] = g(6, p.between) * t[:, -1:]
+        if not self.all:
+            tau *= s.open_
+        self.t, self.tau = t, tau
+        self.star = tau.max(axis=1, keepdims=True).astype(np.float64)
+
+    def _exponents(self) -> None:
+        """a_j, s_j and b_j."""
+        p, c, log_n = self.precision, self.counts, log(self.n) * (1 + 4 * U)
+        two, three, four, six = (g(k, p.score) for k in (2, 3, 4, 6))
+        m, times = np.abs(self.m) + self.r + self.scores.shift, self._rescalings()
+        fall = self._falling()
+        fall *= three
+        first = two * self.t  # r_j
+        first += fall
+        rescaled = self.eps * times
+        if np.ndim(times):
+            first += rescaled
+        alike = two * (m + 2 * self.star) + three * 2 * self.star + self.eps
+        first += self._row(alike + (0.0 if np.ndim(times) else self.eps * times))
+        # β* and Λ
+        common = 2 * self.star + log_n
+        grown = first.max(axis=1, keepdims=True) + self.lam * np.max(times) + c.below * self.lam
+        grown = grown + four * (m + common) + 2 * self.eps * log_n
+        common = common + grown
+        self.grown = np.broadcast_to(np.asarray(grown, dtype=np.float64), self.m.shape)
+        fall += self._row(three * common + self.eps)  # r'_j
+        self.a = np.maximum(first, fall) if p.lse else first.copy()
+        self.a += self.tau
+        rescaled *= self.lam / self.eps * (1 + 8 * U)
+        apart: Any = 0.0
+        if c.merges:
+            room = c.merges / c.room(six + 2 * self.eps) * (1 + 8 * U)
+            apart = self.t
+            apart *= six * room
+            apart += self._row((six * (m + common) + 2 * self.eps * (log_n + grown) + self.eps) * room)
+        own = c.alone * self.lam + c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
+        self.alone = np.atleast_2d(np.asarray(rescaled + apart, dtype=self.kind))
+        self.alone += own
+        if p.lse:
+            first += fall
+            first += self._row(four * (m + common) + 2 * self.eps * (log_n + grown))
+            apart = np.maximum(apart, first, out=first)
+        apart = apart + rescaled if np.ndim(apart) == 0 else np.add(apart, rescaled, out=apart)
+        self.below = apart + self._row(c.below * self.lam)  # as the former, one number where all are equal
+        if not self.all:
+            self.a *= self.scores.open_
+        self.times = times
+
+    def _falling(self) -> Floats:
+        """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
+        fall = self.fall
+        fall += self._row(2 * self.r)
+        if self.scores.sink:
+            s = self.scores
+            last = np.where(s.open_[:, :-1], s.t[:, :-1], -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+            above = np.where(np.isneginf(last), 0.0, np.abs(self.m - last) + 2 * self.r)
+            fall[:, -1:] = np.maximum(fall[:, -1:], above)
+        return np.asarray(fall)
+
+    def _rescalings(self) -> Any:
+        """B_j, or one number for all."""
+        most = self.precision.rescalings
+        if most is not None and most <= _FEW < self.n:
+            return float(min(most, self.n - 1))
+        s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
+        if self.t.size * self.n <= PAIRWISE:
+            found = compared(self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_)
+        else:
+            found = in_buckets(self.fall, 2.1 * (4 / 3 * self.star + more), None if self.all else s.open_)
+        return self.counts.rescalings(found)
+
+
+# -- how many keys have larger scores ----------------------------------------------------------------------------------
+PAIRWISE = 1 << 20  # pairs of keys that are compared one by one, at most
+_BUCKETS, _DEEPEST = 256, 40.0
+
+
+def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
+    """#{i ≠ j: off_i − fall_i > −off_j − fall_j}, for the keys in ``open_``; 0 for others. All shapes (rows, n)."""
+    high, low = np.where(open_, off - fall, -np.inf), -off - fall
+    above = high[:, None, :] > low[:, :, None]
+    found = above.sum(axis=-1) - np.einsum("ijj->ij", above)
+    return np.where(open_, found, 0).astype(fall.dtype)
+
+
+def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None) -> Floats:
+    """At least #{i ≠ j: fall_i < fall_j + reach}, ``reach`` a number for each row, (rows, 1); ``open_`` None: all keys.
+
+    Counted are the keys whose bucket is at most that of fall_j and ⌈reach⌉ + 1 buckets more: numbers go to buckets by a
+    map that does not fall, and is off by less than half a bucket. Of a key whose fall is more than 40, e^−40 < 10⁻¹⁷,
+    every other one counts.
+    """
+    rows, kind, deepest = len(fall), fall.dtype, fall.max(axis=-1, keepdims=True)
+    factor = (_BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)).astype(kind)
+    place = fall * factor
+    np.minimum(place, kind.type(_BUCKETS), out=place)
+    index = place.astype(np.int64)
+    index += np.arange(rows)[:, None] * (_BUCKETS + 1)
+    counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * (_BUCKETS + 1))
+    above = np.cumsum(counts.reshape(rows, -1), axis=-1) - 1
+    further = np.minimum(np.ceil(reach.astype(np.float64) * factor) + 1, _BUCKETS).astype(np.int64)
+    shifted = np.take_along_axis(above, np.minimum(np.arange(_BUCKETS + 1) + further, _BUCKETS), axis=-1)
+    return np.asarray(np.maximum(shifted, 0).astype(kind).ravel()[index])

@@ -1,0 +1,246 @@
+"""The bound of ``bounds`` in floats, for rows of plain attention: vectorised, and rounded up.
+
+Names are those of the statement there; weights and exponents are those of ``exponents``, sums those of ``distances``,
+and u = 2⁻⁵³, w the roundoff of the type that most is computed in. What is computed is not below the bound that exact
+arithmetic gives, for these reasons.
+
+1. Exponents lack at most a part 100 w, so e^a − 1, e^s − 1, e^b − 1 at most 100 w (1 + x), x the largest of them,
+   which is at most 600: beyond, nothing is said. Weights, products and sums of n numbers lack 2 (n + 4) w + 6 w more.
+   All sums are enlarged by that where they are made (``up`` is the first of these), and are float64 from there on.
+2. A = Σ p e^{−a} is at least 1 − Σ p (e^a − 1) and e^{−max a}, and where these are below 0.98, A = Σ p/e^a is summed,
+   and reduced by as much.
+3. With p ≤ p̂ (1 + 1.1ϖ), w and p (e^a − 1)/A have the factor (1 + 1.1ϖ)/(A (1 − 1.2ϖ)), and |o − ô| ≤
+   (1.1ϖ + 2 (n + 20) w) X and what underflows. In rows of whose weights nothing is known, w = 1 for each key, o is
+   somewhere between the least and the largest value, and W is their distance.
+4. What follows is made of fewer than 100 nonnegative numbers of float64; ``enlarged`` makes up for their roundings.
+   Subtracted is only in 1 − share and in the divisor of step 6, of which 2⁻³⁰ is taken off before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.enclosing.exponential import EPSILON, exp
+from symattn.arrays.precision import Precision
+from symattn.bounds.distances import Around, Floats, U, Values
+from symattn.bounds.exponents import Exponents, Scores
+from symattn.bounds.growth import FARTHEST, g, growth, growth_of, rate
+from symattn.bounds.rule import Numbers, losses, underflow, weighed
+
+_ROUGH = 0.98  # of A, below which it is summed
+_EACH = 1 << 16  # products of a weight and a value that are made one by one
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The terms of M: W, P, (G' − 1)(|o| + W + P), G' e^{2λ_P} S, the same of E, and what underflows."""
+
+    moved: Floats
+    kept: Floats
+    lost: Floats
+    apart: Floats
+    sums: Floats
+    underflow: Floats
+
+
+@dataclass(frozen=True)
+class Found:
+    """M for some rows, (rows, d_v); |o|, rounded up; rows of which nothing is said; the terms of M."""
+
+    moved: Floats
+    size: Floats
+    vanishes: NDArray[np.bool_]
+    parts: Parts
+
+
+class Rows:
+    """The bound before the output's rounding, for some rows of one head."""
+
+    def __init__(self, precision: Precision, scores: Scores, values: Values) -> None:
+        self.precision, self.scores, self.values = precision, scores, values
+        self.exponents = Exponents(precision, scores, values.terms)
+        e = self.exponents
+        self.highest = [float(x.max(initial=0.0)) for x in (e.farthest, e.most_alone, e.most_below)]
+        self.up = 100 * e.roundoff * (1 + min(FARTHEST, max(self.highest)))
+        self._factors()
+
+    def _factors(self) -> None:
+        """w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row."""
+        e, v = self.exponents, self.values
+        s = growth(e.a, self.highest[0])
+        s *= e.p
+        least = (1 - 2.0**-20) / (1 + growth(e.farthest))
+        low = np.maximum(1 - v.sums(s, self.up), least)
+        known = np.minimum(e.weight_error, 0.25)
+        self.rough = bool(low.min(initial=1.0) < _ROUGH or e.unknown.any())
+        if self.rough:
+            low = (e.p / (1 + growth(e.a))).sum(axis=1, keepdims=True).astype(np.float64)
+            low *= 1 - 2 * (len(v.v) + 50) * e.roundoff - self.up
+            low -= 2 * len(v.v) * float(np.finfo(e.kind).tiny)  # by which weights may be too large
+            low = np.maximum(low, least)
+        scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
+        self.outputs = (e.p @ v.exact).astype(np.float64)
+        self.scale, self.moving, self.w = scale, s, e.p
+        self.w += s
+        if self.rough:
+            self._cap()
+
+    def _cap(self) -> None:
+        """w ≤ 1, and 1 where weights are not known."""
+        scale, rows = self.scale.astype(self.w.dtype), self.exponents.unknown[:, 0]
+        self.moving *= scale
+        self.w = np.minimum(self.w * scale, 1)
+        self.w[rows] = self.scores.open_[rows]
+        self.moving[rows] = self.w[rows]
+        self.scale = np.ones_like(self.scale)
+
+    def found(self) -> Found:
+        """Steps 4 to 6: M."""
+        v, p, scaled = self.values, self.precision, growth_up(2 * rate(self.precision.stored))
+        whole = own = v.weighed(self.w, v.summed, self.up) * self.scale
+        if v.summed is not v.sizes:
+            own = v.weighed(self.w, v.sizes, self.up) * self.scale
+        apart, lost = self._apart(whole), self._lost()
+        o, off = self._outputs(own)
+        size = np.abs(o) + off
+        moved, spread = self._moved(o, off, own, size)
+        found = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
+        kept, middle, factor, sums = found
+        below, vanishes = self._underflow(lost * scaled)
+        parts = Parts(moved, kept, middle, factor * apart, factor * sums, below + self._far())
+        total = moved + kept + middle + parts.apart + parts.sums + parts.underflow
+        silent = np.isnan(total) | (max(self.highest[1:]) > FARTHEST)
+        silent |= self.scores.far & (self.exponents.grown * (1 + self.up) > 1)
+        return Found(np.where(silent, np.inf, total), size, vanishes[:, 0], parts)
+
+    def _apart(self, whole: Floats) -> Floats:
+        """S."""
+        grown = growth(self.exponents.alone, self.highest[1])
+        if grown.shape[1] == 1:
+            return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
+        grown *= self.w
+        return np.asarray(self.values.weighed(grown, self.values.summed, self.up) * self.scale)
+
+    def _lost(self) -> Floats:
+        """G − 1."""
+        grown = growth(self.exponents.below, self.highest[2])
+        if grown.shape[1] == 1:
+            return np.asarray(self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale)
+        grown *= self.w
+        return np.asarray(self.values.sums(grown, self.up) * self.scale)
+
+    def _outputs(self, whole: Floats) -> tuple[Floats, Floats]:
+        """ô, and how far o may be from it."""
+        v, e, n = self.values, self.exponents, len(self.values.v)
+        o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
+        off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
+        off = off + v.unknown(self.w, self.up) * self.scale
+        if e.unknown.any():
+            least, most = v.ends
+            middle, half = (most + least) / 2, (most - least) / 2 * (1 + 4 * U) + 4 * U * v.largest
+            o, off = np.where(e.unknown, middle, o), np.where(e.unknown, half, off)
+        return o, off
+
+    def _moved(self, o: Floats, off: Floats, whole: Floats, size: Floats) -> tuple[Floats, Floats]:
+        """W, and Y."""
+        v, s = self.values, self.moving
+        least, most = v.ends
+        if s.size * v.v.shape[1] <= _EACH:
+            away = np.abs(v.v[None] - o[:, None, :]) + off[:, None, :] + (0.0 if v.radii is None else v.radii)
+            factor = self.scale * (1 + 2 * (len(v.v) + 8) * self.exponents.roundoff + self.up)
+            moved, spread = (np.einsum("ij,ijc->ic", x, away) * factor for x in (s, self.w))
+            far = np.where(self.scores.open_[:, :, None], away, 0).max(axis=1)
+            return np.minimum(moved, far), np.minimum(spread, whole + size)
+        around, far, spread = Around(v, o), np.maximum(most - o, o - least) + off, whole + size
+        coarse = self.precision.stored.u > self.precision.accumulate.u  # then Y counts for more than W
+        if coarse:
+            total = v.sums(self.w, self.up)
+            direct = around.distances(self.w, total, whole / self.scale, self.up)
+            direct = (direct + off * total + v.unknown(self.w, self.up)) * self.scale
+            spread = np.minimum(spread, direct)
+        if coarse and not self.rough:  # p_j/A ≤ w_j
+            moved = growth(self.exponents.farthest) * (1 + self.up) * direct
+        else:
+            total = v.sums(s, self.up)
+            moved = around.distances(s, total, None, self.up)
+            moved = (moved + off * total + v.unknown(s, self.up)) * self.scale
+        return np.minimum(moved, far), spread
+
+    def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        p, v, e, n = self.precision, self.values, self.exponents, len(self.values.v)
+        alone, below = e.most_alone * (1 + self.up), e.most_below * (1 + self.up)
+        factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
+        every, weight = losses(p, e.counts, self._without_subtraction())
+        if not p.normalised:
+            weight = weight * self.w.max(axis=1, keepdims=True).astype(np.float64) * self.scale * (1 + self.up)
+        divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
+        vanishes = divisor <= 0
+        divisor = np.where(vanishes, 1.0, divisor)
+        return underflow((every, weight), v.total, v.largest * factor, n, factor * (n * v.terms), divisor), vanishes
+
+    def _far(self) -> Floats:
+        """Step 7: |o − o'|."""
+        p, v = self.precision, self.values
+        least, most = v.ends
+        eta = float(min(p.score.eta, p.accumulate.eta)) * len(v.v)
+        return np.where(self.scores.far, (most - least) * eta * (1 + 8 * U), 0.0)
+
+    def _without_subtraction(self) -> Floats:
+        """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
+        p, e = self.precision, self.exponents
+        lowest = log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
+        return exp(np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)) * (1 + 4 * EPSILON)
+
+
+def growth_up(x: float) -> float:
+    """e^x, rounded up."""
+    return 1 + growth_of(x) + 2 * U
+
+
+_NUMBERS = Numbers(
+    g, rate, np.maximum, np.max, lambda x: growth(x) if np.ndim(x) else growth_of(x), growth_up, np.minimum
+)
+
+
+def enlarged(x: Any) -> Floats:
+    """What makes up for float64's own roundings in the last steps, and for what underflows in them."""
+    return np.asarray(x * (1 + 1000 * U) + 1e-290)
+
+
+# -- shares by step ----------------------------------------------------------------------------------------------------
+STEPS = ("scores", "exponent", "rescaling", "merging", "sums", "stored weights", "underflow", "output")
+
+
+def shares(rows: Rows, parts: Parts) -> dict[str, Floats]:
+    """The terms of M split among the steps, in proportion to the means of their exponents over the weights.
+
+    Exact to first order; what is of higher order is split in the same proportions.
+    """
+    e = rows.exponents
+    every, scores, times = (_mean(rows, x) for x in (e.a, e.tau, e.times))
+    alone, below = (_mean(rows, x) + 1e-300 for x in (e.alone, e.below))
+    every = every + 1e-300
+    rescaling = np.minimum(times * e.eps, every - scores)
+    again, single = times * e.lam / alone, e.counts.alone * e.lam / alone
+    added = e.counts.below * e.lam / below
+    return {
+        "scores": parts.moved * scores / every,
+        "exponent": parts.moved * (every - scores - rescaling) / every,
+        "rescaling": parts.moved * rescaling / every + parts.apart * again + parts.lost * times * e.lam / below,
+        "merging": parts.apart * np.maximum(1 - again - single, 0)
+        + parts.lost * np.maximum(1 - added - times * e.lam / below, 0),
+        "sums": parts.sums + parts.apart * single + parts.lost * added,
+        "stored weights": parts.kept,
+        "underflow": parts.underflow,
+    }
+
+
+def _mean(rows: Rows, x: Any) -> Floats:
+    """Σ w_j x_j."""
+    found = np.einsum("ij,ij->i", rows.w, np.broadcast_to(x, rows.w.shape))
+    return np.asarray(found[:, None] * rows.scale)

@@ -1,0 +1,243 @@
+"""The a-priori bound as one writes it: the formula that is evaluated, its letters, and why it holds.
+
+``priori`` computes the bound by evaluating these equations as they are printed, so that there is no second version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import log, prod
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from symattn.arrays.precision import Precision
+from symattn.bounds.counts import Counts
+from symattn.bounds.growth import growth_of
+from symattn.bounds.rule import Given, Numbers, exponents
+from symattn.document import notation as nt
+from symattn.document.notation import (
+    Fence,
+    Name,
+    Node,
+    Power,
+    Relation,
+    Row,
+    call,
+    commas,
+    equals,
+    name,
+    node,
+    relation,
+)
+from symattn.document.text import text
+
+if TYPE_CHECKING:
+    from symattn.bounds.priori import Sizes, Terms
+
+E, V, W, P, G, S, U, M, X, Y, D, F = (Name(letter) for letter in "eVWPGSUMXYDF")
+SUMS = Name("E")
+_A, _S, _B, _N, _H, _RHO = (Name(letter) for letter in "asbnhρ")
+LAMBDA_S, LAMBDA_A, LAMBDA_F, LAMBDA_P, PATH = (name("λ", of) for of in "saFP+")
+EVERY, STORED = name("η", "e"), name("η", "P")
+
+
+def _e(exponent: Node) -> Node:
+    return Power(E, exponent)
+
+
+def _grown(exponent: Node) -> Node:
+    """e^x − 1."""
+    return _fence(_e(exponent) - 1)
+
+
+def _fence(x: Node) -> Node:
+    return Fence("round", x)
+
+
+@dataclass(frozen=True)
+class Equations:
+    """What the bound is made of, each letter after those that it is made of, and the bound at last."""
+
+    definitions: tuple[Relation, ...]
+    bound: Relation
+    exponents: tuple[Relation, ...] = ()
+
+    def values(self, letters: Mapping[str, float]) -> dict[str, float]:
+        """Every letter, those given and those defined; the bound is ``bound``."""
+        return defined((*self.definitions, Relation(Name("bound"), (("=", self.bound.rest[0][1]),))), letters)
+
+    @property
+    def printed(self) -> tuple[Node, ...]:
+        """The bound first, then what it is made of; short ones side by side."""
+        by_letter = {text(equation.first): equation for equation in self.definitions}
+        rows = [Row(tuple(by_letter[letter] for letter in group)) if len(group) > 1 else by_letter[group]
+                for group in ("M", "W", "XS", "G", "Y", "P", "E", "U", "FD") if group[0] in by_letter]  # fmt: skip
+        return (self.bound, *rows, *reversed(self.exponents))
+
+
+def defined(definitions: Iterable[Relation], letters: Mapping[str, float]) -> dict[str, float]:
+    """Every letter, those given and those defined, each by those before it."""
+    found = dict(letters)
+    for equation in definitions:
+        found[text(equation.first)] = value(equation.rest[0][1], found)
+    return found
+
+
+def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, ...]:
+    """The rule for a, s and b, run on letters, with a letter for each error that they are made of."""
+    made: dict[str, Node] = {}
+
+    def named(letter: str, x: Node) -> Node:
+        made[letter] = x
+        return Name(letter)
+
+    t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
+    factors = 0 if precision.factors is None else LAMBDA_F
+    given = Given(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
+    larger: Any = lambda x, y: call("max", commas(x, y))  # noqa: E731
+    numbers = Numbers(lambda n, _: _grown(n * LAMBDA_S), lambda _: LAMBDA_A, larger, named=named)
+    below, merges = int(counts.below.max()), counts.merges
+    counted: Any = SimpleNamespace(below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each)
+    found = exponents(given, precision, counted, numbers)
+    read = {"b": found.below, "s": found.alone, "a": found.a}
+    for letter, x in reversed(made.items()):
+        if any(nt.replaced(y, {Name(letter): Name("")}) != y for y in read.values()):
+            read[letter] = x
+    return tuple(equals(letter, _without_zeros(x)) for letter, x in reversed(read.items()))
+
+
+def _without_zeros(x: Node) -> Node:
+    return nt.Sum(tuple(term for term in x.terms if term != nt.node(0))) if isinstance(x, nt.Sum) else x
+
+
+def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) -> Equations:
+    """The equations of an arithmetic, with those of ``exponents``.
+
+    ``wide``: weights are stored as precisely as sums, so that distances of values are not computed; ``events``: few
+    partial sums round, so that their sizes tell more than their number.
+    """
+    centre = _fence(V + W + P)
+    lost = _fence(EVERY + STORED)
+    each, by_sums = _grown(PATH) * _fence(X + S), _fence(X + 2 * S + V + W + P) / 2
+    definitions = (
+        equals(W, call("min", commas(V * _e(_A) * _grown(_A), 2 * V))),
+        equals(X, V * _e(2 * _A)),
+        equals(S, V * _e(2 * _A) * _grown(_S)),
+        equals(G, _e(2 * _A + 2 * LAMBDA_P) * _grown(_B)),
+        equals(Y, X + V if wide else X),
+        equals(P, _grown(LAMBDA_P) * call("max", commas(_fence(Y + W) * _e(LAMBDA_P), X + S))),
+        equals(SUMS, call("min", commas(each, _H / _fence(1 - _H) * by_sums)) if events else each),
+        equals(F, _fence(1 + G) * _e(_S + PATH + 2 * LAMBDA_P)),
+        equals(D, _fence(1 - node(2) ** -node(30)) / _e(_B) - lost * _N),
+        equals(U, _fence(lost * _N * V * _fence(1 + F) + EVERY * _N) / D),
+        equals(M, W + P + G * centre + _fence(1 + G) * _e(2 * LAMBDA_P) * _fence(S + SUMS) + U),
+    )
+    y, o = Name("y"), Name("o")
+    last = M + name("g", "O") * _fence(V + M) + name("η", "O")
+    bound = relation(Fence("abs", y - o), "≤", _fence(1 + _RHO) * _fence(last))
+    return Equations(definitions, bound, exponents)
+
+
+def value(x: Node, letters: Mapping[str, float]) -> float:
+    """A side of an equation in float64, with exponentials rounded up. Raises ValueError for what it cannot read."""
+    match x:
+        case nt.Number():
+            return float(x.value)
+        case Name() | nt.Call() if text(x) in letters:
+            return letters[text(x)]
+        case nt.Sum((Power(Name("e"), exponent), nt.Neg(nt.Number(one)))) if one == 1:
+            return growth_of(value(exponent, letters))
+        case nt.Sum():
+            return sum(value(term, letters) for term in x.terms)
+        case nt.Neg():
+            return -value(x.body, letters)
+        case nt.Product(factors, ""):
+            return prod(value(factor, letters) for factor in factors)
+        case nt.Over():
+            return value(x.numerator, letters) / value(x.denominator, letters)
+        case Power(Name("e"), exponent):
+            return (1 + growth_of(value(exponent, letters))) * (1 + 2.0**-52)
+        case Power(nt.Number(base), exponent):
+            return float(base ** int(value(exponent, letters)))
+        case nt.Fence("round", body, None):
+            return value(body, letters)
+        case nt.Call(Name("min" | "max" as word), (nt.Commas(parts),)):
+            return (min if word == "min" else max)(value(part, letters) for part in parts)
+    raise ValueError(f"{text(x)} has no value here")
+
+
+def formula() -> tuple[Node, ...]:
+    """The equations that are the same in every arithmetic."""
+    every = equations(True, False)
+    alike = tuple(e for e in every.definitions if text(e.first) not in ("Y", "E"))
+    return Equations(alike, every.bound).printed
+
+
+def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[Node, str, float], ...]:
+    """Each letter: how it is written, in words, value."""
+    p, q = precision, terms.quantities
+    found: list[tuple[Node, str, float]] = [
+        (Name("n"), "keys", float(sizes.n)),
+        (name("d", "k"), "width of queries and keys", float(sizes.d_k)),
+        (Name("T"), "largest sum of absolute values of a score, scaled", sizes.score_max),
+        (V, "largest absolute value", sizes.v_max),
+        (call("ln", "n"), "largest logarithm of a sum of exponentials", log(sizes.n)),
+        (name("u", "s"), f"unit roundoff of scores and exponentials ({p.score.name})", float(p.score.u)),
+        (name("u", "a"), f"unit roundoff of sums ({p.accumulate.name})", float(p.accumulate.u)),
+        (name("u", "P"), f"unit roundoff of stored weights ({p.stored.name})", float(p.stored.u)),
+        (name("u", "O"), f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
+    ]
+    letters: list[tuple[Node, str]] = [
+        (Name("τ"), "error of a score as it is stored"),
+        (Name("m"), "largest absolute value of the largest score"),
+        (Name("Δ"), "largest distance of a score from the largest"),
+        (Name("B"), "rescalings of a term"),
+        (Name("ε"), f"error of the exponential, {p.exp_ulps:g} ulps, as an exponent"),
+        (LAMBDA_S, "rounding of a score or an exponential, as an exponent"),
+        (LAMBDA_A, "rounding of a sum, as an exponent"),
+        (LAMBDA_F, "rounding of a value to the format of factors, as an exponent"),
+        (Name("r"), "error of an exponential, beside that of its score"),
+        (Name("β"), "error of a sum of exponentials"),
+        (Name("r′"), "error of an exponential of a score less a log-sum-exp"),
+        (Name("μ"), "error of merging parts by their log-sum-exps"),
+        (Name("a"), "error of an exponent that numerator and denominator share"),
+        (Name("s"), "error of a term of the numerator alone, but for its sum"),
+        (Name("b"), "error of a term of the denominator alone"),
+        (W, "by how much the mean of the values moves"),
+        (P, "storing weights"),
+        (G, "error of the denominator, as a share"),
+        (X, "sum of weights times absolute values"),
+        (Y, "sum of weights times distances from the mean, at most"),
+        (S, "roundings of single terms"),
+        (SUMS, "roundings of sums"),
+        (U, "what underflows"),
+        (F, "by what a term may have grown"),
+        (D, "least sum that terms are divided by"),
+        (LAMBDA_P, "rounding of a stored weight, as an exponent"),
+        (PATH, "roundings of the additions of a term, as an exponent"),
+        (_H, "share of a sum that its additions may lose"),
+        (EVERY, "what an exponential may lose where it underflows"),
+        (STORED, "what a stored weight may lose where it underflows"),
+        (name("g", "O"), "rounding of the output"),
+        (name("η", "O"), "what the output may lose where it underflows"),
+        (_RHO, "what makes up for the roundings of this evaluation"),
+    ]
+    return (*found, *((letter, words, q[text(letter)]) for letter, words in letters if text(letter) in q))
+
+
+def derivation(precision: Precision) -> tuple[str, ...]:
+    """Why the formula holds, one step a paragraph; the whole proof is that of ``symattn.bounds.worst_case``."""
+    p = precision
+    shared = " or to a log-sum-exp" if p.lse else ""
+    additions = "in any order" if p.height is None else f"at most {p.height} for a term"
+    return (
+        "Each operation multiplies its result by a factor near one, and the exponents of such factors add up.",
+        f"Exponentials are of differences to a largest score{shared}. What numerator and denominator share is an error "
+        "of the exponent: weights are those of scores that are off by it.",
+        "The output is a mean of the values with these weights. A mean deviation from the mean is at most half the "
+        "range, so the mean moves by at most a part of the largest value.",
+        "What they do not share: terms of the numerator have roundings of their own, of a product, a division and "
+        f"rescaling; sums round once for each addition ({additions}); and weights are rounded when they are stored.",
+        "Results below the normal numbers may lose more, which is added. At last the output is rounded.",
+    )

@@ -1,0 +1,62 @@
+"""e^x − 1 in float64, rounded up: what the fast bound makes of exponents."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import flint
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.enclosing.exponential import exp_moderate
+from symattn.arrays.formats import Format
+from symattn.bounds.counts import rate_of
+
+Floats = NDArray[np.float64]
+
+FARTHEST = 600.0  # exponents beyond say nothing
+_SMALL = 2.0**-6
+_OF_FLOAT32 = 80.0
+_UP = 1 + 2.0**-50
+
+
+def rate(f: Format) -> float:
+    """λ, rounded up."""
+    return float(rate_of(f.u)) * (1 + 2.0**-52)
+
+
+@lru_cache(4096)
+def g(n: int, f: Format) -> float:
+    """e^{nλ} − 1, rounded up."""
+    return growth_of(n * rate_of(f.u))
+
+
+def growth_of(x: Fraction | float) -> float:
+    """e^x − 1 of one number, rounded up."""
+    exact = Fraction(x)
+    found = (flint.arb(flint.fmpq(exact.numerator, exact.denominator))).exp() - 1
+    return float(np.nextafter(float(found.upper()), np.inf)) if exact else 0.0
+
+
+def growth(x: Any, most: float | None = None) -> NDArray[Any]:
+    """e^x − 1, rounded up but for the last four roundings, for 0 ≤ x ≤ ``FARTHEST``; larger ones count as that.
+
+    ``most`` is the largest, where it is known. float32 stays float32, but only exponents up to 80 do. Small ones: e^x
+    − 1 = x (1 + x/2 + x²/6 + …), where x/2 + x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others: the proved
+    exponential, enlarged by twice its error, less 1: that rounds by u e^x, which is in it too.
+    """
+    x = np.asarray(x)
+    most = float(x.max(initial=0.0)) if most is None else most
+    if most <= _SMALL:
+        out = 0.51 * x
+        out += 1.0
+        out *= x
+        return np.asarray(out)
+    out = np.array(np.minimum(x, FARTHEST), dtype=np.float64, order="C", ndmin=1)
+    exp_moderate(out)
+    out *= _UP
+    out -= 1.0
+    found = np.where(x == 0, 0.0, out.reshape(x.shape))
+    return found if most > _OF_FLOAT32 else found.astype(x.dtype)

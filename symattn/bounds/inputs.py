@@ -1,0 +1,436 @@
+"""Inputs for a function: of every shape that its specification has, in numbers that its format holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isqrt, prod
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.attention.inputs import lengths, shape
+from symattn.attention.positions.checks import known_sizes, least_width
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain, Lengths
+from symattn.bounds.extras import NAMES as EXTRAS
+from symattn.bounds.extras import extras, places
+from symattn.bounds.reference import SCORES
+from symattn.bounds.target import Convention
+
+Array = np.ndarray
+_TOKENS = ("q", "k", "v", "x", "y")
+_TELLING = (*_TOKENS, "w_q", "w_k", "w_v", "w_in", "w_uq", "w_uv")  # of which the sizes can be read
+CELLS = 70_000  # scores of all heads, beyond which a case takes seconds
+_HALVINGS = 40  # of queries; beyond, scores do not follow them
+ADDED = ("bias", "mask", "b_rel", "slopes", "b_u", "b_w", "v_s", "g_q", "g_k", "beta_q", "beta_k", "scale")
+_MASKED_SCORES = 20_000.0  # far from the −10⁹ and −65504 that stand for −∞ in float32 and in half types
+Entries = Callable[[str, tuple[int, ...]], Array]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of one case; ``d_k`` and ``d_v`` are those of a head, ``batch`` comes before."""
+
+    n_q: int
+    n_k: int
+    d_k: int
+    d_v: int
+    d_model: int = 5
+    batch: tuple[int, ...] = ()
+
+
+def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """n_q, n_k, d_k, d_v of a head, d_model and h of inputs, as far as there are such."""
+    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads}
+    found: dict[str, int] = {"h": spec.heads}
+    for name in (n for n in inputs if n in _TELLING):
+        axes = shape(name, spec, inputs).replace("…", "").split()
+        for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):
+            letters = [f for f in axis.split("*") if f not in known]
+            if len(letters) == 1:
+                found.setdefault(letters[0], length // prod(known[f] for f in axis.split("*") if f in known))
+    found.setdefault("n_k", found["n_q"])
+    found.setdefault("d_k", found.get("d_model", 0))
+    found.setdefault("d_v", found["d_k"])
+    return {n: found[n] for n in ("n_q", "n_k", "d_k", "d_v", "d_model", "h") if n in found}
+
+
+def _wider(a: Array, width: int) -> Array:
+    """Columns of zeros, up to this width."""
+    return np.pad(a.astype(float), ((0, 0), (0, width - a.shape[-1])))
+
+
+def _longer(a: Array, rows: int) -> Array:
+    """The rows again and again, up to this number of them."""
+    return a[np.arange(rows) % len(a)]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes inputs for one specification, called by one convention, within one domain."""
+
+    spec: Attention
+    convention: Convention
+    precision: Precision
+    domain: Domain
+    cells: int = CELLS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arrays that a call gets."""
+        found = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
+        if "doc" in found:  # the labels of queries and keys at once
+            found = tuple(n for n in found if n not in ("doc_q", "doc_k"))
+        return found or ("q", "k", "v")
+
+    @property
+    def tokens(self) -> bool:
+        """Whether the function takes tokens x in place of q, k, v."""
+        return "x" in self.names
+
+    @property
+    def square(self) -> bool:
+        """Whether n_q = n_k always."""
+        return self.domain.square or (self.tokens and "y" not in self.names) or "doc" in self.names
+
+    @property
+    def batches(self) -> int:
+        """How many axes of batches come before those of a head's tokens, that of heads among them if there is one."""
+        return self.convention.batch_axes(self.spec.heads)
+
+    @property
+    def fronts(self) -> tuple[int, ...]:
+        """Axes of batches for the layout ``nd``, which has none of its own."""
+        return (2, 3) if self.spec.heads == 1 and not self.tokens else (2,)
+
+    def mask_front(self, batch: tuple[int, ...]) -> tuple[int, ...]:
+        """The axes that masks have before those of tokens: b and 1 for the heads, if the function takes so many."""
+        forms = [a.form for a in self.convention.arguments if a.input in ("mask", "keep")]
+        if len(batch) != self.batches or any(f in ("k", "qk", "1qk", "11qk", "") for f in forms):
+            return ()
+        return (*batch[:1], *(1 for _ in batch[1:]))
+
+    @property
+    def largest_score(self) -> float:
+        """The largest |s| that may occur: behind masks what leaves room for a number below, unless more is promised."""
+        if self.domain.max_abs_score is not None:
+            room = float(self.precision.input.largest) / 4 if self.spec.masks_anything else np.inf
+            return min(self.domain.max_abs_score, room)
+        return min(_MASKED_SCORES, float(self.precision.input.largest) / 64) if self.spec.masks_anything else np.inf
+
+    def fitted(self, sizes: Sizes) -> Sizes:
+        """The sizes that the specification and the domain allow, as near as can be to those asked for.
+
+        What was to differ differs still, if there is room.
+        """
+        n_q, n_k = self._tokens(sizes.n_q, sizes.n_k)
+        items = prod(sizes.batch) * self.spec.heads
+        if items * n_q * n_k > self.cells:
+            most = self.cells // items if self.domain.decoding else min(n_q, n_k, isqrt(self.cells // items))
+            few = self.domain.tokens.down(most) or self.domain.tokens.near(1)
+            n_q, n_k = self._tokens(few, few)
+        d_k, d_v = self._width(sizes.d_k), self.domain.widths.near(sizes.d_v)
+        if self._same_width:
+            d_v = d_k
+        elif d_k == d_v and sizes.d_v > sizes.d_k:
+            d_v = self.domain.widths.near(d_v + 1)
+        elif d_k == d_v and sizes.d_v < sizes.d_k:
+            d_k = self._width(d_k + 1)
+        d_model = self.spec.heads * d_k if self.domain.square_weights else sizes.d_model
+        return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_v, d_model=d_model)
+
+    def _tokens(self, n_q: int, n_k: int) -> tuple[int, int]:
+        """Numbers of queries and keys near these, so that each query sees some key where that is promised."""
+        n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
+        n_q = 1 if self.domain.decoding and not self.square else n_q
+        causal = self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows
+        if causal or self._ends_with_queries:
+            n_q, n_k = min(n_q, n_k), max(n_q, n_k)
+        if self.domain.decoding or self.domain.fully_masked_rows:
+            return n_q, n_k
+        if not places(self.spec, n_q, n_k, {}).any(axis=1).all():
+            n_q = n_k = max(n_q, n_k)
+        return n_q, n_k
+
+    def admits(self, inputs: Mapping[str, Array]) -> bool:
+        """Whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
+        if not self.domain.admits(sizes_of(self.spec, inputs)):
+            return False
+        if not all((np.diff(inputs[n]) >= 0).all() for n in self._bounded if n in inputs):
+            return False
+        rows = self.domain.fully_masked_rows or not self.spec.masks_anything or self._open(inputs)
+        return rows and self._score(inputs) <= self.largest_score
+
+    @property
+    def _bounded(self) -> list[str]:
+        """Labels that the function gets as bounds, and which therefore lie in order."""
+        return [a.input for a in self.convention.arguments if a.form == "bounds" and a.input is not None]
+
+    def _open(self, inputs: Mapping[str, Array]) -> bool:
+        """Whether every query may attend to some key."""
+        sizes, labels = sizes_of(self.spec, inputs), {n: a for n, a in inputs.items() if n.startswith("doc")}
+        open_ = places(self.spec, sizes["n_q"], sizes["n_k"], labels)
+        if "mask" in inputs:
+            mask = np.asarray(inputs["mask"])
+            open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
+        if "keep" in inputs:
+            keep = np.asarray(inputs["keep"])[..., None, :]
+            open_ = open_ & (keep[:, None] if open_.ndim > keep.ndim else keep)
+        return bool(open_.any(axis=-1).all())
+
+    @property
+    def _same_width(self) -> bool:
+        """Whether d_v = d_k always: by promise, or where one width is meant by all heads side by side."""
+        side_by_side = self.convention.layout in ("nc", "bnc") and not self.tokens
+        promised = self.domain.same_width or self.domain.square_weights
+        return promised or self._plain or self.spec.packed or side_by_side
+
+    @property
+    def _ends_with_queries(self) -> bool:
+        """Whether there must be no more queries than keys."""
+        position = isinstance(self.spec.position, Rotary) and self.spec.alignment == "bottom-right"
+        return position or self.spec.documents
+
+    def _width(self, d_k: int) -> int:
+        """d_k as positions, latents, truncated scores and the domain need it."""
+        found = self._needed(d_k)
+        while (near := self.domain.widths.up(found)) is not None:
+            if near == (found := self._needed(near)):
+                return near
+        return self._largest_width()
+
+    def _largest_width(self) -> int:
+        """The largest d_k; where the domain has none that the specification can take, the smallest that it can."""
+        widths = (self.domain.widths.down(n) for n in range(self.domain.max_width, 0, -1))
+        return next((d for d in widths if d is not None and self._needed(d) == d), self._needed(1))
+
+    def _needed(self, d_k: int) -> int:
+        """The smallest d_k from this one on that the specification can take."""
+        if self.spec.latent is not None:
+            return max(d_k, self._rotated + 1, self.spec.truncate or 1)
+        return least_width(self.spec, d_k)
+
+    @property
+    def _rotated(self) -> int:
+        """d_r, how many columns of the keys of a latent have positions."""
+        return (getattr(self.spec.position, "width", None) or 2) if self.spec.latent is not None else 0
+
+    @property
+    def _plain(self) -> bool:
+        return self.tokens and not {"w_q", "w_in", "w_uq"} & set(self.names)
+
+    def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+        """The shape of every array."""
+        s = sizes
+        d_model = s.d_k if self._plain else s.d_model
+        letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": d_model}
+        letters |= {"d_y": d_model, "d_out": d_model, "d_s": s.d_k, "d_r": self._rotated, "d_n": s.d_k - self._rotated}
+        letters |= {"f": self._pairs(s.d_k), "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
+        letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
+        found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
+        if "bias" in found and self.spec.heads > 1 and self._form("bias") != "qk":
+            found["bias"] = (*(1,) * len(s.batch), self.spec.heads, *found["bias"])
+        return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in found.items()}
+
+    def held(self, a: Array) -> Array:
+        """As the format holds it; what is beyond its range, as its largest number, since some formats have no −∞."""
+        most = float(self.precision.input.largest)
+        return np.asarray(self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a)))
+
+    def _form(self, name: str) -> str:
+        """The form in which the function wants an input."""
+        return next((a.form for a in self.convention.arguments if a.input == name), "")
+
+    def _pairs(self, d_k: int) -> int:
+        return (self._rotated or d_k) // 2
+
+    def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
+        """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""
+        made = self._made(self.fitted(sizes), entries, rng)
+        while self.domain.max_abs_score is not None and not self.admits(made):
+            n_q, n_k = (max(n // 2, 1) for n in (sizes.n_q, sizes.n_k))
+            if (n_q, n_k) == (sizes.n_q, sizes.n_k):
+                break
+            sizes = replace(sizes, n_q=n_q, n_k=n_k)  # what is added to scores may grow with the distance
+            made = self._made(self.fitted(sizes), entries, rng)
+        return made
+
+    def _made(self, s: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
+        shapes = self.shapes(s)
+        made = self._extras(shapes, rng)
+        arrays = {n: self.held(entries(n, shape)) for n, shape in shapes.items() if n not in made}
+        return self.tame(self._in_order(arrays | made | self.masks(s.n_q, s.n_k, rng, made, s.batch)))
+
+    def _extras(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, Array]:
+        """Positions, tables, sinks and the like, as the format holds them."""
+        made = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
+        return {n: a if a.dtype.kind in "biu" else self.held(a) for n, a in made.items()}
+
+    def _in_order(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        order = [*self.names, "mask", "keep"]
+        return {name: arrays[name] for name in order if name in arrays}
+
+    def from_heads(
+        self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None
+    ) -> dict[str, Array] | None:
+        """The inputs by which each head gets these q, k, v; None if no inputs do. Masks are at random, or open."""
+        if self.tokens and (self._plain or self.spec.latent is not None or self.spec.packed):
+            return None
+        if self.tokens and self.domain.square_weights:
+            return None
+        heads = self._as_promised(q, k, v)
+        if heads is None:
+            return None
+        q, k, v = heads
+        arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
+        arrays = {name: self.held(a) for name, a in arrays.items()}
+        shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
+        # Without rng the probe speaks for itself, and what stands beside it is always the same.
+        made = self._extras(shapes, rng or np.random.default_rng(len(k)))
+        rest = {n: self._entries(shape) for n, shape in shapes.items() if n not in arrays and n not in made}
+        made = arrays | rest | made | self.masks(q.shape[-2], k.shape[-2], rng, made)
+        return self._in_order(made) if self.admits(made) else None
+
+    def _as_promised(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array] | None:
+        """Queries, keys and values of sizes that are promised; None where there are none like these.
+
+        Columns of zeros are added, and rows are repeated; the identity is one of more rows, as wide as may be. Where
+        one query is promised, the last one is taken.
+        """
+        if self.domain.decoding:
+            q = q[-1:]
+        if self.square and len(q) != len(k):
+            return None
+        n_q, n_k = self._tokens(len(q), len(k))
+        if n_q < len(q) or n_k < len(k):
+            return None
+        if self.domain.tokens == Lengths(1, self.domain.max_tokens) and (n_q, n_k) != (len(q), len(k)):
+            return None
+        if np.array_equal(v, np.eye(len(v))):
+            v = np.eye(min(n_k, self.domain.widths.near(n_k)))
+        q, k, v = _longer(q, n_q), _longer(k, n_k), _longer(v, n_k)
+        d_k, d_v = self._width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
+        if self._same_width:
+            d_k = d_v = self._width(max(d_k, d_v))
+        if d_k < q.shape[-1] or d_v < v.shape[-1]:
+            return None
+        return _wider(q, d_k), _wider(k, d_k), _wider(v, d_v)
+
+    def _entries(self, shape: tuple[int, ...]) -> Array:
+        """Small whole numbers for matrices that the heads' inputs do not say."""
+        return np.random.default_rng(sum(shape)).integers(-1, 2, shape).astype(float)
+
+    def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
+        """The same for each head, where there is an axis of heads."""
+        if self.spec.heads == 1:
+            return {"q": q, "k": k, "v": v}
+        heads = {"q": self.spec.heads, "k": self.spec.key_heads, "v": self.spec.key_heads}
+        return {n: np.broadcast_to(a, (heads[n], *a.shape)).copy() for n, a in zip("qkv", (q, k, v), strict=True)}
+
+    def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
+        """Tokens that hold q, k and v side by side, and projections that pick them out."""
+        h, (d_k, d_v) = self.spec.heads, (q.shape[-1], v.shape[-1])
+        d_model = 2 * d_k + d_v
+        columns = np.eye(d_model)
+        n_q, n_k = q.shape[-2], k.shape[-2]
+        y = np.concatenate([np.zeros((n_k, d_k)), k, v], axis=1)
+        x = np.concatenate([q, np.zeros((n_q, d_k + d_v))], axis=1)
+        made = {"x": x, "y": y} if "y" in self.names else {"x": x + y}
+        picks = {"w_q": columns[:, :d_k], "w_k": columns[:, d_k : 2 * d_k], "w_v": columns[:, 2 * d_k :]}
+        g = self.spec.key_heads
+        made |= {name: np.tile(w, (1, h if name == "w_q" else g)) for name, w in picks.items()}
+        widths = {"b_q": h * d_k, "b_k": g * d_k, "b_v": g * d_v, "b_o": d_model}
+        made |= {name: np.zeros(n) for name, n in widths.items() if name in self.names}
+        if "w_o" in self.names:
+            made["w_o"] = np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
+        return {name: made[name] for name in self.names if name in made}
+
+    def masks(
+        self,
+        n_q: int,
+        n_k: int,
+        rng: np.random.Generator | None,
+        given: dict[str, Array] | None = None,
+        batch: tuple[int, ...] = (),
+    ) -> dict[str, Array]:
+        """Masks by which every query may attend to some key, others for each item of a batch; open without ``rng``."""
+        labels = {n: a for n, a in (given or {}).items() if n.startswith("doc")}
+        may = places(self.spec, n_q, n_k, labels)
+        front = self.mask_front(batch)
+        items = [self._masks(may, rng) for _ in range(prod(front))]
+        made = {name: np.stack([item[name] for item in items]) for name in items[0]}
+        if front and self.spec.heads > 1:
+            front = (*front, 1)
+        return {
+            name: a.reshape((*(front if name == "mask" else front[: len(batch)]), *a.shape[1:]))
+            for name, a in made.items()
+        }
+
+    def _masks(self, may: Array, rng: np.random.Generator | None) -> dict[str, Array]:
+        """The masks of one item, on top of what the specification and labels allow."""
+        made: dict[str, Array] = {}
+        n_q, n_k = may.shape
+        keep = np.ones(n_k, dtype=bool)
+        if self.spec.padding:
+            keep = keep if rng is None else self._keep(n_k, rng)
+            if not self.domain.fully_masked_rows and not (may & keep).any(axis=1).all():
+                keep = np.ones(n_k, dtype=bool)
+            made["keep"] = keep
+        if self.spec.mask is not None:
+            open_ = np.ones((n_q, n_k), dtype=bool) if rng is None else rng.random((n_q, n_k)) < 0.6
+            open_ = self._with_keys(open_, may & keep, rng)
+            made["mask"] = open_ if self.spec.mask == "boolean" else self._additive(open_, rng)
+        return made
+
+    def _keep(self, n_k: int, rng: np.random.Generator) -> Array:
+        """Valid keys: the first ones where the function takes their number, else any, the first one among them."""
+        if any(a.form in ("lengths", "length") for a in self.convention.arguments):
+            return np.arange(n_k) < rng.integers(1, n_k + 1)
+        if self.domain.fully_masked_rows and rng.random() < 0.15:
+            return np.zeros(n_k, dtype=bool)
+        keep = rng.random(n_k) < 0.7
+        keep[rng.choice((0, n_k - 1))] = True
+        return keep
+
+    def _with_keys(self, open_: Array, may: Array, rng: np.random.Generator | None) -> Array:
+        """A mask that leaves each query a key which the other masks leave it too."""
+        if self.domain.fully_masked_rows and rng is not None and rng.random() < 0.5:
+            open_[rng.integers(len(open_))] = False
+            return open_
+        for i in np.flatnonzero(~(open_ & may).any(axis=1) & may.any(axis=1)):
+            if not self.domain.fully_masked_rows or rng is None or rng.random() < 0.5:
+                choice = np.flatnonzero(may[i])
+                open_[i, choice[0] if rng is None else rng.choice(choice)] = True
+        return open_
+
+    def _additive(self, open_: Array, rng: np.random.Generator | None) -> Array:
+        finite = np.zeros(open_.shape) if rng is None else rng.integers(-2, 2, open_.shape) / 2.0
+        return np.where(open_, finite, -np.inf)
+
+    def tame(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The inputs with scores within the domain: queries are halved until they are, then what is added to scores."""
+        first = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
+        for names in ((first, *(("b_q",) if first == "w_q" else ())), ADDED):
+            for _ in range(_HALVINGS):
+                if self._score(inputs) <= self.largest_score:
+                    return inputs
+                halved = {n: a / 2 for n, a in inputs.items() if n in names}
+                inputs = inputs | {n: self.held(a) for n, a in halved.items()}
+        return inputs
+
+    def _score(self, inputs: Mapping[str, Array]) -> float:
+        """The largest |s|, in float64."""
+        if self.largest_score == np.inf:
+            return 0.0
+        values: dict[str, Any] = dict(inputs)
+        last = ""
+        with np.errstate(all="ignore"):
+            for step in self.spec.pipeline(frozenset(values)):
+                if step.name in ("masked", "weights"):
+                    break
+                values[step.name] = step.run(*[values[n] for n in step.of])
+                last = step.name if step.name in SCORES else last
+        return float(np.abs(values[last]).max())

@@ -1,0 +1,186 @@
+"""The bound of ``bounds`` before any input is seen: a closed formula in n, d_k, the largest score and the largest
+value.
+
+Statement. For n keys of which a row sees some, |t|_j ≤ T for all its scores, |v_j| ≤ V, and queries and keys with
+entries of at most ``entry_max``, the bound of every element is at most ``value``.
+
+Proof. Every quantity of ``bounds`` grows with |t_j|, |m|, m − t_j and B_j, which are at most T, T, 2T and n − 1 (or
+``rescalings``); so one number for all keys takes the place of each exponent. A ≥ e^{−a}, w_j ≤ p_j e^{2a}, so X ≤ V
+e^{2a} and S ≤ V e^{2a}(e^s − 1), and |o| ≤ V. A mean deviation from the mean is at most half the range, Σ p_j |v_j −
+o| ≤ V (with chords instead: for o between −V and V, the chord of f(o) = Σ p|v − o| from −V to V is V − o²/V), and the
+root of a mean square at most that, too; so W ≤ min{V e^a (e^a − 1), 2V} and Y ≤ V e^{2a}, or V e^{2a} + V where it is
+not computed.  ∎
+
+a, s, b and M are what the equations of ``formula`` give, which are evaluated as they are printed. The value is
+enlarged by a part ρ = 2⁻¹⁰ + n 2⁻²², for the roundings of that evaluation in floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf, log
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.bounds.counts import Counts
+from symattn.bounds.exponents import stored
+from symattn.bounds.formula import (
+    EVERY,
+    LAMBDA_A,
+    LAMBDA_F,
+    LAMBDA_P,
+    LAMBDA_S,
+    PATH,
+    STORED,
+    Equations,
+    defined,
+    equations,
+    exponent_equations,
+)
+from symattn.bounds.growth import FARTHEST, g, growth_of, rate
+from symattn.bounds.rule import limit
+from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
+from symattn.document.errors import InputError, Undecided
+from symattn.document.notation import name
+from symattn.document.text import text
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is known of the inputs beforehand.
+
+    n           number of keys
+    d_k         width of queries and keys
+    score_max   T: the largest Σ_l |s q_l k_l|; ‖q‖‖k‖/√d_k holds it
+    v_max       V: the largest |v|
+    entry_max   the largest entry of queries and keys, which matters where products underflow
+    lowest_max  the least that the largest score of a row may be in code that does not subtract it
+    """
+
+    n: int
+    d_k: int
+    score_max: float
+    v_max: float
+    entry_max: float = 16.0
+    lowest_max: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.d_k < 1:
+            raise InputError(f"n and d_k must be at least 1, got n = {self.n}, d_k = {self.d_k}")
+        for field_ in ("score_max", "v_max", "entry_max"):
+            if not 0 <= getattr(self, field_) < inf:
+                raise InputError(f"{field_} must be a finite number of at least 0, got {getattr(self, field_)}")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The quantities of the statement in ``bounds``, each the largest of its kind; ``parts`` sum to ``value``."""
+
+    value: float
+    parts: dict[str, float]
+    quantities: dict[str, float] = field(default_factory=dict)
+    equations: Equations | None = None
+
+
+def evaluate(sizes: Sizes, precision: Precision) -> Terms:
+    """The formula's value, +∞ where it says nothing."""
+    counts = Counts(precision, sizes.n, np.array([[sizes.n]]))
+    try:
+        return _Formula(sizes, precision, counts).terms()
+    except (Undecided, OverflowError):
+        return Terms(inf, {})
+
+
+class _Formula:
+    def __init__(self, sizes: Sizes, precision: Precision, counts: Counts) -> None:
+        self.sizes, self.precision, self.counts = sizes, precision, counts
+        eps = 2 * precision.exp_ulps * float(precision.score.u)
+        self.eps, self.lam = eps / (1 - eps), rate(precision.accumulate)
+        self.t, self.log_n = sizes.score_max * (1 + 2.0**-20), log(sizes.n)
+        self.times = float(counts.rescalings(sizes.n - 1))
+        self.below_count = float(counts.below[0, 0])
+        self._scores()
+        self._exponents()
+
+    def _scores(self) -> None:
+        """τ'."""
+        s, p, f = self.sizes, self.precision, self.precision.between
+        terms = s.d_k + SCALE_ROUNDINGS + factor_roundings(p, f)
+        each = 2 * s.d_k * (s.entry_max + 1) + 1
+        tau = g(terms, f) * self.t + each * (s.d_k + SCALE_ROUNDINGS + 2) * LOG2_E * float(f.eta)
+        self.tau = max(stored(tau, self.t, p), g(6, f) * self.t)
+
+    def _exponents(self) -> None:
+        """a, s and b, by the equations as they are printed."""
+        p, t = self.precision, self.t
+        self.counts.room(g(6, p.score) + 2 * self.eps)
+        letters = {
+            "τ": self.tau, "T": t, "m": t, "Δ": 2 * t, "B": self.times, "ln(n)": self.log_n, "ε": self.eps,
+            text(LAMBDA_S): rate(p.score), text(LAMBDA_A): self.lam,
+            **({} if p.factors is None else {text(LAMBDA_F): rate(p.factors)}),
+        }  # fmt: skip
+        self.definitions = exponent_equations(p, self.counts)
+        self.known = defined(self.definitions, letters)
+        self.a, self.alone, self.below = (self.known[letter] for letter in "asb")
+        if max(self.a, self.alone, self.below) > FARTHEST / 4:
+            raise Undecided("exponents of errors beyond all range")
+
+    def terms(self) -> Terms:
+        """M, and the last rounding, by the equations as they are printed."""
+        share = self._share()
+        wide = self.precision.stored.u <= self.precision.accumulate.u
+        every = equations(wide, share < 0.5, self.definitions)
+        found = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
+        if found["D"] <= 0:
+            raise Undecided("a sum that may underflow to nothing")
+        up, factor = 1 + found["ρ"], (1 + found["G"]) * _e(2 * found[text(LAMBDA_P)])
+        parts = self._parts(found["W"], factor * found["S"], found["G"] * (found["V"] + found["W"] + found["P"]))
+        parts["sums"] += factor * found["E"]
+        last = found["bound"] / up - found["M"]
+        parts |= {"stored weights": found["P"], "underflow": found["U"], "output": last}
+        quantities = {**self.known, **found}
+        value = found["bound"] if self._in_range() else inf
+        return Terms(value, {name: x * up for name, x in parts.items()}, quantities, every)
+
+    def _letters(self) -> dict[str, float]:
+        """What the equations start from."""
+        p, c = self.precision, self.counts
+        lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
+        rise = _e(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
+        return {
+            "n": self.sizes.n, "V": self.sizes.v_max, "a": self.a, "s": self.alone, "b": self.below,
+            text(LAMBDA_P): rate(p.stored), text(PATH): float(c.path[0, 0]) * self.lam,
+            text(EVERY): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
+            text(STORED): rise * p.lost, text(name("g", "O")): g(1, p.returned),
+            text(name("η", "O")): float(p.returned.eta),
+            "ρ": 2.0**-10 + self.sizes.n * 2.0**-22,
+        }  # fmt: skip
+
+    def _share(self) -> float:
+        """By how much the additions that round may change a sum, as a share of it; 1 where that is not known."""
+        events = self.counts.partial_sums
+        return 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
+
+    def _parts(self, moved: float, apart: float, lost: float) -> dict[str, float]:
+        """By step: exponents in proportion."""
+        every, again = self.a or 1.0, self.times * self.lam
+        rescaling = min(self.times * self.eps, self.a - self.tau)
+        own, below = self.alone or 1.0, self.below or 1.0
+        single, added = self.counts.alone * self.lam, self.below_count * self.lam
+        return {
+            "scores": moved * self.tau / every,
+            "exponent": moved * (self.a - self.tau - rescaling) / every,
+            "rescaling": moved * rescaling / every + apart * again / own + lost * again / below,
+            "merging": apart * max(0.0, own - again - single) / own + lost * max(0.0, below - again - added) / below,
+            "sums": apart * single / own + lost * added / below,
+        }
+
+    def _in_range(self) -> bool:
+        most = limit(self.precision)
+        return self.t * LOG2_E * 1.03 <= most and self.sizes.n * self.sizes.v_max * 1.03 <= most
+
+
+def _e(x: float) -> float:
+    """e^x, rounded up."""
+    return (1 + growth_of(x)) * (1 + 2.0**-52)

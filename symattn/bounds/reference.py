@@ -1,0 +1,295 @@
+"""The one definition, run in balls or enclosures on given inputs: what the output is, and what the bound needs to know.
+
+Wrong variants run the same way: a ``Variant`` changes some steps of the definition and leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.enclosure import Enclosure
+from symattn.attention.flow import Step
+from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.spec import Attention
+from symattn.bounds.target import Inputs
+
+Values = dict[str, Any]
+Change = Callable[[Attention, Values], Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A change of the definition: for some steps, another function of all that was computed before.
+
+    ``rows`` says that every row of weights still sums to 1, ``values`` which array the weights meet: one that is there,
+    or one that ``steps`` makes under this name. ``spec`` makes another specification of the right one, where the
+    mistake is one of its fields, ``inputs`` other inputs (exactly: permuted, negated), where it is how one is read.
+    """
+
+    steps: Mapping[str, Change] = field(default_factory=dict)
+    rows: bool = True
+    values: str = "v"
+    spec: Callable[[Attention], Attention] | None = None
+    inputs: Callable[[Attention, Inputs], Inputs] | None = None
+
+
+RIGHT = Variant()
+_PLAIN = Attention()
+_ANGLES: dict[tuple[Any, ...], Enclosure] = {}
+_MOST_ANGLES, _ROWS = 128, 64  # tables that are kept, and how many places they have at least
+_MOST_NUMBERS = 1 << 24  # in all tables that are kept: 256 MiB
+_CLOSING = ("attended", "attended_latents", "output")  # where weights meet values
+_LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled
+#: The names that scores have, one after another (positions are added before or after they are scaled).
+SCORES = ("scores", "positioned", "scaled", *_LATER)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: all arrays in balls, or in another ``kind`` (``values``), some from absolute values, lengths of paths.
+
+    ``absolute`` holds, of the values, of queries and keys as they are projected, and of scores that are sums of
+    products, the sums of the absolute values of their monomials in the inputs. ``terms`` counts the roundings that a
+    monomial of a score can meet in products and sums, ``value_terms`` those of a value.
+    """
+
+    spec: Attention
+    inputs: Inputs
+    values: Values
+    variant: Variant = RIGHT
+    kind: type[Any] = Ball
+
+    @cached_property
+    def absolute(self) -> Values:
+        """See above; of balls this is made at once, at their precision."""
+        spec, variant, kind = self.spec, self.variant, self.kind
+        held = variant.values if variant.values != "v" else values_name(self.steps)
+        wanted = ({held} if held not in variant.steps else {values_name(self.steps)}) if spec.latent is None else set()
+        if of_products(spec) or (spec.latent is None and not variant.steps):
+            wanted |= {"q", "k"}
+        if of_products(spec):
+            wanted |= {*self.chain[: self.chain.index(self.raw) + 1]}
+        return trace(spec, {n: _absolute(n, a, kind) for n, a in self.inputs.items()}, variant, wanted)
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """See above."""
+        return _terms(self.spec, self.inputs, self.values, self.variant)
+
+    @cached_property
+    def value_terms(self) -> int:
+        """See above."""
+        return _value_terms(self.values)
+
+    @property
+    def output(self) -> Any:
+        """The exact output, in balls or enclosures."""
+        return self.values["output"]
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The names of the scores, from products to what the normaliser receives."""
+        return chain(self.steps)
+
+    @property
+    def raw(self) -> str:
+        """The scores as they are scaled, before caps, biases and masks."""
+        return raw(self.spec, self.steps)
+
+    @property
+    def final_scores(self) -> Any:
+        """The scores as the normaliser receives them."""
+        return self.values[self.chain[-1]]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """Booleans (…, n_q, n_k): which scores are no −∞."""
+        found: np.ndarray = np.asarray(self.kind.xp.isfinite(self.final_scores))
+        return found
+
+    @property
+    def output_step(self) -> Step | None:
+        """The step from the heads' outputs to the output, where there is one."""
+        return self.steps[-1] if "attended" in self.values else None
+
+    @property
+    def value_step(self) -> Step:
+        """The step at which the weights meet the values."""
+        return next(s for s in self.steps if s.name in ("attended", "output"))
+
+    @property
+    def values_name(self) -> str:
+        """The array that the weights meet."""
+        return values_name(self.steps) if self.variant.values == "v" else self.variant.values
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The definition's own steps."""
+        return self.spec.pipeline(frozenset(self.inputs))
+
+
+def chain(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names of the scores among the steps, in order."""
+    return tuple(s.name for s in steps if s.name in SCORES)
+
+
+def raw(spec: Attention, steps: Sequence[Step]) -> str:
+    """The name of the scores as they are scaled."""
+    later = (*_LATER, "positioned") if isinstance(spec.position, Alibi | Buckets) else _LATER
+    return [name for name in chain(steps) if name not in later][-1]
+
+
+def values_name(steps: Sequence[Step]) -> str:
+    """The array that the weights meet: v, or v for each head of queries."""
+    return next(s for s in steps if s.name in ("attended", "output")).of[1]
+
+
+def canonical(spec: Attention) -> Attention:
+    """The same attention with matrices of latents where they stand: absorbed, they give equal numbers."""
+    return replace(spec, latent=replace(spec.latent, absorbed=False)) if spec.latent is not None else spec
+
+
+def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[Any] = Ball) -> Run:
+    """Run the definition, or a variant of it, in balls at their present precision, or in enclosures."""
+    spec, inputs = changed(canonical(spec), inputs, variant)
+    found = Run(spec, inputs, trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant), variant, kind)
+    if kind is Ball:
+        found.absolute  # noqa: B018 - made at the present precision, and kept
+    return found
+
+
+def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attention, Inputs]:
+    """The specification and the inputs that a variant runs on."""
+    if variant.inputs is not None:
+        inputs = variant.inputs(spec, inputs)
+    if variant.spec is None:
+        return spec, inputs
+    spec = variant.spec(spec)
+    return spec, {n: a for n, a in inputs.items() if n not in NEEDED | OPTIONAL or (NEEDED | OPTIONAL)[n](spec)}
+
+
+def usual(spec: Attention) -> bool:
+    """Whether scores are dot products with a scale, and weights their softmax under masks."""
+    varied = ("score", "truncate", "qk_norm", "softcap", "bias", "latent", "position", "base", "sink", "dropout")
+    return spec.normaliser == "softmax" and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
+
+
+def of_products(spec: Attention) -> bool:
+    """Whether scores are sums of products of inputs, so that their absolute values are those of the monomials."""
+    plain = not isinstance(spec.position, Rotary)
+    return plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
+
+
+def trace(
+    spec: Attention,
+    given: Values,
+    variant: Variant = RIGHT,
+    wanted: set[str] | None = None,
+    known: Mapping[str, Any] | None = None,
+) -> Values:
+    """Every array of a run; with ``wanted``, no more than what these are made of.
+
+    ``known`` are the arrays of another run of this specification: a step that receives the same ones is not repeated.
+    """
+    steps = spec.pipeline(frozenset(given))
+    held = values_name(steps)
+    needed = _ancestors(steps, wanted) if wanted is not None else None
+    values, made = dict(given), variant.steps.get(variant.values)
+    for step in steps:
+        if needed is not None and step.name not in needed:
+            continue
+        change, of = variant.steps.get(step.name), step.of
+        if step.name in _CLOSING and held in of and variant.values != "v":
+            of = tuple(variant.values if n == held else n for n in of)
+            if made and variant.values not in values:
+                values[variant.values] = made(spec, values)
+        if known and not change and of == step.of and all(values[n] is known.get(n) for n in of):
+            values[step.name] = known[step.name]
+        else:
+            values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
+    if made and held in values and variant.values not in values:
+        values[variant.values] = made(spec, values)
+    return values
+
+
+def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
+    """What a step makes. Angles of places that are counted depend on sizes alone: enclosures of them are kept.
+
+    A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
+    """
+    if step.name not in ("cos", "sin") or len(given) != 1 or not isinstance(given[0], Enclosure):
+        return step.run(*given)
+    n, width = given[0].plain_shape[-2:]
+    scaled = isinstance(spec.position, Rotary) and spec.position.scaling is not None
+    key = spec.position, step.name, width, n if scaled else 0
+    found = _ANGLES.get(key)
+    if found is None or found.plain_shape[-2] < n:
+        rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
+        found = step.run(Enclosure.lift(np.zeros((rows, width))))
+        _keep(key, found)
+    return found[..., :n, :]
+
+
+def _keep(key: tuple[Any, ...], table: Enclosure) -> None:
+    """Keep a table, in the place of all others where they are too many or too large together; none too large alone."""
+    if table.mid.size > _MOST_NUMBERS:
+        return
+    kept = sum(a.mid.size for a in list(_ANGLES.values())) + table.mid.size
+    if len(_ANGLES) >= _MOST_ANGLES or kept > _MOST_NUMBERS:
+        _ANGLES.clear()
+    _ANGLES[key] = table
+
+
+def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:
+    found = set(wanted)
+    for step in reversed(steps):
+        found |= set(step.of) if step.name in found else set()
+    return found
+
+
+def lifted(array: Any, kind: Any = Ball) -> Any:
+    """An input as an array of a kind; booleans and whole numbers stay what they are."""
+    if array.dtype == bool or array.dtype.kind in "iu":
+        return array
+    return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
+
+
+def _absolute(name: str, array: Any, kind: type[Any]) -> Any:
+    return array if name in ("mask", "keep") or array.dtype.kind in "biu" else kind.lift(np.abs(array))
+
+
+def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) -> np.ndarray:
+    """How many products and sums a monomial of each score passes; a product with zero is exact and counts nothing.
+
+    From q and k: one product and at most N − 1 sums, N the number of products that are not zero. Through projections
+    a monomial x_ia w_al w'_bl y_jb meets at most d_model and one for the bias on either side, and d_k, in any order in
+    which the sums over a, b, l are taken (so also for x (W_Q W_Kᵀ) yᵀ). Terms for distances: as many again, for their
+    own projection, and three for the sum of them.
+    """
+    first = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "scores")
+    shape, (d_k, d_s) = values["scores"].plain_shape, (int(values[n].plain_shape[-1]) for n in first.of[:2])
+    most = d_k + (d_s + 1 if spec.score != "dot" else 0)
+    relative = [int(a.shape[-2]) for n, a in inputs.items() if n in ("w_r", "w_pk", "w_pq")]
+    if spec.position is not None and not isinstance(spec.position, Alibi | Buckets):
+        most += 4 + sum(relative) + d_k
+    if "w_q" in values:
+        d_model = int(values["w_q"].shape[-2])
+        return np.full(shape, 2 * (d_model + 1) + most)
+    if most > d_k or not of_products(spec):
+        return np.full(shape, most)
+    marks = {n: (np.asarray(inputs[n]) != 0).astype(float) for n in ("q", "k", "v", "x", "y") if n in inputs}
+    found = trace(spec, marks, Variant({n: c for n, c in variant.steps.items()}, values=variant.values), {"scores"})
+    return np.asarray(found["scores"]).astype(int)
+
+
+def _value_terms(values: Values) -> int:
+    if "w_uv" in values:
+        return int(values["w_uv"].shape[-2]) + 1
+    return int(values["w_v"].shape[-2]) + 1 if "w_v" in values else 0

@@ -1,0 +1,141 @@
+"""Steps 2 to 6 of ``bounds``, for the kinds of number that the bound is evaluated in.
+
+``balls`` takes them in balls, ``floats`` in float64 rounded up, ``formula`` in letters, one for all keys: these are
+the equations that ``priori`` evaluates. (``exponents`` has steps 2 to 4 in place, for large arrays of floats;
+``formula`` has 5 and 6 for single numbers.)
+Names are those of the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
+from symattn.bounds.counts import Counts
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a kind of number offers beside + and ×: g(n), λ, the larger of two, the largest of each row; and e^x − 1
+    and e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
+
+    g: Callable[[int, Format], Any]
+    rate: Callable[[Format], Any]
+    maximum: Callable[[Any, Any], Any]
+    largest: Callable[[Any], Any] = lambda x: x
+    grown: Callable[[Any], Any] = lambda x: x
+    up: Callable[[Any], Any] = lambda x: x
+    minimum: Callable[[Any, Any], Any] = min
+    where: Callable[[Any, Any, Any], Any] = np.where
+    lifted: Callable[[Any], Any] = lambda x: x
+    named: Callable[[str, Any], Any] = lambda letter, x: x
+
+
+@dataclass(frozen=True)
+class Given:
+    """Of each key: τ'_j, |t_j|, m − t_j and B_j. Of each row: |m| and τ*. Of all: ln n and ε'.
+
+    |t_j| and |m| hold what rows may be shifted by. ``values`` is what a value brings along, in exponents.
+    """
+
+    tau: Any
+    size: Any
+    fall: Any
+    times: Any
+    top: Any
+    star: Any
+    log_n: Any
+    eps: Any
+    values: Any = 0
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """r_j, r'_j and β*; a_j, s_j and b_j."""
+
+    first: Any
+    second: Any
+    grown: Any
+    a: Any
+    alone: Any
+    below: Any
+
+
+def exponents(x: Given, precision: Precision, counts: Counts, numbers: Numbers) -> Exponents:
+    """Errors of exponentials as they are summed, and what numerator and denominator do not share.
+
+    Raises ``Undecided`` where log-sum-exps that are merged may move without bound.
+    """
+    p, rate = precision, numbers.rate(precision.accumulate)
+    two, three, four, six = (numbers.g(n, p.score) for n in (2, 3, 4, 6))
+    first = (x.size + (x.top + 2 * x.star)) * two + (x.fall + 2 * x.star) * three + (x.times + 1) * x.eps
+    first = numbers.named("r", first)
+    sums = (x.times + counts.below) * rate
+    grown = numbers.largest(first + sums) + ((x.top + (x.log_n + 2 * x.star)) * four + 2 * x.eps * x.log_n)
+    grown = numbers.named("β", grown)
+    common, logarithms = x.log_n + 2 * x.star + grown, (x.log_n + grown) * (2 * x.eps)
+    second = numbers.named("r′", (x.fall + common) * three + x.eps)
+    shared: Any = 0
+    if counts.merges:
+        merging = (x.size + (x.top + common)) * six + (logarithms + x.eps)
+        shared = numbers.named("μ", merging * (counts.merges / counts.room(six + 2 * x.eps)))
+    alone = (x.times + counts.alone) * rate + shared + x.values
+    if p.lse:
+        shared = numbers.maximum(shared, first + second + ((x.top + common) * four + logarithms))
+    a = x.tau + (numbers.maximum(first, second) if p.lse else first)
+    return Exponents(first, second, grown, a, alone, sums + shared)
+
+
+def limit(precision: Precision) -> float:
+    """The largest number that no result in between may exceed (H7)."""
+    return float(min(f.largest for f in (precision.score, precision.accumulate, precision.returned)))
+
+
+# -- steps 4 to 6 ------------------------------------------------------------------------------------------------------
+def weighed(
+    sizes: tuple[Any, Any, Any],
+    moved: Any,
+    away: Any,
+    lost: Any,
+    precision: Precision,
+    counts: Counts,
+    numbers: Numbers,
+) -> tuple[Any, Any, Any, Any]:
+    """Step 5, from X, S, |o|, W, Y and Σ w_j (e^{b_j} − 1): P, (G' − 1)(|o| + W + P), the factor G' e^{2λ_P}, and E.
+
+    M is W and the first two, and the factor times S + E, but for what underflows.
+    """
+    (whole, apart, output), stored = sizes, numbers.rate(precision.stored)
+    scaled = numbers.up(stored * 2)
+    kept = numbers.maximum((away + moved) * numbers.up(stored), whole + apart) * numbers.grown(stored)
+    centre, lost = output + moved + kept, lost * scaled
+    sums = _sums(whole + apart, centre + apart, precision, counts, numbers)
+    return kept, lost * centre, (lost + 1) * scaled, sums
+
+
+def _sums(sizes: Any, total: Any, precision: Precision, counts: Counts, numbers: Numbers) -> Any:
+    """E of step 4: sums of terms whose absolute values sum to ``sizes``, themselves to at most ``total``."""
+    by_path = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * sizes
+    events, u = counts.partial_sums, float(precision.accumulate.u)
+    if events is None:
+        return by_path
+    small = events * u < 0.5
+    share = numbers.lifted(np.where(small, events * u, 0.0))
+    return numbers.where(small, numbers.minimum(by_path, share / (1 - share) * (sizes + total) / 2), by_path)
+
+
+def losses(precision: Precision, counts: Counts, rise: Any) -> tuple[Any, Any]:
+    """κη and η_P, where sums of exponentials are at least 1/``rise``."""
+    p = precision
+    return rise * (float(max(p.score.eta, p.accumulate.eta)) * counts.underflowing), rise * p.lost
+
+
+def underflow(lost: tuple[Any, Any], total: Any, largest: Any, n: Any, projected: Any, divisor: Any) -> Any:
+    """Step 6, from κη and η_P, Σ|v|_j, max |v|_j F, n, nrF and D: by how much the quotient moves."""
+    every, weight = lost
+    return ((every + weight) * (total + largest * n) + every * (projected + n)) / divisor

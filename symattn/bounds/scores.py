@@ -1,0 +1,316 @@
+"""Step 1 of the bound: how far the scores of a legal implementation can be from the exact ones.
+
+A score becomes what the softmax receives in up to four steps, each with an error of its own; λ, g, u, ε and K as in
+``bounds``, N_j the roundings that a monomial of the score passes, a the number of arrays that are added to the scores.
+
+1. Sums of products (of q and k, through matrices and projections, with terms for distances): no monomial passes more
+   than N_j + K + a roundings, in whatever order it is summed with what is added, so τ = g(N_j + K + a) |t|_j.
+2. Vectors that were changed first. Let |q̂ − q| ≤ e_q, let A_q be the sum of the absolute values of what q is summed
+   of, and the same for k. Then τ = e_q A_k + A_q e_k + e_q e_k + g(N + K + a)(A_q + e_q)(A_k + e_k), since a factor
+   may also be multiplied into q before it is rotated. The vectors' own errors:
+   a. norms and latents: that of ``symattn.arrays.rounded``, whose rules and proofs stand there; keys of a latent have
+      A_k = (|C| + e_C)|W_UK|, which also holds the orders in which W_UK goes into the queries;
+   b. a rotation by tables with errors E: with R(x) the rotation by |cos|, |sin| without minus signs, A = R(A) and
+      e = R(e) + E R_1(A + e) + g(3) R(A + e), R_1 that by ones. Tables that are given have E = 0. Those that are
+      computed have the angles p ω_l in float32 or better, with roundoff w: ω_l = θ^(−x), x = 2l/r, as a power, its
+      reciprocal, or e^(−x log θ), is off by the part (3 x log θ + 8) w + 2ε_w of it, the product with p by one
+      rounding more; a scaling of the frequencies may make twelve times that of it and adds 64 w; cosine and sine have
+      the error ε_w, and are stored: E = p ω_l ρ_l + ε_w + g(3).
+3. Other scores. Additive ones: that of ``rounded``, and (ε + 6u) Σ|v_s|, since tanh x may be computed as 2σ(2x) − 1.
+   Distances: g(2d + K + 6) Σ(|q| + |k|)²/2 holds those computed as q·k − (‖q‖² + ‖k‖²)/2, with or without ‖q‖².
+4. Afterwards. A cap moves no score farther; its quotient, tanh and product cost g(4)(|s| + τ) and
+   c (ε + 6u) + g(4)|c tanh(s/c)|. What is added, |B|_j in sum, is joined with the monomials in any order and may pass
+   all their roundings: g(N + K + a)(|B|_j + |t|_j). Slopes that are computed are off by g(h + 8) + ε, in float32 or
+   better; and m·(i − j), for places i and j, may be m·j or m·(j − n_k): up to a shift of the row by at most m max{n_q,
+   n_k}, which has no effect on weights but on sizes: |B| and |t| grow by that. Distances may be shifted by ‖q‖²/2.
+
+Underflow: every operation may be off by η, multiplied by what comes later.
+
+In balls all this is as it stands. On a run in enclosures, sizes and errors are float64 numbers from the upper ends of
+the enclosures on. They are nonnegative, and made by sums, products, quotients and maxima, in sums of at most 2²⁰ terms.
+Where one is subtracted from another, both are equal (the columns that no rotation reaches). So each is too small by a
+part of at most 2⁻³² + 100u, and the result is enlarged by the part 2⁻³⁰. Inputs are between 10⁻¹⁴⁰ and 10¹⁴⁰, or zero,
+and between 10⁻⁶⁰ and 10⁶⁰ where they are projected, so that nothing underflows.
+Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.precision import Precision
+from symattn.arrays.rounded import rounded
+from symattn.attention.flow import Step
+from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.rotary import inverse_frequencies
+from symattn.bounds.arithmetic import Balls, extents, g, largest_row, number, size, upper
+from symattn.bounds.counts import rate_of
+from symattn.bounds.reference import Run, Values, lifted, of_products, trace
+from symattn.document.errors import InputError
+
+SCALE_ROUNDINGS = 6
+LOG2_E = 1.5  # rounded up
+#: Every step that the proofs here and in ``bounds`` speak of.
+_PROVED = """
+    w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
+    v_absorbed q_normed k_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared r_k p_k p_q
+    scores positioned scaled capped biased masked weights dropped lse attended attended_latents output
+"""
+_STEPS = frozenset(_PROVED.split())
+_LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared")
+
+
+@dataclass(frozen=True)
+class ScoreErrors:
+    """τ_j for the scores before they are stored; by how much rows may be shifted; sums of absolute values.
+
+    ``products`` are sums of absolute values without what is added to scores after they are scaled. ``values``: |v|_j
+    and the errors of values that come through latents.
+    """
+
+    tau: Balls
+    shift: Balls
+    largest: Balls
+    products: Balls
+    values: tuple[Balls, Balls] | None = None
+
+
+def score_errors(run: Run, precision: Precision) -> ScoreErrors:
+    """The errors of the scores that the normaliser receives."""
+    return _Scores(run, precision).errors()
+
+
+def factor_roundings(precision: Precision, f: Format) -> int:
+    """As how many roundings to ``f`` the two of factors to a rougher format count."""
+    factors = precision.factors
+    return 0 if factors is None else ceil(2 * rate_of(factors.u) / rate_of(f.u))
+
+
+class _Scores:
+    def __init__(self, run: Run, precision: Precision) -> None:
+        self.kind = run.kind
+        self.run, self.precision, self.xp = run, precision, namespace_of(self._lift(np.zeros(())))
+        p = precision
+        self.f = p.between
+        self.constant = SCALE_ROUNDINGS + factor_roundings(p, self.f)
+        self.wide = Format("float64" if p.score.name == "float64" else "float32")
+        self.eps = 2 * p.exp_ulps * float(p.score.u)
+        self.steps = {step.name: step for step in run.steps}
+        unknown = self.steps.keys() - _STEPS
+        if unknown:
+            raise InputError(
+                f"no bound is proved for the step {min(unknown)!r}; verify takes specifications without it"
+            )
+        later = run.chain[run.chain.index(run.raw) + 1 :]
+        self.later = [n for n in later if n != "masked" or run.spec.mask == "additive"]
+        self.added = sum(n in ("positioned", "biased") for n in self.later)
+        self._rough: Values | None = None
+        self.up = 1 if run.kind is Ball else 1 + 2.0**-30
+
+    def errors(self) -> ScoreErrors:
+        """Parts 1 to 4."""
+        tau, sizes, roundings = self._raw()
+        tau = tau + self._underflow(sizes)
+        shift = self._shift()
+        sums, t = shift, size(number(self.run.values[self.run.raw]))
+        before = self.run.raw
+        for name in self.later:
+            now = number(self.run.values[name])
+            if name == "capped":
+                tau, t = self._capped(tau, t, size(now)), size(now)
+            else:
+                part = size(now - number(self.run.values[before]))
+                sums = sums + part
+                tau = tau + self._slopes(part, name)
+            before = name
+        if self.added:
+            tau = tau + self._g(roundings + self.constant + self.added, self.f) * (sums + t + tau)
+            tau = tau + float(self.f.eta) * 16
+        elif self.later and self.later[-1] == "masked":
+            tau = tau + self._g(roundings + self.constant, self.f) * sums
+        values = self.values() if self.run.spec.latent is not None else None
+        return ScoreErrors(tau * self.up, shift * self.up, (sizes + sums) * self.up, sizes * self.up, values)
+
+    def _raw(self) -> tuple[Balls, Balls, Any]:
+        """τ, |t|_j and N_j of the scaled scores."""
+        spec, more = self.run.spec, self.constant + self.added
+        if of_products(spec):
+            sizes = size(self.run.absolute[self.run.raw])
+            return self._g(self.run.terms + more, self.f) * sizes, sizes, self.run.terms
+        if spec.score == "additive":
+            return self._additive()
+        q, k = (self._vector(name) for name in self.steps["scores"].of[:2])
+        d = extents(q[0])[-1] + (int(self.run.values["w_uk"].plain_shape[-2]) if spec.latent else 0)
+        if spec.score == "distance":
+            return self._distance(q, k, d)
+        wide = (q[0] + q[1]) @ (k[0] + k[1]).mT
+        tau = q[1] @ k[0].mT + q[0] @ k[1].mT + q[1] @ k[1].mT + self._g(d + 4 + more, self.f) * wide
+        return self._scaled(tau), self._scaled(wide), d + 4
+
+    def _scaled(self, sizes: Balls) -> Balls:
+        step = self.steps.get("scaled")
+        return sizes if step is None else size(step.run(sizes, *(self.run.values[n] for n in step.of[1:])))
+
+    def _additive(self) -> tuple[Balls, Balls, Any]:
+        found = self._rounded()[self.run.raw]
+        sizes = self.xp.sum(size(self.run.values["v_s"]), axis=-1)[..., None, None]
+        v = self._scaled(self.xp.zeros(found.plain_shape) + sizes)
+        tau = self._error(found) + (self.eps + 6 * float(self.f.u)) * v
+        return tau, v, int(self.run.values["v_s"].plain_shape[-1]) + 1
+
+    def _distance(self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int) -> tuple[Balls, Balls, Any]:
+        (a, e), (b, f) = q, k
+        apart = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
+        moved = self.xp.sum(apart * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
+        sizes = self._scaled(self.xp.sum(apart * apart, axis=-1) / 2)
+        return self._scaled(moved) + self._g(2 * d + 6 + self.constant + self.added, self.f) * sizes, sizes, 2 * d + 6
+
+    def _g(self, n: Any, f: Format) -> Any:
+        return g(n, f, self.kind)
+
+    def _lift(self, floats: np.ndarray) -> Any:
+        return Ball.lift(floats) if self.kind is Ball else floats
+
+    # -- vectors --------------------------------------------------------------------------------------------------
+    def _vector(self, name: str) -> tuple[Balls, Balls]:
+        """A and e of queries or keys."""
+        step = self.steps.get(name)
+        if step is not None and name.endswith("_rotated"):
+            return self._rotated(step, *self._vector(step.of[0]))
+        if step is not None and name in _LINEAR:
+            found = [self._vector(n) for n in step.of]
+            sizes, errors = step.run(*[a for a, _ in found]), step.run(*[e for _, e in found])
+            return sizes, errors
+        found_size = size(number(self.run.values[name]))
+        if name == "k_n" and step is not None:
+            a, e = self._vector(step.of[0])
+            found_size = step.run(a + e, size(self.run.values["w_uk"]))
+        return found_size, self._error(self._rounded()[name]) if step is not None else found_size * 0
+
+    def _rotated(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
+        """Part b."""
+        cos, sin = (size(self.run.values[n]) for n in step.of[1:])
+        off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(cos, sin)
+        grown = a + e
+        moved = _around(step, grown, off, off) - _around(step, grown, off * 0, off * 0)
+        rounded_ = _around(step, grown, cos, sin) * self._g(3, self.f)
+        return _around(step, a, cos, sin), _around(step, e, cos, sin) + moved + rounded_
+
+    def _tables(self, cos: Balls, name: str) -> np.ndarray:
+        """E without what storing costs."""
+        asked, w = self.run.spec.position, float(self.wide.u)
+        assert isinstance(asked, Rotary)
+        n, f = extents(cos)[-2:]
+        if asked.given == "tables":
+            return np.zeros((n, f))
+        given = "positions_q" if name.endswith("_q") else "positions"
+        places = np.asarray(self.run.inputs[given], float) if asked.given else np.arange(n) + float(asked.start)
+        if asked.triples:
+            return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
+        return _angle_errors(asked, np.abs(places), n, f, w, 2 * self.precision.exp_ulps * w)
+
+    def _rounded(self) -> Values:
+        """The vectors, or additive scores, in rounded arithmetic."""
+        if self._rough is None:
+            kind = rounded(self.precision)
+            wanted = {n for n in ("q", "k", "q_normed", "k_normed", "c_q", "c_kv", "q_n", "q_r", "k_n", "k_r", "v")}
+            wanted = {self.run.raw} if self.run.spec.score == "additive" else wanted & self.steps.keys()
+            given = {name: lifted(array, kind) for name, array in self.run.inputs.items()}
+            self._rough = given | trace(self.run.spec, given, self.run.variant, wanted)
+        return self._rough
+
+    def _error(self, array: Any) -> Balls:
+        return self._lift(np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600))
+
+    def values(self) -> tuple[Balls, Balls]:
+        """|v|_j and the error of values that come through latents."""
+        step = self.steps["v"]
+        c, e = self._vector("c_kv")
+        w = size(self.run.values["w_uv"])
+        return step.run(c + e, w), step.run(e, w)
+
+    # -- afterwards -----------------------------------------------------------------------------------------------
+    def _capped(self, tau: Balls, before: Balls, after: Balls) -> Balls:
+        cap = float(self.run.spec.softcap or 0)
+        tau = (
+            tau
+            + self._g(4, self.f) * (before + tau)
+            + cap * (self.eps + 6 * float(self.f.u))
+            + self._g(4, self.f) * after
+        )
+        return tau + float(self.f.eta) * 8 * (cap + 1)
+
+    def _slopes(self, part: Balls, name: str) -> Balls:
+        asked = self.run.spec.position
+        if name != "positioned" or not isinstance(asked, Alibi) or asked.slopes == "given":
+            return part * 0
+        eps = 2 * self.precision.exp_ulps * float(self.wide.u)
+        return (part + self._shift()) * (self._g(self.run.spec.heads + 8, self.wide) + eps)
+
+    def _shift(self) -> Balls:
+        """By how much a row may be shifted."""
+        run = self.run
+        n_q, n_k = run.final_scores.plain_shape[-2:]
+        if isinstance(run.spec.position, Alibi) and "positioned" in self.later:
+            slopes = size(run.values["slopes"])
+            return (slopes[:, None, None] if run.spec.heads > 1 else slopes) * max(n_q, n_k)
+        if run.spec.score == "distance":
+            q = run.values[self.steps["scores"].of[0]]
+            return self._scaled(self.xp.sum(size(q) * size(q), axis=-1, keepdims=True) / 2)
+        return self.xp.zeros((1, 1))
+
+    def _underflow(self, sizes: Balls) -> Balls:
+        """Every operation of part 1 may be off by η, and that is multiplied by what comes later."""
+        run, f = self.run, self.f
+        spec, plain = run.spec, of_products(run.spec)
+        names = "qk" if plain else self.steps["scores"].of[:2]
+        q, k = (size(run.absolute[n] if plain else number(run.values[n])) for n in names)
+        each = largest_row(q) + largest_row(k) + 2 * extents(q)[-1] + 1
+        if plain and "w_q" in run.values:  # W_Q W_Kᵀ may be formed first
+            each = each + self._tokens() * extents(q)[-1]
+        if not plain or spec.score != "dot" or spec.position is not None:
+            each = each * (1 + self.xp.max(sizes))
+        steps = int(run.terms.max(initial=0)) + SCALE_ROUNDINGS + 2
+        return each * (run.terms > 0).astype(float) * (float(f.eta) * steps * LOG2_E * self._largest_scale())
+
+    def _tokens(self) -> Balls:
+        x = size(self.run.values["x"])
+        return largest_row(x) * largest_row(size(self.run.values["y"]) if "y" in self.run.values else x)
+
+    def _largest_scale(self) -> float:
+        scale = self.run.spec.scale
+        if scale == "given":
+            return max(1.0, float(upper(size(self.run.values["scale"])).max()))
+        return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
+
+
+def _angle_errors(asked: Rotary, places: np.ndarray, n: int, f: int, w: float, eps: float) -> np.ndarray:
+    """E for the places |p|, whose angles are computed."""
+    omega, rho, magnitude = _frequencies(asked, n, f, w, eps)
+    return np.asarray((places[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20))
+
+
+@lru_cache(128)
+def _frequencies(asked: Rotary, n: int, f: int, w: float, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """ω_l, the part ρ_l that they may be off by, and what tables are multiplied by."""
+    like, x = np.zeros(()), 2.0 * np.arange(f) / (2 * f)
+    omega, rho = inverse_frequencies(2 * f, asked.base, like), (3 * x * log(asked.base) + 9) * w + 2 * eps
+    rho[0] = w
+    if asked.scaling is None:
+        return omega, rho, 1.0
+    scaling: Any = asked.scaling  # here its arrays are NumPy's
+    omega = scaling.frequencies(omega, asked.base, n + asked.start)
+    return omega, 12 * rho + 64 * w, float(abs(scaling.magnitude(like)))
+
+
+def _around(step: Step, x: Balls, cos: Balls, sin: Balls) -> Balls:
+    """The rotation without minus signs: of nonnegative numbers the larger one of both directions."""
+    return namespace_of(x).maximum(step.run(x, cos, sin), step.run(x, cos, -sin))

@@ -1,0 +1,70 @@
+"""What is added to scores, biases and additive masks, apart from what a mask forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.enclosing.pattern import front
+from symattn.attention.masks import for_heads
+from symattn.attention.spec import Attention
+from symattn.bounds.sharp.limits import Floats
+from symattn.document.errors import Refused
+
+_ADDED = ("bias", "mask")
+_UNDERFLOWS = 760.0  # a difference of scores whose exponential is 0 in float64 and in every narrower format
+_SLOPE = 1 / 16  # more than the part of its size by which roundings may move a score
+
+
+class Apart(NamedTuple):
+    """An attention without what is added to its scores, and the arrays that are, each as it was given, without −∞."""
+
+    spec: Attention
+    given: dict[str, Any]
+    added: tuple[Floats, ...]
+
+
+def apart(spec: Attention, inputs: Mapping[str, Any]) -> Apart:
+    """The same attention in two: −∞ of an additive mask become a mask that is boolean.
+
+    Raises ``Refused`` for a bias that holds an infinity, which no mask stands for here.
+    """
+    given, added = dict(inputs), list[Floats]()
+    for name in _ADDED:
+        if name not in given or (name == "mask" and spec.mask != "additive"):
+            continue
+        array = given.pop(name)
+        xp: Any = namespace_of(array)
+        array = xp.astype(array, xp.float64, copy=False)
+        finite = array != -xp.inf
+        if name == "mask":
+            spec = replace(spec, mask=None if xp.all(finite) else "boolean")
+            given |= {} if xp.all(finite) else {"mask": finite}
+        elif not xp.all(finite):
+            raise Refused("a bias that holds −∞ has no limit; hint: give an additive mask")
+        if xp.any((part := xp.where(finite, array, 0.0)) != 0):
+            added.append(part)
+    return Apart(replace(spec, bias=False), given, tuple(added))
+
+
+def spread(of: Apart) -> tuple[Floats, ...]:
+    """What is added, for every head: (…, n_q, n_k)."""
+    axes = (*front(of.spec, of.given), of.given["q"].shape[-2], of.given["k"].shape[-2])
+    scores = np.broadcast_to(0.0, axes)
+    own = [for_heads(a, scores) if of.spec.heads > 1 else a for a in of.added]
+    return tuple(namespace_of(a).broadcast_to(a, axes) for a in own)
+
+
+def without_weight(t: Floats, sizes: Floats) -> Any:
+    """Which keys have the weight 0, whatever roundings do to the scores t (r, n) of the given sizes.
+
+    Such is a key to whose score −10⁴ or finfo.min is added, beside others.
+    """
+    xp: Any = namespace_of(t)
+    with np.errstate(invalid="ignore"):
+        least = xp.max(xp.where(xp.isfinite(t), t - _SLOPE * sizes, -xp.inf), axis=1, keepdims=True)
+        return t + _SLOPE * sizes < least - _UNDERFLOWS

@@ -1,0 +1,231 @@
+"""dQ, dK and dV of scaled dot products, exactly, and how far all roundings together take each element.
+
+With P the weights, G = dO, dP = G Vᵀ, D = rowsum(G ⊙ O) and dS = P ⊙ (dP − D), the gradients are dQ = s dS K,
+dK = s dSᵀ Q, dV = Pᵀ G. A kernel stores, in the input's format of unit roundoff u and half least number η: scores at
+most ``scores`` times, queries or keys times the scale where scores are stored at all, weights once, O, dP and D
+likewise, dS once, or twice where scores are stored, and the gradients, partial sums too; all else is float32, of
+roundoff w, with exponentials off by at most ε = 2⁻¹³ (N1 of ``limits``). No law of rounding is assumed. Statement: no
+element is farther from the exact one than ``Gradient.allowed``. Proof, row by row, T ≥ |t_j| bounding scores:
+
+1. The logarithm of e^{t_j} is off by at most E_j = ε + w (d + 24) T + ((1 + u)^scores − 1) |t_j|, and 2 u T +
+   η ρ √d (‖Q‖ + ‖K_j‖) more where queries or keys are stored times the scale s, ρ = max(1, √|s|). That of their sum, or
+   of a log-sum-exp that was kept, by at most log Σ P_j e^{E_j} (by Jensen's inequality it is no farther below),
+   w (3 (n + 16) + 2 T + 64), and 1.02 u where the sum is of stored weights: Ē together. So P̃_j = P_j (1 + γ_j),
+   |γ_j| ≤ g_j = e^{E_j + Ē}(1 + u) − 1, but for η.
+2. dP̃_j is off by at most e_j = w (d + 8) ‖G‖‖V_j‖, and u |dP_j| + η where it is stored. D, from O as it was stored, by
+   Σ_c |G_c| (x_c + half an ulp of (|O_c| + x_c)), x = Σ_j (P_j g_j + η + P_j (1 + g_j) w (3 n + 48)) |V_j|, and sums
+   of d_v products; or, from P̃ and dP̃, by Σ_j ((P_j g_j + η)(|dP_j| + e_j) + P_j e_j) and sums of n: the larger of
+   both is h, and u |D| + η more where it is stored.
+3. dS̃ is P̃ (dP̃ − D̃) stored r times, once of them before or after it is scaled: with f = (1 + g)(1 + u)^r (1 + 16w) − 1,
+   |dS̃ − dS| ≤ δ = P (|dP − D| f + (1 + f)(e + h)) + η (r − 1 + max(1, 1/|s|) + 2 (|dP − D| + e + h)).
+4. A sum of m terms in float32, rescaled, loses at most w (3 m + 48) of the sum of absolute values. So dQ is off by
+   s Σ (δ + (|dS| + δ)(w (3 n + 48) + u')) |K|, where u' = u if keys may be stored times the scale, and by η ρ
+   Σ (|dS| + δ) more then; dK likewise, dV by Σ (P g + η + P (1 + g) w (3 n + 48)) |G|. Each is stored, which is half an
+   ulp, and once more before it is scaled where scores are stored. dK and dV may be stored after every 32 queries and
+   added to, as PyTorch's flash kernel on a CPU does, and dQ after every 128 keys, or after multiples of these: half an
+   ulp of each partial sum. Where heads share keys, theirs may be stored before they are summed, in the format too: u
+   times their number, of the sum of absolute values. What is stored before it is scaled loses η max(1, |s|) at least.
+5. Where weights are dropped, with factors c_j of 0 or 1/(1 − r) that are known, O = (c ⊙ P) V, dP = c ⊙ (G Vᵀ) and
+   dV = (c ⊙ P)ᵀ G. The factor may be stored, and the product with it: (1 + u)² ≤ 1 + 2.02 u, and η once more. So c P̃ is
+   off by g' = (1 + g)(1 + 2.02 u) − 1 and η (1 + c), and c dP̃ by c e + 2.02 u (|c dP| + c e) + η, which take the places
+   of g, η and e in steps 2 to 4; η |G · V_j| of a kept weight is at most η |dP_j|, as c ≥ 1. O is within x of step 2.
+6. With a cap, y = c tanh(x/c) of x = s q · k, where scores are stored x/c, z = tanh(x/c) and c z are, too; tanh is off
+   by at most 2⁻¹¹ of itself. y is odd, and concave where it is positive, and its slope f = 1 − z² is at most 1: so a
+   factor 1 + θ of x moves y by at most |θ y|, and an error of x moves y no farther. Hence y is off by at most a =
+   ((1 + u)^{scores + 3} (1 + 2⁻¹¹) − 1) |y| and what step 1 says of x besides. On the way back dS is multiplied by f,
+   and is stored times c, times f and over c, too: r + 3 in the place of r. z is off by at most a/c, and f, with z² and
+   itself stored where scores are, by φ = (2 |z| + a/c)(1 + 2u) a/c + 4w + u. So f dS is off by δ (f + φ) + |dS| φ. What
+   is stored loses η max(1, 1/|s|, 1/c) each time.
+7. A sink is one more key, of value 0, whose dP is 0 and weight P₀ = 1 − Σ P. Its logit is exact. The sum of step 1 has
+   P₀ e^{E₀} more, E₀ = ε + 24 w T. Where scores are stored, the largest of them, m, may be taken away, and the
+   difference stored: E_j ← (1 + u) E_j + u (m − t_j + max E), of the sink likewise. The largest may be differentiated,
+   too: then the key that had it, one of those with t_j + E_j ≥ max_l (t_l − E_l), has −Σ_l dS_l more, which is 0 but
+   for Σ δ_l, that of the sink, P₀ (|D| f₀ + (1 + f₀) h) and η, among them; the sum and the difference are stored, so
+   that r is one more.
+8. M arrays that are added are exact numbers of the format, b = Σ of their sizes. t is the sum of y and them; partial
+   sums in any order are at most |y| + b. Each of M sums is stored where scores are, and in float32 else; M − 1 sums of
+   these arrays alone may be stored in any case. E_j has u or w times |y| + a + b for each, and 24 w max b for
+   exponentials, the maximum over keys with weights. A key whose weight is below the numbers of float64 is 745 below the
+   largest, and has the weight 0 in float32, too, unless a logarithm is off by 80, where nothing is claimed.
+9. A scale for each head is one number for each. ∎
+
+What float64 does itself is of the same form with 2⁻⁵³ in place of w, which ``SLACK`` makes up for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.bounds.sharp.blocks import QUERIES, SLACK, block
+from symattn.bounds.sharp.limits import Floats, Stores, W, half_ulp
+from symattn.bounds.sharp.passing import Part
+from symattn.bounds.sharp.scaled import Own, largest_scale, own_heads
+
+NAMES = ("dq", "dk", "dv")
+_TOGETHER, _KEYS = 32, 128  # queries, and keys, after which partial sums may be stored
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """One of dQ, dK, dV in some rows, (…, r, d): the exact one, and what all roundings together allow."""
+
+    rows: Array
+    exact: Floats
+    allowed: Floats
+
+
+@dataclass
+class _Sums:
+    """Of one output, summed over blocks and heads that share keys: itself, its error, absolute values of each head, and
+    what storing partial sums does."""
+
+    value: Array
+    error: Array
+    size: Array
+    stored: Array
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...]) -> _Sums:
+        return cls(*(np.zeros(shape) for _ in range(4)))
+
+    def add(self, at: Any, value: Array, error: Array, how: Stores) -> None:
+        """One more partial sum, which may be stored."""
+        self.value[at] += value
+        self.error[at] += error
+        inside = np.abs(self.value[at]) + self.error[at] + self.stored[at]
+        self.stored[at] += half_ulp(how.format, inside)
+
+
+def gradients(
+    spec: Attention,
+    inputs: Mapping[str, Any],
+    do: Array,
+    how: Stores,
+    queries: Array,
+    keys: Array,
+    factors: Array | None = None,
+) -> dict[str, Gradient]:
+    """dQ of some ``queries``, dK and dV of some ``keys``, with memory for a block of rows of scores.
+
+    ``factors`` (…, n_q, n_k) are what dropout multiplies weights by: 0, or at least 1. Raises Refused for what has no
+    blocks, InputError for inputs that do not fit.
+    """
+    every, _ = own_heads(spec, inputs)
+    found = {
+        name: _Sums.zeros((*a.shape[:-2], len(rows), a.shape[-1]))
+        for name, a, rows in zip(NAMES, (inputs["q"], inputs["k"], inputs["v"]), (queries, keys, keys), strict=True)
+    }
+    shared = spec.heads // spec.key_heads
+    for one in every:
+        index = one.head.index
+        below = (*index[:-1], index[-1] // shared) if spec.heads > 1 else index
+        own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in found.items()}
+        for part in _parts(one, do[index], how, factors):
+            _add(part, own, queries, keys)
+        for name, sums in found.items():
+            at = index if name == "dq" else below
+            sums.value[at] += own[name].value
+            sums.error[at] += own[name].error
+            sums.stored[at] += own[name].stored
+            sums.size[at] += np.abs(own[name].value) + own[name].error
+    least = float(how.format.eta) * max(1.0, largest_scale(spec, inputs))
+    return {
+        n: _told(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared, least)
+        for n, sums in found.items()
+    }
+
+
+def _told(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> Gradient:
+    times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
+    inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + least)
+    return Gradient(rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside))
+
+
+def _add(part: Part, own: dict[str, _Sums], queries: Array, keys: Array) -> None:
+    """Add to the sums of a head what these queries give."""
+    b, how, n = part.b, part.how, part.b.p.shape[1]
+    ds, off = part.scores()
+    lost = off + (np.abs(ds) + off) * (W * (3 * n + 48) + (how.u if how.scores else 0.0))
+    tiny = (np.abs(ds) + off) * part.of_scaled
+    mine, at = _where(b.rows, queries)
+    first, scale = part.keys.start, part.scale
+    for start in range(first // _KEYS * _KEYS, part.keys.stop, _KEYS):
+        some = slice(max(start - first, 0), start + _KEYS - first)
+        of, k = scale * ds[mine][:, some], b.given["k"][some]
+        error = abs(scale) * (lost[mine][:, some] @ np.abs(k)) + tiny[mine][:, some].sum(axis=1, keepdims=True)
+        own["dq"].add(at, of @ k, error, how)
+    cols, at = _where(np.arange(first, part.keys.stop), keys)
+    if len(cols):
+        ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, part.kept, part.of_values))
+        for start in range(0, len(ds), _TOGETHER):
+            some = slice(start, start + _TOGETHER)
+            q, do = b.given["q"][some], part.do[some]
+            error = abs(scale) * (lost[some].T @ np.abs(q)) + tiny[some].sum(axis=0)[:, None]
+            own["dk"].add(at, scale * (ds[some].T @ q), error, how)
+            own["dv"].add(at, p[some].T @ do, x[some].T @ np.abs(do), how)
+
+
+def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Array) -> Gradient:
+    """The output after dropout by ``factors``, and what all roundings together allow.
+
+    Raises what ``gradients`` does.
+    """
+    every, shape = own_heads(spec, inputs)
+    exact, allowed = np.zeros(shape), np.zeros(shape)
+    for one in every:
+        index = one.head.index
+        for part in _parts(one, np.zeros((len(one.head.q), shape[-1])), how, factors):
+            exact[index][part.b.rows], allowed[index][part.b.rows] = part.output()
+    return Gradient(np.arange(shape[-2]), exact, allowed)
+
+
+def of_sums(
+    spec: Attention, inputs: Mapping[str, Any], do: Array, how: Stores, factors: Array | None = None
+) -> tuple[Floats, Floats]:
+    """The gradient by scores with all that is added to them, and δ of it, each (…, n_q, n_k).
+
+    Raises what ``gradients`` does.
+    """
+    every, shape = own_heads(spec, inputs)
+    exact, off = (np.zeros((*shape[:-1], inputs["k"].shape[-2])) for _ in range(2))
+    for one in every:
+        for part in _parts(one, do[one.head.index], how, factors):
+            index, at = one.head.index, (part.b.rows, part.keys)
+            exact[index][at], off[index][at] = part.of_sums()
+    return exact, off
+
+
+def _parts(one: Own, do: Array, how: Stores, factors: Array | None) -> Iterator[Part]:
+    head = one.head
+    for start in range(0, len(head.q), QUERIES):
+        rows = np.arange(start, min(start + QUERIES, len(head.q)))
+        keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
+        if keys.stop > keys.start:
+            dropped = None if factors is None else factors[head.index][rows, keys]
+            made = block(one.spec, head, rows, keys)
+            yield Part(made, keys, do[rows], one.scale, how, dropped)
+
+
+def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:
+    """Places in ``rows``, in order from the first on, of those that are wanted, and their places among these."""
+    at = np.flatnonzero((wanted >= rows[0]) & (wanted <= rows[-1]))
+    return wanted[at] - rows[0], at
+
+
+def beyond(found: Gradient, got: Floats) -> Floats:
+    """|got − exact| in parts of what is allowed, (…, r, d); ∞ for what is no number."""
+    with np.errstate(all="ignore"):
+        share = np.abs(got - found.exact) / found.allowed
+    return np.where(np.isnan(share), np.inf, share)
+
+
+def sampled(n: int, count: int, tiles: Sequence[int] = (64, 128)) -> Array:
+    """Keys to look at: the first and last, the edges of some tiles, and others at even distances."""
+    edges = {i for t in tiles for at in (t, n // t * t) for i in (at - 1, at) if 0 <= i < n}
+    return np.array(sorted({0, n - 1} | edges | {int(i) for i in np.linspace(0, n - 1, max(count, 2))}))

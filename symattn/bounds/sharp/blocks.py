@@ -1,0 +1,418 @@
+"""The definition in float64, for some queries of one head at a time, and how far roundings take each of its elements.
+
+``Block.error`` encloses what float64 does itself. With v = 2⁻⁵³ and T = s ‖q‖ max‖k‖, a score is off by at most
+v (d + 12) T (sums of d products, scale and cap; by Cauchy and Schwarz Σ s |q_l k_l| ≤ T), its difference to the maximum
+by 4 v T more and the exponential by 4 v, so weights before they are divided are off by factors within e^{±z}, z =
+v ((d + 16) T + 4), and the output, of sums of n terms, by at most (e^{2z + 2 (n + 4) v} − 1) max|v|: twice that is
+taken, which makes up for the roundings of this formula itself. What is added to scores, at most three arrays, counts as
+part of T: its sums pass three roundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.tensors import is_tensor
+from symattn.attention.enclosing.pattern import Head, checked, front, heads
+from symattn.attention.enclosing.rows import alone
+from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
+from symattn.attention.flow import run_steps
+from symattn.attention.spec import Attention
+from symattn.bounds import plain
+from symattn.bounds.sharp.added import apart, spread, without_weight
+from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
+from symattn.document.errors import Refused
+
+QUERIES = 256
+_KEYS = 1 << 13  # keys and values that are widened to float64 at a time
+_SCORES = 1 << 20  # of a block, at most, where more than _FEW rows have that many
+_FEW = 8
+SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
+_V = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
+
+    All are arrays of NumPy, or tensors on one device; ``rows``, the places of the queries, are NumPy's.
+
+    ``raw`` are the scores before the mask and what is ``added``, arrays (r, n); ``free`` before the cap, too;
+    ``values`` v (n, d_v), ``largest`` max|v|; T bounds ``raw`` in each row, and its sink, (r, 1). ``spec`` and
+    ``given`` are what was run; keys and values may be float32, and are widened some at a time.
+    """
+
+    spec: Attention
+    given: Mapping[str, Any]
+    rows: np.ndarray
+    t: Floats
+    p: Floats
+    o: Floats
+    values: Floats
+    T: Floats
+    raw: Floats
+    free: Floats
+    added: tuple[Floats, ...] = ()
+    noises: dict[Stores, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of the arrays."""
+        return namespace_of(self.p)
+
+    @property
+    def width(self) -> int:
+        """d_k."""
+        return int(self.given["q"].shape[-1])
+
+    @property
+    def cap(self) -> float | None:
+        """Of scores."""
+        return None if self.spec.softcap is None else float(self.spec.softcap)
+
+    @cached_property
+    def largest(self) -> Floats:
+        """max_j |v_jc|, (1, d_v)."""
+        return wide(self.xp.max(self.xp.abs(self.values), axis=0, keepdims=True))
+
+    def times(self, w: Floats) -> Floats:
+        """w v for w (r, n), (r, d_v)."""
+        return _summed(w, self.values)
+
+    @cached_property
+    def error(self) -> Floats:
+        """How far o may be from the exact output, (r, d_v)."""
+        z = _V * ((self.width + 16) * self.reach + 4)
+        return 2 * self.xp.expm1(2 * z + 2 * (len(self.values) + 4) * _V) * self.largest
+
+    @cached_property
+    def summands(self) -> Floats:
+        """The sum of what is added, in size, (r, n)."""
+        return sum(map(self.xp.abs, self.added), start=self.xp.zeros_like(self.p))
+
+    @cached_property
+    def summand(self) -> Floats:
+        """The largest of them in each row, of keys that have weight, (r, 1)."""
+        return self.xp.max(self.xp.where(self.p > 0, self.summands, 0.0), axis=1, keepdims=True)
+
+    @cached_property
+    def reach(self) -> Floats:
+        """What bounds t in each row, (r, 1)."""
+        return self.T + self.summand if self.added else self.T
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """The largest size that a score has on the way to t, from ``raw`` on, and 0 where masked."""
+        size = self.xp.abs(self.t)
+        if self.added:
+            raw = self.xp.abs(self.raw)
+            size = self.xp.maximum(size, raw) if len(self.added) == 1 else raw + self.summands
+        return self.xp.where(self.xp.isfinite(self.t), size, 0.0)
+
+    @cached_property
+    def top(self) -> Floats:
+        """max |t|, or of ``sizes``, (r, 1)."""
+        return self.xp.max(self.sizes, axis=1, keepdims=True)
+
+    @cached_property
+    def mean(self) -> Floats:
+        """√(Σ p t²), at least Σ p |t|, (r, 1)."""
+        return self.xp.sqrt(self.xp.vecdot(self.p, self.sizes**2))[:, None]
+
+    @cached_property
+    def ordered(self) -> Floats:
+        """The scores of each row in ascending order, (r, n)."""
+        return self.xp.sort(self.t, axis=1)
+
+    @cached_property
+    def alike(self) -> Floats | float:
+        """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers), or the same one
+        before something is added, whichever is more."""
+        with np.errstate(all="ignore"):  # what is masked becomes NaN, which equals nothing
+            t = self.t if self.spec.base != 2 else self.t % 1.0
+        ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
+        found = self._alike(t, ordered)
+        if not self.added:
+            return found
+        raw = self.xp.where(self.p > 0, self.raw, -self.xp.inf)
+        before = self._alike(raw, self.xp.sort(raw, axis=1))
+        plain = isinstance(found, float) and isinstance(before, float)
+        return 1.0 if plain else self.xp.maximum(found + self.xp.zeros_like(raw), before)
+
+    def _alike(self, t: Floats, ordered: Floats) -> Floats | float:
+        if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
+            return 1.0
+        return _multiplicity(t)
+
+    def relative(self, how: Stores) -> tuple[Floats, Floats]:
+        """E² and κ² of step 1 and 2: what roundings do to key j is at most u + stores u|t| + κ, each row (r, 1)."""
+        shifted = self.shifted(how)
+        kappa = W * W * (self.width + 24) * self.reach**2 + EXPONENTIAL**2 + 2 * shifted**2
+        return how.u + EXPONENTIAL + W * (self.width + 24) * self.reach + shifted, kappa
+
+    def stores(self, how: Stores) -> int:
+        """How often a score may be stored: once more for each array that is added, or for sums of these alone."""
+        return how.scores + len(self.added) if how.scores else max(0, len(self.added) - 1)
+
+    def shifted(self, how: Stores) -> Floats:
+        """u (|z| + max{max |t|, |z|}), (r, 1), beside a sink z where differences to the largest score are stored."""
+        if not self.differences(how):
+            return 0.0
+        z = self.xp.abs(self.given["sink"])
+        return how.u * (z + self.xp.maximum(self.top, z))
+
+    def differences(self, how: Stores) -> bool:
+        """Whether t_j − m, m the largest score or the sink's, may be stored."""
+        return how.scores > 0 and "sink" in self.given
+
+    def slope(self, how: Stores) -> float:
+        """By how much of its size a score may be off, at most."""
+        return (self.stores(how) + self.differences(how)) * how.u + (TANH if self.cap else 0.0)
+
+    def squares(self, how: Stores) -> Floats:
+        """m_j p_j² h_j², (r, n), as float32."""
+        _, kappa = self.relative(how)
+        p = narrow(self.p)
+        found = p * p
+        of_scores = (self.stores(how) + 2 * self.differences(how)) * how.u**2 + (TANH**2 if self.cap else 0)
+        found *= narrow(how.u**2 + kappa) + (of_scores * narrow(self.sizes) ** 2 if of_scores else 0)
+        return found if isinstance(self.alike, float) else found * narrow(self.alike)
+
+    def tolerance(self, how: Stores, lam: float) -> Floats:
+        """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
+        sigma, spread = self.noise(how)
+        first = self.xp.minimum(lam * sigma * how.linear + how.mean * self.xp.abs(self.o), self.worst(how)[0])
+        return self._stored(how, first + self.second(how, lam * spread))
+
+    def _stored(self, how: Stores, moved: Floats) -> Floats:
+        """With what float64 does here, and the rounding of the output."""
+        inside = moved + self.error
+        return inside + half_ulp(how.last, self.xp.abs(self.o) + inside)
+
+    def lawless(self, how: Stores) -> Floats:
+        """As ``tolerance``, but whatever roundings do: they may all err together."""
+        first, moved = self.worst(how)
+        return self._stored(how, first + self.second(how, moved))
+
+    def worst(self, how: Stores) -> tuple[Floats, Floats]:
+        """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
+        least, _ = self.relative(how)
+        xp, p, slope = self.xp, narrow(self.p, copy=True), self.slope(how)
+        p *= narrow(least + slope * self.sizes if slope else least)
+        sizes = xp.abs(self.values)
+        own = wide(p @ narrow(sizes))
+        total = xp.sum(p, axis=1, keepdims=True, dtype=xp.float64) + xp.sqrt(self.rest(how))
+        lost = self.eta(how) * xp.sum(sizes, axis=0, dtype=xp.float64)
+        lost = lost + 3 * (len(self.values) + 16) * W * self.largest
+        return ((own + xp.abs(self.o) * total) * SLACK + lost) * how.linear, total * SLACK
+
+    def noise(self, how: Stores) -> tuple[Floats, Floats]:
+        """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
+        if how not in self.noises:
+            self.noises[how] = self._noise(how)
+        return self.noises[how]
+
+    def _noise(self, how: Stores) -> tuple[Floats, Floats]:
+        xp, (n, d), squares = self.xp, self.values.shape, self.squares(how)
+        found, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
+        for keys in _parts(n):
+            v = narrow(self.values[keys])
+            found += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
+            lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
+        apart = found[:, :d] - 2 * self.o * found[:, d : 2 * d] + self.o**2 * found[:, 2 * d :]
+        eta, sums = self.least(how)
+        tiny = eta * lengths + sums * self.largest**2
+        whole = xp.maximum(found[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+        return xp.sqrt(whole), xp.sqrt(found[:, 2 * d :])
+
+    def rest(self, how: Stores) -> Floats:
+        """The square of what roundings do to a sink, (r, 1)."""
+        return self.sink**2 * self.relative(how)[0] ** 2
+
+    @property
+    def sink(self) -> Floats:
+        """The weight of a sink, (r, 1)."""
+        return self.xp.clip(1 - self.xp.sum(self.p, axis=1, keepdims=True), 0, None)
+
+    def eta(self, how: Stores) -> Floats:
+        """η of each row, (r, 1): in FP8 what is stored is divided by the sum of exponentials later."""
+        if how.output is None:
+            return float(how.format.eta) * self.xp.ones_like(self.p[:, :1])
+        most = self.xp.maximum(self.xp.max(self.p, axis=1, keepdims=True), self.sink)
+        return float(how.format.eta) / how.times * most
+
+    def least(self, how: Stores) -> tuple[Floats, float]:
+        """η² of each row, (r, 1), and 3 (n + 16) w² of steps 1 and 2."""
+        return self.eta(how) ** 2, 3 * (len(self.values) + 16) * W**2
+
+    def curvature(self, how: Stores, beta: Floats) -> Floats:
+        """e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
+        least, beta = self._moving(how, beta)
+        slope = self.slope(how)
+        moved = least + slope * self.sizes + beta
+        grown = _grown(least + beta + slope * self.top) * how.linear
+        return grown * self.p * moved * (moved / 2 + 2 * how.u)
+
+    def _moving(self, how: Stores, beta: Floats) -> tuple[Floats, Floats]:
+        """E but for scores, and β, of step 3: in FP8 without u, and at its worst."""
+        least, _ = self.relative(how)
+        if how.output is None:
+            return least, beta
+        return least - how.u, least - how.u + self.slope(how) * self.mean
+
+    def second(self, how: Stores, beta: Floats) -> Floats:
+        """r of step 3 for single elements, (r, d_v)."""
+        least, beta = self._moving(how, beta)
+        a, b = least + beta, self.slope(how)
+        mean = self.mean if b else 0.0
+        total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
+        return _grown(a + b * self.top) * how.linear * total * (self.largest + self.xp.abs(self.o))
+
+
+#: Blocks by the index of their head.
+Made = dict[tuple[int, ...], Block]
+
+
+def _grown(most: Floats) -> Floats:
+    """e^{2Ē}, but for at most e^80: there r is more than 2 Σ A |D|, which no mean can be beyond."""
+    xp: Any = namespace_of(most)
+    return xp.exp(xp.minimum(2 * most, 80.0))
+
+
+def _multiplicity(t: Floats) -> Floats:
+    xp: Any = namespace_of(t)
+    order = xp.argsort(t, axis=1)
+    ordered = xp.take_along_axis(t, order, axis=1)
+    new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
+    group = xp.cumulative_sum(xp.reshape(new, (-1,)), axis=0) - 1
+    counts = xp.reshape(xp.bincount(group)[group], t.shape)
+    return wide(xp.take_along_axis(counts, xp.argsort(order, axis=1), axis=1))
+
+
+def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
+    """Whether there are blocks of it: scaled dot products under masks, with caps, biases and sinks or without."""
+    try:
+        of = apart(spec, inputs)
+    except Refused:
+        return False
+    known = all(bool(namespace_of(a).all(namespace_of(a).isfinite(a))) for a in of.added)
+    return known and plain.applies(replace(of.spec, softcap=None, base=None), of.given)
+
+
+def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, list[Head], tuple[int, ...]]:
+    """The heads, with masks of documents as masks that are given, and the shape of the output.
+
+    Raises Refused for what has no blocks, InputError for inputs that do not fit.
+    """
+    of = apart(spec, inputs)
+    spec, given = plain.of_places(of.spec, of.given)
+    given = checked(replace(spec, softcap=None), given, widened=False)
+    shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
+    added = spread(of)
+    return spec, [replace(h, added=tuple(a[h.index] for a in added)) for h in heads(spec, given)], shape
+
+
+def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
+    """What some queries, in any order, see of a range of keys, (r, n)."""
+    xp: Any = namespace_of(head.q)
+    together = bool((np.diff(rows) == 1).all())
+    runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]
+    seen = [head.seen.mask(run, keys) for run in runs]
+    shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
+    every = (xp.broadcast_to(xp.asarray(True), of) if s is None else s for s, of in zip(seen, shapes, strict=True))
+    return xp.concat(list(every))
+
+
+def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> Block:
+    """The definition on these queries; ``keys`` are by default those that one of them may see."""
+    if keys is None:
+        keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
+        keys = keys if keys.stop > keys.start else slice(0, 1)
+    own = alone(spec)
+    xp: Any = namespace_of(head.q)
+    given: dict[str, Any] = {"q": wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
+    if own.mask:
+        given["mask"] = allowed(head, rows, keys)
+    if head.sink is not None:
+        given["sink"] = xp.asarray([head.sink], dtype=given["q"].dtype)
+    added = [wide(a[rows][:, keys]) for a in head.added]
+    if added:
+        own, given["bias"] = replace(own, bias=True), sum(added[1:], start=added[0])
+    with np.errstate(all="ignore"):
+        found = _run(own, given)
+    free = found["scaled"] if "scaled" in found else found["scores"]
+    raw = found.get("capped", free)
+    t = found.get("masked", found.get("biased", raw))
+    if added:
+        t = xp.where(without_weight(t, sum(map(xp.abs, added), start=xp.abs(raw))), -xp.inf, t)
+    longest = max(float(norms(wide(given["k"][part])).max()) for part in _parts(len(given["k"])))
+    reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
+    reach = xp.maximum(reach, abs(head.sink or 0.0))
+    some = tuple(a for a in added if xp.any((a != 0) & (found["weights"] > 0)))
+    return Block(own, given, rows, t, found["weights"], found["output"], given["v"], reach, raw, free, some)
+
+
+def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of the definition: steps up to the mask for some keys at a time, the output as a sum over them.
+
+    The sum has the terms that it always has, in another order, which ``Block.error`` allows.
+    """
+    n = len(given["k"])
+    xp: Any = namespace_of(given["q"])
+    if n <= _KEYS:
+        return spec.trace(**{name: a if name == "mask" else wide(a) for name, a in given.items()})
+    steps = {step.name: step for step in spec.pipeline(frozenset(given))}
+    after = [steps.pop(name) for name in ("weights", "output")]
+    wanted = [name for name in steps if name != "scores" or "scaled" not in steps]
+    found = {name: xp.empty((len(given["q"]), n)) for name in wanted}
+    for keys in _parts(n):
+        some = {**given, "k": wide(given["k"][keys])}
+        some |= {name: given[name][:, keys] for name in ("mask", "bias") if name in given}
+        made = run_steps(steps.values(), some)
+        for name, whole in found.items():
+            whole[:, keys] = made[name]
+    weights = run_steps(after[:1], {**given, **found})["weights"]
+    return {**found, "weights": weights, "output": _summed(weights, given["v"])}
+
+
+def _summed(w: Floats, v: Floats) -> Floats:
+    """w v, (r, d_v), with some rows of v in float64 at a time."""
+    return sum(w[:, keys] @ wide(v[keys]) for keys in _parts(len(v)))
+
+
+def wide(a: Floats) -> Floats:
+    """As float64."""
+    xp: Any = namespace_of(a)
+    return xp.astype(a, xp.float64, copy=False)
+
+
+def narrow(a: Floats, copy: bool = False) -> Floats:
+    """As float32, in which NumPy takes half the time; tensors as float64, as a device may cut factors of float32 short.
+
+    What is of this type already is copied where that is asked for.
+    """
+    xp: Any = namespace_of(a)
+    return xp.astype(a, xp.float64 if is_tensor(a) else xp.float32, copy=copy)
+
+
+def _parts(n: int) -> Iterator[slice]:
+    """n keys, some at a time."""
+    return (slice(start, min(start + _KEYS, n)) for start in range(0, n, _KEYS))
+
+
+def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:
+    """The queries ``rows``, in ascending order, a block at a time."""
+    for some in together(len(rows), len(head.k), QUERIES):
+        yield block(spec, head, rows[some])
+
+
+def together(n_q: int, n_k: int, most: int | None = None) -> Iterator[np.ndarray]:
+    """Rows 0 to n_q − 1, as many at a time as their scores have room, and no more than ``most``."""
+    count = min(most or n_q, max(_FEW, _SCORES // n_k))
+    return (np.arange(start, min(start + count, n_q)) for start in range(0, n_q, count))

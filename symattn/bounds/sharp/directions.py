@@ -1,0 +1,104 @@
+"""``directions``: what known mistakes do to an output, to first order in their size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.bounds.sharp.blocks import Block, wide
+from symattn.bounds.sharp.limits import Floats
+
+_BLOCKS = 16  # of keys, at most, that are lost together
+_LEAST = 64  # keys in such a block
+_MOST = 0.98  # of the weight of a row, that may be lost
+
+
+class Direction(NamedTuple):
+    """x, (r, d_v), and how θ and its half interval read."""
+
+    words: Callable[[float, float], str]
+    x: Floats
+
+
+def directions(b: Block) -> Iterator[Direction]:
+    """What known mistakes do to the output, to first order in their size; of lost keys, what losing them does."""
+    t, free = (b.xp.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
+
+    def change(w: Floats) -> Floats:
+        return b.times(w) - b.xp.sum(w, axis=1, keepdims=True) * b.o
+
+    if b.cap is not None:
+        lifted = change(b.p * (free - t))
+        yield Direction(lambda x, off: f"as if the cap were ignored, to a part of {x:.3g} ± {off:.2g}", lifted)
+    scaled = b.p * free if b.cap is None else b.p * free * (1 - (t / b.cap) ** 2)
+    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(scaled))
+    cubes = b.p * t * t * t
+    yield Direction(lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(cubes))
+    yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
+    if b.spec.masks_anything:
+        yield Direction(_finite, _filled(b))
+    for words, key, lost in _edges(b):
+        yield Direction(_part(words), _one(b, key, lost))
+    n = len(b.values)
+    width = max(_LEAST, -(-n // _BLOCKS))
+    for start in range(0, n, width):
+        keys = slice(start, min(start + width, n))
+        p = b.p[:, keys]
+        whole = b.xp.sum(p, axis=1, keepdims=True)
+        x = (whole * b.o - p @ wide(b.values[keys])) * _left(b, whole)
+        yield Direction(_part(f"keys {start} to {keys.stop - 1} were lost"), x)
+
+
+def _part(words: str) -> Callable[[float, float], str]:
+    return lambda x, off: f"as if {words}, or one of them, to a part of {x:.2g} ± {off:.2g}"
+
+
+def _finite(x: float, off: float) -> str:
+    """e^c is x, within ``off``."""
+    least, most = (f"{log(y):.3g}".replace("-", "−") if y > 0 else "−∞" for y in (x - off, x + off))
+    return f"as if forbidden scores were a finite number in the place of −∞, from {least} to {most}"
+
+
+def _filled(b: Block) -> Floats:
+    """What forbidden keys do whose scores are c in the place of −∞, for each e^c (for the base 2, 2^c)."""
+    xp, base = b.xp, b.xp.exp2 if b.spec.base == 2 else b.xp.exp
+    own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
+    at, top = xp.arange(len(own)), own.argmax(axis=1)
+    with np.errstate(all="ignore"):
+        unit = b.p[at, top] * base(xp.clip(-own[at, top], -50.0, 50.0))
+    hidden = xp.astype(~xp.isfinite(b.t), b.p.dtype)
+    return unit[:, None] * (b.times(hidden) - xp.sum(hidden, axis=1, keepdims=True) * b.o)
+
+
+def _edges(b: Block) -> Iterator[tuple[str, Any, bool]]:
+    """The last and the first key that each query sees, and those next to them that it does not."""
+    xp, n = b.xp, b.p.shape[1]
+    seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
+    some = xp.any(seen, axis=1)
+    first, last = xp.min(xp.where(seen, place, n), axis=1), xp.max(xp.where(seen, place, -1), axis=1)
+    yield "the last key that is allowed were lost", xp.where(some, last, -1), True
+    yield "the first key that is allowed were lost", xp.where(some, first, -1), True
+    yield "the key after the last one were allowed", xp.where(some & (last + 1 < n), last + 1, -1), False
+    yield "the key before the first one were allowed", xp.where(some & (first > 0), first - 1, -1), False
+
+
+def _one(b: Block, key: Any, lost: bool) -> Floats:
+    """What one key of each row does that is ``lost``, or seen though it must not be; −1: no key."""
+    xp = b.xp
+    at = xp.arange(len(key))
+    own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
+    top = own.argmax(axis=1)
+    base = xp.exp2 if b.spec.base == 2 else xp.exp
+    with np.errstate(all="ignore"):
+        w = (b.p[at, top] * base(xp.minimum(b.raw[at, key] - own[at, top], 50.0)))[:, None]
+        of_weight = -b.p[at, key][:, None] * _left(b, b.p[at, key][:, None]) if lost else w / (1 + w)
+        x = of_weight * (wide(b.values[key]) - b.o)
+    return xp.where((key >= 0)[:, None], x, 0.0)
+
+
+def _left(b: Block, lost: Floats) -> Floats:
+    """1/(1 − P), by which other weights grow where those of the sum P (r, 1) are lost; 0 where hardly any are left."""
+    return b.xp.where(lost < _MOST, 1 / (1 - b.xp.minimum(lost, _MOST)), 0.0)

@@ -1,0 +1,156 @@
+"""An output, element by element, against the sharp tolerance: which elements are beyond it, and whether that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.enclosing.pattern import Head
+from symattn.attention.spec import Attention
+from symattn.bounds.sharp.blocks import Block, Made, blocks, every_head
+from symattn.bounds.sharp.limits import Floats, Stores, factor
+from symattn.bounds.sharp.ways import replays, ways
+
+GUARD = 0.5  # of the tolerance: what right replays on the accused rows must need less than
+_GUARDED = 8  # rows of a head that are replayed
+_PROBED = 32  # accused rows of a head on which another way is tried first: one that is far off there is left out
+Rows = dict[tuple[int, ...], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Accused:
+    """What is beyond the sharp tolerance: ``rows`` of each head, and the worst element.
+
+    ``certain`` is how many times the worst row is beyond what all roundings can do together, for each of ``ways`` at
+    least. ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter
+    ``counts`` where it is below ``GUARD``. ``share`` is the worst element's error as a part of its tolerance; where it
+    is at most 1, nothing is accused.
+    """
+
+    count: int
+    rows: tuple[int, ...]
+    worst: tuple[int, ...]
+    tolerance: float
+    guard: float
+    certain: float
+    share: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether no law of rounding is needed, or the filter's is supported on these rows."""
+        return self.certain > 1 or self.guard < GUARD
+
+
+def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float) -> tuple[Floats, Floats]:
+    """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v)."""
+    spec, every, shape = every_head(spec, inputs)
+    xp: Any = namespace_of(inputs["q"])
+    out, lam = (xp.empty(shape), xp.empty(shape)), factor(prod(shape), alpha)
+    for head in every:
+        for block in blocks(spec, head, np.arange(shape[-2])):
+            out[0][head.index][block.rows], out[1][head.index][block.rows] = block.o, block.tolerance(how, lam)
+    return out
+
+
+def judged(
+    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float, made: Made | None = None
+) -> Accused:
+    """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; nothing where one has nothing.
+
+    The last block of each head by the first way is put into ``made``, from which ``means.judged`` takes it.
+    """
+    spec, every, _ = every_head(spec, inputs)
+    lam = factor(prod(got.shape), alpha)
+    rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
+    best: _Tried | None = None
+    for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
+        if best is not None and _Tried(how, got, lam, taken, _some(rows, _PROBED)).hopeless:
+            continue
+        tried = _Tried(how, got, lam, taken, rows, made if best is None else None)
+        if not tried.count:
+            return tried.accused(0.0)
+        if best is None:
+            rows = tried.rows
+        if best is None or tried.count < best.count:
+            best = tried
+    assert best is not None
+    return best.accused(_certain(every, spec, how, got, best.top[1]))
+
+
+def _certain(every: Sequence[Head], spec: Attention, how: Stores, got: Floats, worst: tuple[int, ...]) -> float:
+    """The largest error in a row, in parts of what all roundings can do together; the least of all ways."""
+    head, row = next(h for h in every if h.index == worst[:-2]), np.array([worst[-2]])
+    made = (next(blocks(*way, row)) for way in ways(spec, head, how))
+    return min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in made)
+
+
+def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
+    """|got − o| in parts of the tolerance; ∞ for what is no number and should be, and the reverse."""
+    xp = block.xp
+    with np.errstate(all="ignore"):
+        found = xp.abs(got - block.o) / tolerance
+    return xp.where(xp.isnan(got) & xp.isnan(block.o), 0.0, xp.where(xp.isnan(found), np.inf, found))
+
+
+def _some(rows: Rows, count: int) -> Rows:
+    """About so many rows of each head."""
+    return {at: of[:: max(1, len(of) // count)] for at, of in rows.items()}
+
+
+class _Tried:
+    """One way to scale scores and store queries, on some rows of each head: what is beyond, and the worst."""
+
+    def __init__(
+        self,
+        how: Stores,
+        got: Floats,
+        lam: float,
+        taken: tuple[tuple[Attention, Head], ...],
+        rows: Rows,
+        made: Made | None = None,
+    ) -> None:
+        self.how, self.got, self.lam, self.taken, self.made = how, got, lam, taken, {} if made is None else made
+        self.count, self.rows = 0, Rows()
+        self.top: tuple[float, tuple[int, ...], float] = 0.0, (*taken[0][1].index, 0, 0), 0.0
+        for spec, head in taken:
+            if len(rows[head.index]):
+                self._head(spec, head, rows[head.index])
+        self.hopeless = self.count > sum(map(len, rows.values()))
+
+    def _head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
+        bad = [rows[:0]]
+        for block in blocks(spec, head, rows):
+            self.made[head.index] = block
+            tolerance = block.tolerance(self.how, self.lam)
+            shares = share(self.got[head.index][block.rows], block, tolerance)
+            at = np.unravel_index(int(shares.argmax()), shares.shape)
+            top = float(shares[at])
+            if top > 1:
+                self.count += int((shares > 1).sum())
+                bad.append(block.rows[(shares > 1).any(axis=1).tolist()])
+            if top > self.top[0]:
+                place = (*head.index, int(block.rows[at[0]]), int(at[1]))
+                self.top = top, place, float(tolerance[at])
+        self.rows[head.index] = np.concatenate(bad)
+
+    def accused(self, certain: float) -> Accused:
+        top, worst, tolerance = self.top
+        if not self.count:
+            return Accused(0, (), worst, tolerance, 0.0, certain, top)
+        rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
+        guard = max(self._guard(spec, head) for spec, head in self.taken)
+        return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain, top)
+
+    def _guard(self, spec: Attention, head: Head) -> float:
+        some = _some(self.rows, _GUARDED).get(head.index, np.zeros(0, dtype=int))
+        return max((x for b in blocks(spec, head, some) for x in self._needed(b)), default=0.0)
+
+    def _needed(self, block: Block) -> Iterator[float]:
+        tolerance = block.tolerance(self.how, self.lam)
+        for out in replays(block, self.how):
+            yield float(block.xp.where(block.xp.isfinite(block.o), share(out, block, tolerance), 0.0).max())

@@ -1,0 +1,456 @@
+"""Weighted means of an output's elements: a mistake that each element hides shows in all of them together.
+
+A direction x of a mistake is what it does to the exact output, to first order; D = x / (the square of the noise),
+element by element, and T = ⟨D, y − o⟩. ``limits`` says how large T can be: per row of one head, and from there per
+head, per row of all heads, and for everything, since rows are rounded independently (those of equal queries are not:
+their limits add up). θ = T/⟨D, x⟩ says how much of the mistake is in y, within its limit over ⟨D, x⟩. What
+errs anew in each row is seen in their squares (``squares``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.enclosing.pattern import Head
+from symattn.attention.spec import Attention
+from symattn.bounds.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, narrow, together, wide
+from symattn.bounds.sharp.directions import directions
+from symattn.bounds.sharp.limits import ALPHA, Floats, Stores, W, factor, half_ulp
+from symattn.bounds.sharp.squares import MOST, Squares
+from symattn.bounds.sharp.ways import replays, ways
+
+GUARD = 1 / 3  # of the limit: what right replays must need less than
+EACH = "each"  # the part of which squares are summed, row by row
+EXPLAINED = 0.7  # of what is off: what a mistake takes away that is told beside single elements
+ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
+_MOVED = 20.0  # a logarithm of a weight that roundings move by more says nothing
+_KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a second look
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it.
+
+    ``share`` and ``certain`` are how many times it is its limit, and what all roundings can do together, for each of
+    ``ways`` at least; ``most`` is what ``guard`` must be less than.
+    """
+
+    place: str
+    words: str
+    share: float
+    guard: float
+    certain: float
+    most: float = GUARD
+
+    @property
+    def counts(self) -> bool:
+        """Whether no law of rounding is needed, or the filter's is supported in these means."""
+        return self.certain > 1 or self.guard < self.most
+
+
+def judged(
+    spec: Attention,
+    inputs: Mapping[str, Any],
+    how: Stores,
+    got: Floats,
+    alpha: float,
+    rows: Sequence[int],
+    made: Made | None = None,
+) -> Mean | None:
+    """The mean that is farthest beyond its limit, whichever of ``ways`` is taken; None where none is in one of them.
+
+    Where it is and what it looks like is said for the first way, the scale and arrays as given; its share is that of
+    the way that has the least. ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called
+    ``rows``; ``made`` are blocks of the same inputs, which need not be computed again.
+    """
+    spec, every, _ = every_head(spec, inputs)
+    first: tuple[str, str] | None = None
+    best: tuple[Worst, _Scan] | None = None
+    kept = made or {}
+    certain = np.inf
+    for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
+        scan, kept = _Scan(taken, how, alpha, kept), {}  # they are of the first way alone
+        if scan.within(got):  # even limits that are too small are kept, as right outputs mostly do
+            return None
+        worst = scan.sharpened().worst(got)
+        if worst is None or worst[0] <= 1:
+            return None
+        certain = min(certain, scan.certainty(worst, got))
+        first = first or scan.told(worst, rows)
+        if best is None or worst[0] < best[0][0]:
+            best = worst, scan
+    if first is None or best is None:
+        return None
+    (share, name, *_), scan = best
+    return Mean(*first, share, scan.guard(name), certain, MOST if name == EACH else GUARD)
+
+
+def looks_like(
+    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, rows: Sequence[int]
+) -> tuple[str, str] | None:
+    """In which part wrong outputs are like a known mistake, and which: the one that explains most of what is off.
+
+    None where none explains ``EXPLAINED`` of it: x explains ⟨x, y − o⟩²/⟨x, x⟩ of ⟨y − o, y − o⟩, all divided by the
+    squares of the noise. This describes, and accuses nobody: where the rows were picked by what is wrong in them, the
+    half interval is no longer one of the probability ``alpha``. ``got``, ``inputs`` and ``rows`` are those of
+    ``judged``.
+    """
+    spec, every, _ = every_head(spec, inputs)
+    scan = _Scan([(spec, head) for head in every], how, ALPHA, {}).sharpened()
+    found = scan.explaining(got)
+    return None if found is None else scan.told(found, rows)
+
+
+class Limits:
+    """σ² and r of directions in the outputs of a block; ``noise`` is the square of that of each element."""
+
+    def __init__(self, b: Block, how: Stores, lam: float) -> None:
+        sigma, spread = b.noise(how)
+        self.xp = xp = b.xp
+        half = half_ulp(how.last, xp.abs(b.o) + lam * sigma)
+        self.noise, self.half = sigma**2 + half**2, half**2
+        self.o, self.spread = xp.nan_to_num(b.o), lam * spread
+        self.eta, self.sums = b.least(how)
+        self.block, self.how = b, how
+        self.last = b.error + float(how.last.u) ** 2 * xp.abs(self.o)
+
+    @cached_property
+    def w(self) -> Floats:
+        """The square of what roundings do to each key, (r, n)."""
+        return self.block.squares(self.how)
+
+    @cached_property
+    def second(self) -> Floats:
+        """Step 3 of each key, (r, n)."""
+        return narrow(self.block.curvature(self.how, self.spread))
+
+    @cached_property
+    def values(self) -> Floats:
+        """(d_v, n)."""
+        return narrow(self.block.values).T
+
+    def least(self, direction: Floats) -> Floats:
+        """A lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
+        return self._told(self.xp.vecdot(direction * direction, self.half))
+
+    def _told(self, found: Floats) -> Floats:
+        """Of each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
+        return self.xp.where(self.rows, found, 0.0)
+
+    @cached_property
+    def rows(self) -> Any:
+        """Which rows have an output that is a number, of which something is said, (r,)."""
+        b, how = self.block, self.how
+        moved = (b.relative(how)[0] + b.slope(how) * b.top)[:, 0]
+        return self.xp.all(self.xp.isfinite(b.o), axis=1) & (moved < _MOVED)
+
+    def of(self, direction: Floats) -> tuple[Floats, Floats]:
+        """σ² and r of each row, (r,), for D (r, d_v)."""
+        xp = self.xp
+        largest = xp.max(xp.abs(direction), axis=1)
+        unit = xp.where(largest > 0, largest, 1.0)  # squares of what is small would vanish in float32
+        d = direction / unit[:, None]
+        a, g = narrow(d) @ self.values, xp.vecdot(d, self.o)
+        power, size = a * a, xp.abs(a)
+        around = xp.vecdot(self.w, power)
+        apart = around - 2 * g * xp.vecdot(self.w, a) + g * g * xp.sum(self.w, axis=1)
+        squares = xp.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g
+        squares += self.eta[:, 0] * xp.sum(power, axis=1) + self.sums * xp.max(size, axis=1) ** 2
+        squares = squares * self.how.linear**2 + self.least(d)
+        rest = xp.vecdot(self.second, size) * SLACK + (xp.sum(self.second, axis=1) + self.how.mean) * xp.abs(g)
+        return self._told(squares * unit**2), self._told((rest + xp.vecdot(xp.abs(d), self.last)) * unit)
+
+    def lawless(self, d: Floats) -> Floats:
+        """What ⟨D, y − o⟩ is at most in each row, whatever roundings do, (r,)."""
+        b, how, xp = self.block, self.how, self.xp
+        a, g = xp.abs(d @ wide(b.values).T), xp.abs(xp.vecdot(d, self.o))[:, None]
+        share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
+        second = b.curvature(how, b.worst(how)[1])
+        first = xp.sum((share + second) * (a + g), axis=1) + xp.sqrt(b.rest(how)[:, 0]) * g[:, 0]
+        lost = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1) + 3 * (len(b.values) + 16) * W * xp.max(a, axis=1)
+        half = half_ulp(how.last, xp.abs(self.o) + b.lawless(how))
+        return self._told((first + lost) * how.linear + xp.vecdot(xp.abs(d), half + self.last))
+
+
+def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
+    """λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ where scores of different queries coincide."""
+    spec, every, _ = every_head(spec, inputs)
+    lam = factor(1, alpha)
+    squares, rest = [], 0.0
+    xp: Any = namespace_of(weights)
+    for head in every:
+        for b in blocks(spec, head, np.arange(len(head.q))):
+            alone = _alone(b.given["q"])
+            if _coincide([_below(b, alone)]) or _coincide([_before(b, alone)]):
+                return float("inf")
+            square, more = Limits(b, how, lam).of(weights[head.index][b.rows])
+            squares.append(xp.sqrt(square))
+            rest += float(more.sum())
+    together = xp.bincount(_groups(xp.concat([head.q for head in every])), xp.concat(squares))
+    return lam * sqrt(float((together**2).sum())) + rest
+
+
+#: The largest share of a limit: in which kind of part, of which direction and part, θ and its half interval.
+Worst = tuple[float, str, tuple[int, ...], float, float]
+
+
+class _Scan:
+    """All directions, in all parts of the output."""
+
+    def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made) -> None:
+        self.how, self.indices = how, [head.index for _, head in taken]
+        self.taken, self.kept = taken, kept
+        head = taken[0][1]
+        xp: Any = namespace_of(head.q)
+        self.xp = xp
+        self.same = _groups(xp.concat([head.q for _, head in taken]))
+        n_rows, n_heads = len(head.q), len(taken)
+        self.few = n_heads * n_rows * len(head.k) <= _KEPT
+        first = next(self._blocks(0))
+        self.kept = {**kept, head.index: first} if len(first.rows) == n_rows else kept
+        self.names = [d.words for d in directions(first)]
+        self.lam = factor(len(self.names) * ((1 + n_rows) * (1 + n_heads) + 1), alpha)
+        shape = (len(self.names), n_heads, n_rows)
+        self.squares, self.rest, self.length = xp.zeros(shape), xp.zeros(shape), xp.zeros(shape)
+        self.made = dict[int, list[Limits]]()
+        self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
+        for i in range(n_heads):
+            self._look(i)
+        self.kept = {}  # what is wanted again is in ``made``
+
+    def _look(self, i: int) -> None:
+        """What is kept of a head; of one whose scores coincide nothing."""
+        queries, below, before, made = self.taken[i][1].q, list[Floats](), list[Floats](), list[Limits]()
+        alone = _alone(queries)
+        weights, outputs = list[Floats](), list[Floats]()
+        for b in self._blocks(i):
+            below.append(_below(b, alone[b.rows]))
+            before.append(_before(b, alone[b.rows]))
+            if b.rows[-1] == len(queries) - 1 and (_coincide(below) or _coincide(before)):
+                self.squares[:, i] = self.length[:, i] = 0.0
+                return
+            limits = Limits(b, self.how, self.lam)
+            weights.append(self._weights(i, b, limits))
+            outputs.append(b.o)
+            made += [limits] if self.few else []
+        self.weights[i], self.outputs[i] = self.xp.concat(weights, axis=1), self.xp.concat(outputs)
+        if self.few:
+            self.made[i] = made
+
+    def _blocks(self, i: int) -> Iterator[Block]:
+        """The rows of a head, with all keys, some at a time."""
+        spec, head = self.taken[i]
+        kept = self.kept.get(head.index)
+        if kept is not None and (len(kept.rows), len(kept.values)) == (len(head.q), len(head.k)):
+            yield kept
+            return
+        for rows in together(len(head.q), len(head.k)):
+            yield block(spec, head, rows, slice(0, len(head.k)))
+
+    def _limits(self, i: int) -> Iterator[Limits]:
+        """The same with their limits, which are made again where those of all heads would take too much memory."""
+        if i in self.made:
+            return iter(self.made[i])
+        return (Limits(b, self.how, self.lam) for b in self._blocks(i))
+
+    def _weights(self, head: int, b: Block, limits: Limits) -> Floats:
+        """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
+        found, xp = [], self.xp
+        for m, direction in enumerate(directions(b)):
+            x = xp.where(xp.isfinite(direction.x), direction.x, 0.0)
+            d = xp.where(limits.rows[:, None], x / limits.noise, 0.0)
+            self.squares[m, head, b.rows], self.length[m, head, b.rows] = limits.least(d), xp.vecdot(d, x)
+            found.append(d)
+        return xp.stack(found)
+
+    def within(self, got: Floats) -> bool:
+        """Whether an output is within limits that are smaller than the right ones."""
+        worst = self.worst(got)
+        return worst is None or worst[0] <= 1
+
+    def sharpened(self) -> _Scan:
+        """The same, with σ² and r as they are."""
+        for head, found in self.weights.items():
+            for limits in self._limits(head):
+                rows = limits.block.rows
+                for m, d in enumerate(found[:, rows]):
+                    self.squares[m, head, rows], self.rest[m, head, rows] = limits.of(d)
+        return self
+
+    def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
+        """By kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
+        xp, t = self.xp, self._means(outs)
+        for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
+            sums = [xp.sum(a, axis=axes) for a in (t, self.rest, self.length)]
+            limit = self.lam * xp.sqrt(self._squares(axes)) + sums[1]
+            with np.errstate(all="ignore"):
+                share = xp.where(limit > 0, xp.abs(sums[0]) / limit, 0.0)
+                yield name, share, sums[0] / sums[2], limit / sums[2]
+
+    def _means(self, outs: Sequence[Floats]) -> Floats:
+        """T of each row, (m, heads, rows), for outputs by head."""
+        t = self.xp.zeros(self.squares.shape)
+        for (i, d), out in zip(self.weights.items(), outs, strict=True):
+            t[:, i] = self.xp.vecdot(d, self.xp.nan_to_num(out - self.outputs[i]))
+        return t
+
+    @property
+    def _each(self) -> Squares:
+        """What the squares of means of single rows are held to."""
+        return Squares(self.squares, self.rest, _firsts(self.same))
+
+    def _squares(self, axes: tuple[int, ...]) -> Floats:
+        """σ² of sums: within groups of equal queries σ adds up."""
+        groups = int(self.same.max()) + 1
+        if not axes or groups == len(self.same):
+            return self.xp.sum(self.squares, axis=axes)
+        shape = tuple(self.squares.shape[i] for i in (1, 2) if i not in axes)
+        part = np.broadcast_to(
+            np.arange(prod(shape)).reshape([1 if i in axes else self.squares.shape[i] for i in (1, 2)]),
+            self.squares.shape[1:],
+        )
+        index = self.same * prod(shape) + self.xp.asarray(part.ravel())
+        found = [self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape)) for s in self.squares]
+        return self.xp.sum(self.xp.stack(found).reshape(-1, groups, *shape) ** 2, axis=1)
+
+    def worst(self, got: Floats) -> Worst | None:
+        """The largest share of a mean in an output, or of squares; None where scores coincide in every head."""
+        outs = [got[self.indices[i]] for i in self.weights]
+        found = self.largest(outs) if outs else None
+        if found is None:
+            return None
+        share, m, theta, off = self._each.worst(self._means(outs), self.length, self.lam)
+        return (share, EACH, (m,), theta, off) if share > found[0] else found
+
+    def largest(self, outs: Sequence[Floats]) -> Worst | None:
+        """The same for outputs by head, of those heads that are looked at."""
+        best = None
+        for name, share, theta, off in self.shares(outs):
+            top, at = self._farthest(share)
+            if best is None or top > best[0]:
+                best = top, name, at, float(theta[at]), abs(float(off[at]))
+        return best
+
+    def _farthest(self, shares: Floats) -> tuple[float, tuple[int, ...]]:
+        """The largest share of (m, parts), and its place: of directions like it in this part, the first."""
+        flat = shares.reshape(len(shares), -1)
+        part = int(self.xp.max(flat, axis=0).argmax())
+        found = flat[:, part].tolist()
+        m = next(i for i, x in enumerate(found) if x >= ALIKE * max(found))
+        return max(found), (m, *(int(i) for i in np.unravel_index(part, shares.shape[1:])))
+
+    def explaining(self, got: Floats) -> Worst | None:
+        """The direction that explains most of what is off, in all heads or in one; None where it is too little."""
+        outs, best = [got[self.indices[i]] for i in self.weights], None
+        whole = self._off(outs)
+        for name, _, theta, off in self.shares(outs):
+            if name not in ("all", "head") or whole <= 0:
+                continue
+            length = self.xp.sum(self.length, axis=(1, 2) if name == "all" else (2,))
+            taken = self.xp.nan_to_num(theta) ** 2 * length / whole
+            top, at = self._farthest(taken)
+            if top > (EXPLAINED if best is None else best[0]):
+                best = top, name, at, float(theta[at]), abs(float(off[at]))
+        return best
+
+    def _off(self, outs: Sequence[Floats]) -> float:
+        """⟨y − o, y − o⟩ without the third of the squares of the noise that roundings have in the mean."""
+        total = 0.0
+        for i, out in zip(self.weights, outs, strict=True):
+            for limits in self._limits(i):
+                off = (out - self.outputs[i])[limits.block.rows]
+                squares = self.xp.nan_to_num(off) ** 2 / limits.noise - 1 / 3
+                total += float(self.xp.sum(self.xp.where(limits.rows[:, None], squares, 0.0)))
+        return total
+
+    def certainty(self, worst: Worst, got: Floats) -> float:
+        """The mean that is farthest beyond its limit, in parts of what all roundings can do together."""
+        _, name, (m, *at), _, _ = worst
+        if name == EACH:
+            return 0.0
+        total = limit = 0.0
+        for i, d in self.weights.items():
+            if name in ("head", "one") and i != at[0]:
+                continue
+            rows = slice(None) if name in ("all", "head") else slice(at[-1], at[-1] + 1)
+            off = self.xp.nan_to_num(got[self.indices[i]] - self.outputs[i])
+            total += float(self.xp.vecdot(d[m], off)[rows].sum())
+            lawless = [limits.lawless(d[m, limits.block.rows]) for limits in self._limits(i)]
+            limit += float(self.xp.concat(lawless)[rows].sum())
+        return abs(total) / limit if limit > 0 else 0.0
+
+    def told(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
+        """In which part of the output a mean is, and what it looks like."""
+        _, name, (m, *at), theta, off = worst
+        if name == EACH:
+            return "row by row, their squares summed", f"{self.names[m](theta, off)}, more or less in each row"
+        head = f"head {list(self.indices[at[0]])}" if name in ("head", "one") and self.indices[0] else ""
+        row = f"row {rows[at[-1]]}" if name in ("row", "one") else ""
+        return ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off)
+
+    def guard(self, name: str) -> float:
+        """The largest share of right replays; of squares, what they sum to for each row."""
+        made = zip(*(self._replayed(i) for i in self.weights), strict=True)
+        if name == EACH:
+            return max((self._each.summed(self._means(outs)) for outs in made), default=0.0)
+        return max((float(share.max()) for outs in made for _, share, _, _ in self.shares(outs)), default=0.0)
+
+    def _replayed(self, i: int) -> list[Floats]:
+        """What each right contract returns for a head."""
+        parts = [list(replays(limits.block, self.how)) for limits in self._limits(i)]
+        return [self.xp.concat(outs) for outs in zip(*parts, strict=True)]
+
+
+def _groups(queries: Floats) -> Any:
+    """The same number for equal queries of all heads, head by head."""
+    xp: Any = namespace_of(queries)
+    _, number = xp.unique(queries, axis=0, return_inverse=True)
+    return number.reshape(-1)
+
+
+def _alone(queries: Floats) -> Any:
+    """Which queries are the first of those that equal them, (r,)."""
+    return _firsts(_groups(queries))
+
+
+def _firsts(number: Any) -> Any:
+    """Which numbers are the first of those that equal them."""
+    xp: Any = namespace_of(number)
+    order = xp.argsort(number, stable=True)
+    new = xp.concat([number[:1] == number[:1], number[order[1:]] != number[order[:-1]]])
+    return new[xp.argsort(order)]
+
+
+def _below(b: Block, alone: Any) -> Floats:
+    """The different scores of the queries ``alone``, (r,), relative to their largest."""
+    t = b.ordered[alone]
+    own = b.xp.isfinite(t)
+    own[:, 1:] &= t[:, 1:] != t[:, :-1]
+    with np.errstate(all="ignore"):
+        below = (t - t[:, -1:])[own]
+    return below[below < 0]
+
+
+def _before(b: Block, alone: Any) -> Floats:
+    """The different scores of the queries ``alone``, (r,), before something is added to them; none if nothing is."""
+    if not b.added:
+        return b.t[:0, 0]
+    raw = b.xp.sort(b.xp.where(b.p > 0, b.raw, 0.0)[alone], axis=1)
+    own = raw != 0  # what is 0 is not rounded
+    own[:, 1:] &= raw[:, 1:] != raw[:, :-1]
+    return raw[own]
+
+
+def _coincide(scores: Sequence[Floats]) -> bool:
+    """Whether scores of different queries, as ``_below`` has them, are equal, so that their roundings are, too."""
+    xp: Any = namespace_of(scores[0])
+    below = xp.sort(xp.concat(list(scores)))
+    equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
+    return equal > max(2, len(below) // 200)

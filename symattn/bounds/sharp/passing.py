@@ -1,0 +1,195 @@
+"""A block of queries on the way back: weights, dP and dS, and how far all roundings together take each.
+
+Steps 1 to 3 and 5 to 8 of ``backward``, whose letters these are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.gradients.attention import softmax_vjp
+from symattn.attention.gradients.scores import softcap_gradient
+from symattn.bounds.sharp.blocks import Block
+from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
+
+DROPS = 2.02  # units of roundoff that factors of dropout are off by
+_CAPPED = 3  # stores that a cap adds: of its quotient, its tanh and its product
+_SECOND = 1.02  # for products of roundings
+_MOST = 80.0  # a logarithm that is off by more leaves nothing to be said
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block of queries, from ``keys.start`` on: weights, dS, their errors and the rows of dO.
+
+    ``factors`` (r, n) are those of dropout, if there is any.
+    """
+
+    b: Block
+    keys: slice
+    do: Floats
+    scale: float
+    how: Stores
+    factors: Floats | None = None
+
+    # -- step 1 --------------------------------------------------------------------------------------------------------
+    @property
+    def of_scaled(self) -> float:
+        """η ρ: what an entry of queries or keys loses at least where it is stored times the scale."""
+        return float(self.how.format.eta) * max(1.0, abs(self.scale)) ** 0.5 if self.how.scores else 0.0
+
+    @cached_property
+    def capped(self) -> Floats:
+        """How far a score y is off before biases are added, (r, n)."""
+        b, how = self.b, self.how
+        stores = (how.scores + (_CAPPED if b.cap else 0)) if how.scores else 0
+        relative = (1 + how.u) ** stores * (1 + TANH if b.cap else 1.0) - 1
+        least = W * (b.width + 24) * b.T + (2 * how.u * b.T if how.scores else 0.0)
+        q, k = (np.linalg.norm(b.given[name], axis=1) for name in "qk")
+        return np.asarray(least + relative * np.abs(b.raw) + self.of_scaled * b.width**0.5 * (q[:, None] + k))
+
+    @cached_property
+    def sizes(self) -> tuple[Floats, Floats]:
+        """The sum of what is added to scores, in size, (r, n), and the largest of a row, (r, 1)."""
+        sizes = self.b.summands if self.b.added else np.zeros_like(self.b.p)
+        return sizes, self.b.summand
+
+    @cached_property
+    def exponents(self) -> tuple[Floats, Floats]:
+        """E of the keys, (r, n), and of the sink, (r, 1)."""
+        b, how = self.b, self.how
+        off, (sizes, most) = EXPONENTIAL + self.capped, self.sizes
+        if b.added:
+            sums = len(b.added) * (how.u if how.scores else W) + (len(b.added) - 1) * how.u
+            off = off + 24 * W * most + _SECOND * sums * (np.abs(b.raw) + self.capped + sizes)
+        sink = EXPONENTIAL + 24 * W * (b.T + most)
+        if not (how.scores and "sink" in b.given):
+            return off, sink
+        seen, own = b.p > 0, float(b.given["sink"][0])
+        top = np.maximum(np.where(seen, b.t, -np.inf).max(axis=1, keepdims=True), own)
+        other = how.u * np.maximum(np.where(seen, off, 0.0).max(axis=1, keepdims=True), sink)
+        off = (1 + how.u) * off + how.u * np.where(seen, top - b.t, 0.0) + other
+        return off, (1 + how.u) * sink + how.u * (top - own) + other
+
+    @cached_property
+    def rest(self) -> Floats:
+        """The weight of the sink, (r, 1); 1 where no key is seen."""
+        total = self.b.p.sum(axis=1, keepdims=True)
+        return np.asarray(np.maximum(total, 1.0) - total)
+
+    @cached_property
+    def grown(self) -> Floats:
+        """g of the keys, (r, n), and in the last column that of the sink."""
+        b, how, n = self.b, self.how, self.b.p.shape[1]
+        keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
+        sink = sink if "sink" in b.given else np.zeros_like(sink)
+        mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + self.rest * np.exp(sink)).clip(0)
+        mean = mean + W * (3 * (n + 16) + 2 * (b.T + self.sizes[1]) + 64) + _SECOND * how.u
+        return np.asarray(np.exp(np.minimum(np.hstack([keys, sink]) + mean, _MOST)) * (1 + how.u) - 1)
+
+    @property
+    def of_keys(self) -> Floats:
+        """g, (r, n)."""
+        return self.grown[:, :-1]
+
+    # -- step 5 --------------------------------------------------------------------------------------------------------
+    @property
+    def kept(self) -> Floats:
+        """The weights after dropout, c P."""
+        return self.b.p if self.factors is None else self.b.p * self.factors
+
+    def _dropped(self, grown: Floats) -> Floats:
+        """g' from g."""
+        return grown if self.factors is None else (1 + grown) * (1 + DROPS * self.how.u) - 1
+
+    # -- step 2 --------------------------------------------------------------------------------------------------------
+    @cached_property
+    def of_values(self) -> Floats:
+        """What sums with the weights lose, as weights of absolute values, (r, n)."""
+        p, n, grown = self.kept, self.b.p.shape[1], self._dropped(self.of_keys)
+        tiny = float(self.how.format.eta) * (self.b.p > 0) * (1.0 if self.factors is None else 1 + self.factors)
+        return np.asarray(p * (grown + (1 + grown) * W * (3 * n + 48)) + tiny)
+
+    def output(self) -> tuple[Floats, Floats]:
+        """O, and x, each (r, d_v)."""
+        o = np.nan_to_num(self.b.o) if self.factors is None else self.kept @ self.b.values
+        x = self.of_values @ np.abs(self.b.values)
+        return o, x + half_ulp(self.how.format, np.abs(o) + x)
+
+    def _products(self) -> tuple[Floats, Floats]:
+        """c dP and e, each (r, n)."""
+        b, u, eta = self.b, self.how.u, float(self.how.format.eta)
+        dp = self.do @ b.values.T
+        e = W * (b.values.shape[1] + 8) * np.linalg.norm(self.do, axis=1)[:, None] * np.linalg.norm(b.values, axis=1)
+        e = e + (u * np.abs(dp) + eta if self.how.scores else 0.0)
+        if self.factors is not None:
+            dp, e = self.factors * dp, self.factors * e
+            e = e + DROPS * u * (np.abs(dp) + e) + eta
+        return dp, e
+
+    def _means(self, dp: Floats, e: Floats) -> Floats:
+        """h, (r, 1)."""
+        b, how, n = self.b, self.how, self.b.p.shape[1]
+        o, x = self.output()
+        size, o, grown = np.abs(self.do), np.abs(o), self._dropped(self.of_keys)
+        kept = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
+        sizes = np.abs(dp) + e
+        tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
+        made = np.vecdot(b.p, grown * sizes + e) + tiny + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
+        stored = how.u * np.abs(np.vecdot(b.p, dp)) + float(how.format.eta) if how.scores else 0.0
+        return np.asarray((np.maximum(kept, made) + stored)[:, None])
+
+    # -- steps 3 and 6 -------------------------------------------------------------------------------------------------
+    def of_sums(self) -> tuple[Floats, Floats]:
+        """The gradient of scores with all that is added to them, and δ of it, each (r, n)."""
+        ds, off, tiny = self._of_sums
+        return ds, off + tiny
+
+    @cached_property
+    def _of_sums(self) -> tuple[Floats, Floats, Floats]:
+        """dS, what is in proportion to it, and what is lost at least."""
+        b, how, eta = self.b, self.how, float(self.how.format.eta)
+        dp, e = self._products()
+        ds, h = np.asarray(softmax_vjp(b.p, dp)), self._means(dp, e)
+        f = (1 + self.grown) * (1 + how.u) ** self._stores * (1 + 16 * W) - 1
+        d = np.vecdot(b.p, dp)[:, None]
+        apart = np.abs(dp - d)
+        off = b.p * (apart * f[:, :-1] + (1 + f[:, :-1]) * (e + h))
+        least = [1.0, 1 / abs(self.scale or 1.0), 1 / (b.cap or 1.0)]
+        times = self._stores - 1 + max(least) if b.cap is None else self._stores * max(least)
+        tiny = eta * (b.p > 0) * (times + 2 * (apart + e + h))
+        if how.scores and "sink" in b.given:
+            of_sink = self.rest * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (times + 2 * (np.abs(d) + h))
+            off = off + self._greatest * (1 + 2 * how.u) * ((off + tiny).sum(axis=1, keepdims=True) + of_sink + eta)
+        return ds, off, tiny
+
+    @property
+    def _stores(self) -> int:
+        """How often dS is stored, r."""
+        if not self.how.scores:
+            return 1
+        return 2 + (_CAPPED if self.b.cap else 0) + ("sink" in self.b.given)
+
+    @property
+    def _greatest(self) -> Any:
+        """Where the largest score of a row may be, (r, n)."""
+        b, (off, _) = self.b, self.exponents
+        seen = b.p > 0
+        least = np.where(seen, b.t - off, -np.inf).max(axis=1, keepdims=True)
+        return seen & (b.t + off >= np.maximum(least, float(b.given["sink"][0]) - self.exponents[1]))
+
+    def scores(self) -> tuple[Floats, Floats]:
+        """dS as it meets queries and keys, and δ, each (r, n)."""
+        ds, off, tiny = self._of_sums
+        cap = self.b.cap
+        if cap is None:
+            return ds, off + tiny
+        u, z = self.how.u if self.how.scores else 0.0, np.abs(self.b.raw) / cap
+        moved = self.capped / cap
+        slope = (2 * z + moved) * moved * (1 + 2 * u) + 4 * W + u
+        inside = softcap_gradient(self.b.raw, cap, np.ones_like(ds))
+        return np.asarray(ds * inside), off * (inside + slope) + np.abs(ds) * slope + tiny

@@ -1,0 +1,131 @@
+"""Some queries of large inputs: as a specification and inputs of these alone, and which are worth looking at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.enclosing.pattern import check_pattern, heads
+from symattn.attention.spec import Attention
+from symattn.bounds.plain import by_mask, of_places
+from symattn.bounds.sharp.added import apart, spread
+from symattn.bounds.sharp.blocks import allowed
+from symattn.document.errors import InputError, Refused
+
+TILES = (64, 128)
+_MEANS = 64  # rows of each head whose means are taken, at least,
+_SCORES = 1 << 21  # of all heads together, up to which they are of more
+_TOLD = 8  # rows that a message repeats, at most
+
+
+def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
+    """The attention of some queries: their rows of q, of what is added to scores, and of the masks, as a mask that is
+    given.
+
+    Raises ``InputError`` for what is no dot product with a scale under masks and biases.
+    """
+    try:
+        of = apart(spec, inputs)
+        spec, given = of_places(of.spec, of.given)
+        check_pattern(replace(spec, softcap=None))
+    except Refused as what:
+        reason = str(what).partition(";")[0].removeprefix("enclose has no ")
+        mend = "judge all rows, or leave out what q and k hold already, such as rotations"
+        raise InputError(f"some rows alone are not judged with {reason}; hint: {mend}") from None
+    at = np.asarray(rows)
+    return _with_added(*_of_queries(spec, given, at), tuple(a[..., at, :] for a in spread(of)))
+
+
+def _of_queries(spec: Attention, given: Mapping[str, Any], at: np.ndarray) -> tuple[Attention, dict[str, Any]]:
+    """The same of an attention that nothing is added to."""
+    few = {n: given[n] for n in ("k", "v", "sink") if n in given} | {"q": given["q"][..., at, :]}
+    if not spec.masks_anything:
+        return spec, few
+    keys = slice(0, given["k"].shape[-2])
+    every = list(heads(spec, given))
+    if {"mask", "keep"} & set(given):
+        axes = tuple(1 + i for i in every[-1].index)
+        xp: Any = namespace_of(given["q"])
+        whole = xp.stack([allowed(head, at, keys) for head in every])
+        return by_mask(spec), few | {"mask": whole.reshape(*axes, *whole.shape[-2:])}
+    return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
+
+
+def _with_added(spec: Attention, few: dict[str, Any], added: tuple[Any, ...]) -> tuple[Attention, dict[str, Any]]:
+    """With a bias, and where there are two arrays with an additive mask that holds the other one, and −∞."""
+    if not added:
+        return spec, few
+    spec, few = replace(spec, bias=True), few | {"bias": added[0]}
+    if len(added) == 1:
+        return spec, few
+    xp: Any = namespace_of(added[1])
+    mask = xp.where(few["mask"], added[1], -xp.inf) if "mask" in few else added[1]
+    return replace(spec, mask="additive"), few | {"mask": mask}
+
+
+def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]) -> list[int]:
+    """The rows that are named, or so many of them: first those at edges, then others at even distances.
+
+    Edges are the first and last query, and those next to the edges of tiles of 64 and 128, of windows and documents;
+    where there are more than asked for, every one of windows and documents, and tiles at even distances.
+
+    Raises ``InputError`` for what is neither a whole number nor some of them, and for queries that there are not.
+    """
+    n = inputs["q"].shape[-2]
+    given = rows.tolist() if hasattr(rows, "tolist") else rows
+    if not _whole(given):
+        return _named(given, n)
+    count = int(given)
+    if count < 1:
+        raise InputError(f"rows must be at least 1, got {count}")
+    if count >= n:
+        return list(range(n))
+    always = {i for i in _edges(spec, inputs, n) if 0 <= i < n}
+    tiles = [i for t in TILES for at in range(t, n + 1, t) for i in (at - 1, at) if i < n]
+    left = max(0, count - len(always))
+    always |= set(tiles[:: max(1, -(-2 * len(tiles) // max(left, 1)))] if left else ())
+    left = max(0, count - len(always))
+    return sorted(always | {int(i) for i in np.linspace(0, n - 1, left + 2)[1:-1]})
+
+
+def averaged(heads: int, keys: int) -> int:
+    """Of how many rows of each of so many heads means are taken.
+
+    >>> averaged(4, 1024), averaged(16, 2048), averaged(64, 131072)
+    (512, 64, 64)
+    """
+    return max(_MEANS, _SCORES // (heads * keys))
+
+
+def _whole(given: object) -> TypeGuard[int]:
+    return isinstance(given, Integral) and not isinstance(given, bool)
+
+
+def _named(rows: object, n: int) -> list[int]:
+    """The rows that are named, in order, each once."""
+    given = list(rows) if isinstance(rows, Iterable) else []
+    found = sorted({int(i) for i in given if _whole(i)})
+    if not isinstance(rows, Iterable) or not all(map(_whole, given)):
+        told = given[:_TOLD] or rows
+        raise InputError(f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {told!r}")
+    if not found or found[0] < 0 or found[-1] >= n:
+        raise InputError(f"rows {given[:_TOLD]}: there are queries 0 to {n - 1}; hint: name some of these")
+    return found
+
+
+def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
+    """First and last query, those where a window or prefix begins to cut keys off, and where documents change."""
+    yield from (0, n - 1)
+    offset = 0 if spec.alignment == "top-left" else inputs["k"].shape[-2] - n
+    ends = [0, *(side + 1 for side in spec.sides if side is not None), *([spec.prefix] if spec.prefix else [])]
+    yield from (end - offset + by for end in ends for by in (-1, 0, 1))
+    labels = next((inputs[name] for name in ("doc", "doc_q") if name in inputs), None)
+    if labels is not None:
+        changes = (labels[..., 1:] != labels[..., :-1]).reshape(-1, labels.shape[-1] - 1)
+        where = [i for i, changed in enumerate(changes.any(axis=0).tolist()) if changed]
+        yield from (i + by for i in where for by in (0, 1))

@@ -1,0 +1,118 @@
+"""Right ways to compute whose effect is not random: which constant scales scores, and which scaled arrays are stored.
+
+What is stored then is known, so that such a kernel is held to the output of this scale, these queries and keys instead.
+And the guard: right ways to store the weights, replayed on the same rows, say whether roundings are independent there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from math import log, sqrt
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.attention.enclosing.pattern import Head
+from symattn.attention.spec import Attention
+from symattn.bounds.contracts import Contract, Made, family, replay
+from symattn.bounds.sharp.blocks import Block, wide
+from symattn.bounds.sharp.limits import Floats, Stores
+from symattn.bounds.storing import rounded
+
+_EXACT = Format("float64")
+_THIRDS = 6  # of u, between two numbers of the format that are 2u of themselves apart
+
+
+def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, Head]]:
+    """With the scale as it is or as a constant of the format; queries, or queries and keys, stored times it or not.
+
+    For each scale: as given; queries stored times the scale, or times the scale and log₂ e; queries and keys stored
+    times its root. With wide scores only the first of these: nothing but weights is stored then; in FP8 only the scale
+    as given, as that is float32's.
+    """
+    yield spec, head
+    s = scale_of(spec, head.q.shape[-1])
+    if not s or how.output is not None:
+        return
+    constants = _constants(s, how.format, 1.0 if spec.base == 2 or spec.softcap is not None else log(2))
+    yield from ((replace(spec, scale=c), head) for c in constants)
+    if not how.scores or spec.base == 2 or s < 0:
+        return
+    stored, one = how.format.rounded, replace(spec, scale=1)
+    q = wide(head.q)
+    for c in (s, *constants):
+        yield one, replace(head, q=stored(q * c))
+        yield replace(spec, scale=log(2)), replace(head, q=stored(q * (c / log(2))))
+        yield one, replace(head, q=stored(q * sqrt(c)), k=stored(wide(head.k) * sqrt(c)))
+
+
+def _constants(s: float, f: Format, unit: float) -> list[float]:
+    """s as a number of the format, as what scores are divided by, as 1 over that, and times 1/unit: log₂ e if powers of
+    2 may follow.
+
+    Numbers below the normal ones, which are far from s, are left out.
+    """
+    return [c for c in sorted(set(constants(np.array([s]), f, unit)[:, 0].tolist())) if c != s]
+
+
+def constants(s: Floats, f: Format, unit: float) -> Floats:
+    """Those of ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
+    with np.errstate(all="ignore"):
+        found = f.rounded(np.stack([s, s / unit, 1 / s])) * np.array([1, unit, 1]).reshape(-1, *[1] * s.ndim)
+        found[2] = 1 / found[2]
+        found = np.concatenate([found, f.rounded(found[2:])])
+        return np.where(np.abs(found / s - 1) <= 3 * f.u, found, s)
+
+
+def scales(spec: Attention, width: int, how: Stores) -> Iterator[Any]:
+    """The scale as the specification has it, then the constants of the format that it may be."""
+    yield spec.scale
+    s = scale_of(spec, width)
+    if s:
+        yield from _constants(s, how.format, log(2))
+
+
+def scale_of(spec: Attention, width: int) -> float | None:
+    """The factor of scores as a number; None where it is given as an array."""
+    if spec.scale is None:
+        return 1 / sqrt(width)
+    if spec.scale == "1/d_k":
+        return 1 / width
+    return float(spec.scale) if isinstance(spec.scale, Real | Fraction) else None
+
+
+def replays(block: Block, how: Stores) -> Iterator[Floats]:
+    """What right implementations return for the queries of a block: every contract that stores no more.
+
+    Before outputs are stored as well as after: a store hides what is less than half an ulp, until more of it comes.
+    """
+    made: Made = {}
+    for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
+        if contract.queries or (contract.scores and not how.scores):
+            continue
+        if how.output is not None and contract.powers == "normalised":
+            continue
+        made = {} if contract.powers == "" else made  # of scores, which the contracts that follow have, too
+        for relative in _references(replace(contract, output=_EXACT, times=how.times), how):
+            out = replay(relative, block.spec, block.given, made=made if contract.powers == "" else dict(made))
+            yield from (out, rounded(how.last, out))
+
+
+def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
+    """With exponentials relative to each kind of reference that the law knows.
+
+    Exponentials that lie closer together than numbers of the format are rounded together, by an amount that depends on
+    the reference: a fixed one may make it up to half an ulp. Ulps are u to 2u of such a number, so of references that
+    are a third of u apart one makes it two thirds of that.
+    """
+    yield contract
+    if contract.powers not in ("alone", "summed") or how.output is not None:
+        return
+    if contract.tiles:
+        yield replace(contract, reference="stale")
+    else:
+        yield from (replace(contract, reference="fixed", times=1 + step * how.u / 3) for step in range(_THIRDS))

@@ -1,0 +1,167 @@
+"""The definition with some of its arrays stored in a narrower format on the way: one of them, or several at once.
+
+Rounded inputs and constants are other inputs and constants, exactly. A number that was computed before it is rounded
+may lie on either side of a boundary; so beside the variant stand two whose numbers are moved a little, up and down, and
+what the function gave may be as far away as these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.array import Array
+from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.precision import Precision
+from symattn.arrays.tensors import is_tensor
+from symattn.attention.spec import Attention
+from symattn.bounds.at import At, change, read, told
+from symattn.bounds.mistake import Mistake, size
+from symattn.bounds.reference import Change, Variant
+from symattn.bounds.target import Inputs
+
+_FORMATS = ("float32", "float16", "bfloat16")
+#: A name in words, and the format whose roundings are meant; TF32 has the digits of float16.
+_NARROW = {"float16 (or TF32, which has as many digits)": "float16", "bfloat16": "bfloat16", "float8": "float8_e4m3fn"}
+_MOVED = 2.0**-20  # more than float32 is off by, where nothing cancels
+Round = Callable[[float, Format, At], Any]
+
+
+def rounded(f: Format, x: Any) -> Any:
+    """Rounded, where the format reaches; larger numbers, and infinities, stay."""
+    xp: Any = namespace_of(x) if is_tensor(x) else np
+    a = xp.asarray(x, dtype=xp.float64)
+    within = xp.abs(a) <= float(f.largest)
+    return xp.where(within, f.rounded(xp.where(within, a, 0.0)), a)
+
+
+def _step(by: float, f: Format, at: At) -> Array:
+    """A step's numbers, rounded."""
+    x = np.asarray(at.right())
+    return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
+
+
+def _powers(by: float, f: Format, at: At) -> Any:
+    """Exponentials rounded before they are summed."""
+    e = rounded(f, np.asarray(at.e) * (1 + by))
+    return e / (e.sum(axis=-1, keepdims=True) + np.asarray(at.sink))
+
+
+def _powers_for_values(by: float, f: Format, at: At) -> Any:
+    """Exponentials rounded where they meet the values, and not where they are summed."""
+    return rounded(f, np.asarray(at.e) * (1 + by)) / np.asarray(at.total)
+
+
+def _sum(by: float, f: Format, at: At) -> Any:
+    return np.asarray(at.e) / rounded(f, np.asarray(at.total) * (1 + by))
+
+
+def _differences(by: float, f: Format, at: At) -> Any:
+    """e^{s − m} in the format: of float32 as NumPy computes it, else rounded."""
+    x = np.asarray(at.first - at.top, dtype=np.float64) * (1 + by)
+    e = np.exp(x.astype(np.float32)) if f.name == "float32" else f.rounded(np.exp(f.rounded(x)))
+    e = e.astype(np.float64)
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+# -- one array ---------------------------------------------------------------------------------------------------------
+_INPUTS = {"qk": ("queries and keys", "score"), "q": ("queries", "score"), "k": ("keys", "score"),
+           "v": ("values", "values"), "qkv": ("queries, keys and values", "score")}  # fmt: skip
+_STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
+    (("scores",), "scores are, before they are scaled,", "score", _step),
+    (("scaled",), "scaled scores are", "score", _step),
+    (("weights",), "weights are", "values", _step),
+    (("output",), "the output is", "output", _step),
+    (("cos", "sin"), "cosines and sines of positions are", "position", _step),
+    (("weights",), "exponentials are", "exp", _powers),
+    (("weights",), "exponentials are, where they meet the values,", "values", _powers_for_values),
+    (("weights",), "the sum that weights are divided by is", "normalize", _sum),
+)  # fmt: skip
+
+
+def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
+    """One array, or one constant, rounded."""
+    plain, made = spec.normaliser == "softmax" and spec.sink is None, {s.name for s in spec.pipeline(given)}
+    for words, name in _NARROW.items():
+        f = Format(name)
+        for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
+            of: Any = {n: lambda spec, a, f=f: rounded(f, a) for n in names}
+            if "x" in given:  # projected, and so computed before they are rounded
+                yield _moved(step, f"{role} are rounded to {words}", partial(_in_steps, tuple(names), _step, f))
+            else:
+                yield read(step, f"{role} are rounded to {words}", **of)
+        if spec.score == "dot" and spec.scale not in ("given", "1/d_k") and spec.position is None:
+            yield told("scale", f"the scale is rounded to {words}", scaled=partial(_scale, f))
+        for steps, noun, step, round_ in _STEPS:
+            if given.issuperset(steps):  # tables that are given
+                of = {n: lambda spec, a, f=f: rounded(f, a) for n in steps}
+                yield read(step, f"{noun} rounded to {words}", **of)
+            elif (plain or round_ is _step) and made.issuperset(steps):
+                yield _moved(step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f))
+
+
+def _scale(f: Format, at: At) -> Any:
+    scale = 1 / sqrt(size(at.values, "q")) if at.spec.scale is None else float(at.spec.scale)
+    return at.first * float(f.rounded(np.asarray(scale)))
+
+
+def _in_steps(names: tuple[str, ...], round_: Round, f: Format, by: float) -> dict[str, Change]:
+    return {name: change(name, partial(round_, by, f)) for name in names}
+
+
+def _moved(step: str, cause: str, make: Callable[[float], dict[str, Change]]) -> Mistake:
+    around = tuple(Variant(make(by), False) for by in (_MOVED, -_MOVED))
+    return Mistake(step, cause, Variant(make(0.0), False), around=around)
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+_POWERS: Mapping[str, tuple[str, Round | None]] = {
+    "": ("", None),
+    "exponentials": ("exp", _powers),
+    "exponentials, and the differences that they are of,": ("exp", _differences),
+    "exponentials, where they meet the values,": ("values", _powers_for_values),
+    "the sum of exponentials": ("normalize", _sum),
+    "weights": ("values", _step),
+}
+
+
+def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
+    """Every choice of arrays that are stored in one format, those with few before others."""
+    for name in _FORMATS:
+        f = Format(name)
+        if f.u > precision.roughest.u:
+            choices = product((0, 1), (0, 1), (0, 1), _POWERS, (0, 1))
+            for stored in sorted(choices, key=lambda c: sum(map(bool, c))):
+                if any(stored):
+                    yield _mistake(f, *stored)
+
+
+def _mistake(f: Format, inputs: int, scores: int, scaled: int, powers: str, out: int) -> Mistake:
+    told_ = [
+        ("score", "inputs", inputs), ("score", "scores before they are scaled", scores),
+        ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),
+    ]  # fmt: skip
+    said = [(step, words) for step, words, there in told_ if there]
+    words = " and ".join((", ".join(w for _, w in said[:-1]), said[-1][1])) if len(said) > 1 else said[0][1]
+    names = tuple(n for n, there in (("scores", scores), ("scaled", scaled), ("output", out)) if there)
+    round_ = _POWERS[powers][1]
+
+    def steps(by: float) -> dict[str, Change]:
+        return _in_steps(names, _step, f, by) | (_in_steps(("weights",), round_, f, by) if round_ else {})
+
+    verb = "is" if said == [("normalize", "the sum of exponentials")] else "are"
+    found = _moved(said[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
+    read_ = partial(_read, f) if inputs else None
+    around = tuple(replace(v, inputs=read_) for v in found.around)
+    return replace(found, variant=replace(found.variant, inputs=read_), around=around, in_floats=True)
+
+
+def _read(f: Format, spec: Attention, given: Inputs) -> Inputs:
+    return {n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}

@@ -1,0 +1,195 @@
+"""What verification knows of the function under test: how it is called, and what a call gave.
+
+``Runner`` is the contract between the engine, which makes inputs and judges outputs, and ``symattn.programs``, which
+finds somebody's function and calls it, in this process or in a child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Framework = Literal["numpy", "torch"]
+Layout = Literal["nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc"]
+Front = Literal["none", "taken", "promised"]
+#: How many axes q, k, v have before they are brought into a layout: …, [h], n, d.
+AXES: Mapping[Layout, int] = {"nd": 2, "bnd": 3, "nhd": 3, "bhnd": 4, "bnhd": 4, "nc": 3, "bnc": 4}
+#: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only.
+Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen"]
+#: Those in which arrays have gaps or their axes another order.
+APART: tuple[Memory, ...] = ("strided", "transposed", "reversed", "fortran")
+Alignment = Literal["bottom-right", "top-left"]
+Refusal = Literal["", "own", "library"]
+Inputs = Mapping[str, NDArray[Any]]
+
+IN_PROCESS = "The function ran in this process: no time limit, and a crash would have ended it."
+CAUSAL_MASK = "causal_mask"  # inputs that no caller gives: made from n_q, n_k and the alignment
+PAST, COUNT_Q, COUNT_K, WIDTH = "past", "n_q", "n_k", "d_k"  # n_k − n_q, n_q, n_k and d_k, whole numbers
+FACTOR = "factor"  # of the scores, where it follows from d_k
+MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR)
+
+
+_WORDS = {
+    CAUSAL_MASK: "causal mask", PAST: "n_k − n_q", FACTOR: "1/√d_k", "lengths": "numbers of valid keys",
+    "length": "number of valid keys", "bounds": "bounds of documents",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of the call: the specification's ``input``, or a constant ``value`` where ``input`` is None.
+
+    ``form`` says which axes the function wants where they are not those of the layout: ``b1qk`` for a mask
+    (b, 1, n_q, n_k); ``lengths`` for the number of valid keys in the place of booleans; see ``symattn.programs.forms``.
+    ``numbers`` says that a boolean mask is passed as numbers: ``ones``, 1 for True and 0 for False; ``additive``, 0 for
+    True and −∞ for False.
+    """
+
+    parameter: str
+    input: str | None = None
+    value: object = None
+    positional: bool = False
+    required: bool = False
+    inverted: bool = False
+    form: str = ""
+    numbers: Literal["", "ones", "additive"] = ""
+
+    def __str__(self) -> str:
+        given = repr(self.value) if self.input is None else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
+        given = f"not {given}" if self.inverted else given
+        given += {"": "", "ones": " as 1 and 0", "additive": " as 0 and −∞"}[self.numbers]
+        return given if self.positional else f"{self.parameter}={given}"
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """How a function is called: with which arrays, in which layout, by which names.
+
+    ``layout`` names the axes of q, k, v: batch, heads, tokens, d; c for the columns of all heads side by side; ``nd``
+    has no batch, and an axis of heads first if the specification has several. ``front`` says whether the function
+    takes further axes in front as well, and whether its documentation promises that.
+    """
+
+    arguments: tuple[Argument, ...]
+    framework: Framework = "numpy"
+    dtype: str = "float64"
+    layout: Layout = "nd"
+    alignment: Alignment = "bottom-right"
+    notes: tuple[str, ...] = ()
+    front: Front = "none"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The specification's inputs that the function can take, in the order of its arguments."""
+        given = (a.input for a in self.arguments if a.input is not None and a.input not in MADE)
+        return tuple(dict.fromkeys(given))
+
+    def batch_axes(self, heads: int) -> int:
+        """How many axes of batches the layout has; that of heads is one of them where the specification has one head.
+
+        Tokens have one, in every layout but ``nd``.
+        """
+        if self.layout == "nd":
+            return 0
+        return 1 if "x" in self.inputs else AXES[self.layout] - 2 - (heads > 1)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Those of ``inputs`` that every call must give; the others may be left out."""
+        return tuple(n for n in self.inputs if any(a.input == n and a.required for a in self.arguments))
+
+    @property
+    def printed(self) -> str:
+        """What is passed, as a reader of the report sees it: ``q, k, v, is_causal=True``."""
+        return ", ".join(map(str, self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call gave no array.
+
+    ``raised``: an exception of the function's own; ``time limit``: it did not return; ``ended``: it ended its process
+    (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers. ``refused`` says who knows
+    that it does not take such inputs: its own code, by ``raise`` or ``assert``, or a library (``sources.refusing``).
+    """
+
+    reason: Literal["raised", "time limit", "ended", "output"]
+    message: str
+    type: str = ""
+    where: str = ""
+    refused: Refusal = ""
+
+    def __str__(self) -> str:
+        words = f"{self.type}: {self.message}" if self.type and self.message else self.type or self.message
+        return f"{words} ({self.where})" if self.where else words
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one call gave.
+
+    ``output`` holds the values exactly, as float64 in the layout of the inputs; ``dtype`` and ``shape`` are those of
+    what was returned, and ``returned`` counts the items where that was a tuple, whose first item is taken (else 1).
+    ``others`` holds its further items where they are arrays of numbers, in the layout in which they came, else None.
+    ``mutated`` names inputs that the call changed; ``overwrote`` says that it changed the array which the call before
+    it had returned; ``views`` names inputs whose memory the output shares. ``runtime`` says what itself computes wrong
+    under the function.
+    """
+
+    output: NDArray[np.float64] | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    returned: int = 1
+    others: tuple[NDArray[np.float64] | None, ...] = ()
+    error: Failure | None = None
+    stdout: str = ""
+    mutated: tuple[str, ...] = ()
+    overwrote: bool = False
+    views: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    runtime: str = ""
+
+    @property
+    def late(self) -> bool:
+        """Whether the call did not return within its limit: then there is nothing to judge."""
+        return self.error is not None and self.error.reason == "time limit"
+
+
+class Runner(Protocol):
+    """A function that can be called, again and again, with the inputs of a specification."""
+
+    @property
+    def convention(self) -> Convention:
+        """How the function is called."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report must say about the calls."""
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Call the function once on fresh copies of the inputs.
+
+        Inputs are float64 arrays whose values the convention's dtype holds exactly, and boolean masks. ``memory`` says
+        how the copies lie in memory. Raises ``InputError`` where inputs are missing or not exact; whatever the function
+        itself does is in the outcome.
+        """
+
+    def describe(self) -> str:
+        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+
+    def close(self) -> None:
+        """Let go of the function; a child process ends."""
+
+
+def same_bits(first: Outcome, second: Outcome) -> bool:
+    """Whether two calls returned arrays of one dtype and shape that are equal bit for bit (NaN equals NaN)."""
+    if first.output is None or second.output is None:
+        return False
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        return False
+    a, b = first.output, second.output
+    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b)))

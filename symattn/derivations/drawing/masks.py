@@ -1,0 +1,93 @@
+"""``masks``: which query may attend to which key, for one specification or for the usual four."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.inputs import check_inputs
+from symattn.attention.spec import Attention
+from symattn.derivations.parameters import LIMITS, whole
+from symattn.derivations.sheets.schema import overridden
+from symattn.document.drawing.scene import SMALL, Box, Label, Scene, small, wrapped
+
+_USUAL: tuple[tuple[str, Attention], ...] = (
+    ("causal", Attention(causal=True)),
+    ("window 3", Attention(causal=True, window=(2, 0))),
+    ("blocks of 4", Attention(block=4)),
+    ("documents", Attention(causal=True, documents=True)),
+)
+_FILLED = "Filled: the query of this row may attend to the key of this column."
+
+
+def scene(tokens: int = 8, keys: int | None = None, **fields: Any) -> Scene:
+    """The places that masks leave, as the attention itself finds them: from which keys a weight comes."""
+    n_q = whole("tokens", tokens, LIMITS["tokens"])
+    n_k = n_q if keys is None else whole("keys", keys, LIMITS["keys"])
+    if not fields:
+        return _four(n_q, n_k)
+    spec = overridden(Attention(), fields)
+    called = ", ".join(f"{name} {value}" if value is not True else name for name, value in fields.items())
+    seen = allowed(spec, n_q, n_k)
+    drawn = Scene(f"Which keys each query may attend to: {called}", f"{_counted(called, seen)} {_FILLED}")
+    small(drawn, 36, 26, called, "ink")
+    foot = _grid(drawn, seen, 36, 56, min(24.0, 430 / max(n_q, n_k)))
+    _axes(drawn, 36, 46, foot)
+    small(drawn, 36, foot + 20, f"{seen.sum()} of {seen.size}")
+    drawn.height = wrapped(drawn, foot + 46, _FILLED, 36) - 8
+    return drawn
+
+
+def allowed(spec: Attention, n_q: int, n_k: int) -> np.ndarray:
+    """Booleans (n_q, n_k): whether the weight is above 0 where all scores are alike."""
+    heads = (spec.heads,) if spec.heads > 1 else ()
+    shared = (spec.key_heads,) if spec.heads > 1 else ()
+    values: dict[str, Any] = {"q": np.zeros((*heads, n_q, 2))} | {x: np.zeros((*shared, n_k, 2)) for x in "kv"}
+    if spec.documents:
+        labels = np.searchsorted((3 * n_k / 8, 7 * n_k / 8), np.arange(n_k), side="right")
+        values |= {"doc": labels} if n_q == n_k else {"doc_q": labels[n_k - n_q :], "doc_k": labels}
+    check_inputs(spec, values)
+    with np.errstate(all="ignore"):
+        for step in spec.pipeline(values):
+            values[step.name] = step.run(*[values[name] for name in step.of])
+            if step.name == "weights":
+                break
+    weights = np.asarray(values["weights"])
+    found: np.ndarray = weights.reshape(-1, n_q, n_k)[0] > 0
+    return found
+
+
+def _four(n_q: int, n_k: int) -> Scene:
+    drawn = Scene("Four masks", "")
+    told, side = [], min(12.5, 100 / max(n_q, n_k))
+    for i, (called, spec) in enumerate(_USUAL):
+        x, seen = 24 + i * 118.0, allowed(spec, n_q, n_k)
+        drawn.label(x, 18, called)
+        foot = _grid(drawn, seen, x, 44, side)
+        small(drawn, x, foot + 18, f"{seen.sum()} of {seen.size}")
+        told.append(_counted(called, seen))
+    _axes(drawn, 24, 36, foot)
+    drawn.title = f"Four masks for {n_q} tokens" if n_q == n_k else f"Four masks for {n_q} queries and {n_k} keys"
+    drawn.description = " ".join((*told, _FILLED))
+    drawn.height = wrapped(drawn, foot + 44, _FILLED) - 8
+    return drawn
+
+
+def _axes(drawn: Scene, x: float, y: float, foot: float) -> None:
+    small(drawn, x, y, "{k} →")
+    drawn.add(Label(x - 8, foot, "← {q}", SMALL, "mute", upwards=True))
+
+
+def _grid(drawn: Scene, seen: np.ndarray, x: float, y: float, side: float) -> float:
+    """The cells; the foot of the last row is returned."""
+    for i, row in enumerate(seen.tolist()):
+        for j, may in enumerate(row):
+            place = (x + j * side + 0.5, y + i * side + 0.5, side - 1, side - 1)
+            note = f"the query {i + 1} {'may' if may else 'may not'} attend to the key {j + 1}"
+            drawn.add(Box(*place, "weight" if may else None, None if may else "rule", note=note))
+    return y + len(seen) * side
+
+
+def _counted(called: str, seen: np.ndarray) -> str:
+    return f"{called[0].upper()}{called[1:]}: {seen.sum()} of {seen.size} pairs."

@@ -1,0 +1,96 @@
+"""``rope``: positions turn queries and keys, so that a score knows their distance alone; fast planes and slow ones."""
+
+from __future__ import annotations
+
+from math import atan2, cos, degrees, sin
+from typing import Any
+
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.field.approximation import decimal
+from symattn.attention.positions.angles import rotate_interleaved
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary import inverse_frequencies
+from symattn.derivations.drawing.written import words
+from symattn.derivations.exactly import exact
+from symattn.derivations.parameters import LIMITS, whole
+from symattn.derivations.rope import ANGLE, KEY, QUERY, turned_scores, turns
+from symattn.document.drawing.placing import beside
+from symattn.document.drawing.plane import Plane
+from symattn.document.drawing.scene import Mark, Point, Role, Scene, plain, powered, small, wrapped
+from symattn.document.errors import InputError
+
+_BASE = Rotary().base
+_PANELS = ((0, 1), (1, 2))
+_WIDEST, _ACROSS, _RADIUS = 16, 4, 38.0
+
+
+def scene(dk: int = 8, tokens: int = 8) -> Scene:
+    """The example of ``derive rope`` at two pairs of places, and d_k/2 planes, of 10000^(−2f/d_k) a position."""
+    if isinstance(dk, bool) or not isinstance(dk, int) or dk % 2 or not 2 <= dk <= _WIDEST:
+        raise InputError(f"d_k must be an even number from 2 to {_WIDEST}, got {dk!r}")
+    whole("tokens", tokens, LIMITS["tokens"], 2)
+    drawn = Scene("Rotary positions: equal distances, equal scores")
+    scores = turned_scores()
+    told = [_panel(drawn, 240.0 * i, places, scores) for i, places in enumerate(_PANELS)]
+    drawn.label(10, 252, f"{dk // 2} planes at the positions 0 to {tokens - 1}")
+    y, speeds = _dials(drawn, dk, tokens)
+    drawn.description = plain(" ".join((*told, f"Below, {dk // 2} planes turn by {', '.join(speeds)} a position.")))
+    note = (
+        f"Above, one plane, cosine {ANGLE[0]} and sine {ANGLE[1]} for one position; dotted: before they are turned. "
+        f"Below, plane f turns by {{ω_f}} = {_BASE}{{^−2f/{dk}}} a position; the arrow is at the last one."
+    )
+    drawn.height = wrapped(drawn, y + 16, note) - 6
+    return drawn
+
+
+def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[Any]]) -> str:
+    """The query and the key of the example at two positions, and their score."""
+    m, n = places
+    drawn.label(x + 10, 22, f"{{m}} = {m}, {{n}} = {n}")
+    score = f"({{R_m}}{{q}})·({{R_n}}{{k}}) = {words(scores[m][n].entries.item().notation())}"
+    small(drawn, x + 10, 42, score)
+    plane = Plane((x + 112, 196.0), 52.0)
+    tips = (("q", _turned(QUERY, m), QUERY, m), ("k", _turned(KEY, n), KEY, n))
+    for letter, tip, before, place in tips:
+        role: Role = "q" if letter == "q" else "k"
+        if place:
+            drawn.line(plane.origin, plane.at((float(before[0]), float(before[1]))), role=role, width=1, dash="1 4")
+        drawn.line(plane.origin, plane.at(tip), role=role, width=2.6 if letter == "q" else 2.0, head=True)
+    turned = [degrees(atan2(tip[1], tip[0])) for _, tip, _, _ in tips]
+    drawn.add(plane.arc(turned[1], 24, start=turned[0]))
+    for letter, tip, _, place in tips:
+        beside(drawn, *plane.at((tip[0] * 1.08, tip[1] * 1.08)), f"{{R_{place}}}{{{letter}}}")
+    return f"Query at position {m}, key at {n}: score {words(scores[m][n].entries.item().notation())}."
+
+
+def _turned(vector: tuple[int, int], place: int) -> Point:
+    """The vector at a position, from its exact numbers."""
+    rotated: Any = rotate_interleaved(exact([vector]), *turns()[place])
+    x, y = rotated.tolist()[0]
+    return x.to_float(), y.to_float()
+
+
+def _dials(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
+    """A circle for each plane with its angle at every position: the foot, and how far each plane turns."""
+    speeds = [_speed(dk, f) for f in range(dk // 2)]
+    across = min(_ACROSS, len(speeds))
+    for f, speed in enumerate(speeds):
+        x, y = 62.0 + 118 * (f % across), 312.0 + 122 * (f // across)
+        radius = float(speed)
+        dial = Plane((x, y), _RADIUS)
+        drawn.add(dial.arc(360, _RADIUS, "rule"))
+        points = [dial.at((cos(p * radius), sin(p * radius))) for p in range(tokens)]
+        drawn.add(*(Mark(*at, "mute", size=2.2, note=f"position {p}") for p, at in enumerate(points)))
+        drawn.line(dial.origin, points[-1], head=True)
+        small(drawn, x, y + _RADIUS + 20, f"{{ω_{f}}} = {powered(speed)}", anchor="middle")
+    return 312.0 + 122 * ((len(speeds) - 1) // across) + _RADIUS + 34, [powered(speed) for speed in speeds]
+
+
+def _speed(dk: int, f: int) -> str:
+    """ω_f to three digits, proven."""
+
+    def enclose(bits: int) -> Any:
+        with precision(bits):
+            return inverse_frequencies(dk, _BASE, Ball.lift([1])).tolist()[f]
+
+    return "1" if f == 0 else decimal(enclose, 3)

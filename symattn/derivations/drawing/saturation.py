@@ -1,0 +1,114 @@
+"""``saturation``: as d_k grows, the larger of two weights goes to 1 and the slope p(1 − p) to 0 in the typical row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flint
+
+from symattn.derivations.parameters import LIMITS, whole
+from symattn.derivations.scaling_typical import digits_at, mean_slope, median_slope, scaled_mean, scaled_median
+from symattn.document.drawing.plot import Axis, Plot, Series, tens, whole_ticks
+from symattn.document.drawing.scene import Role, Scene, plain, powered, wrapped
+from symattn.proof import gaussian
+
+Number = Callable[[int, int], Any]
+_BITS = 96
+_LARGEST = 1024  # beyond it the median leaves the range that a picture shows
+
+
+def scene(dk: int = 256) -> Scene:
+    """Median and mean of ∂p₁/∂(q·k₁) and of the larger weight, for two keys and gaps from N(0, 2d_k), enclosed."""
+    whole("dk", dk, min(LIMITS["dk"], _LARGEST), 4)
+    sizes = sorted({4**i for i in range(6) if 4**i <= dk} | {dk})
+    drawn = Scene("Saturation: slope and largest of two weights over d_k", _description(dk))
+    _slopes(drawn, sizes)
+    _largest(drawn, sizes)
+    told = (
+        "Two keys, components from N(0, 1). Every point is enclosed and correctly rounded, as in symattn derive "
+        "scaling. Solid: median over rows; dashed: mean."
+    )
+    drawn.height = wrapped(drawn, 626, told) - 6
+    return drawn
+
+
+def larger(number: Callable[[Any], Any], square: int) -> Number:
+    """1 less the smaller weight where the variance of the gap is 2d_k, or 2 where ``square`` says so."""
+    least = smaller(number, square)
+    return lambda d_k, bits: 1 - least(d_k, bits)
+
+
+def smaller(number: Callable[[Any], Any], square: int) -> Number:
+    """The same of the smaller weight."""
+
+    def found(d_k: int, bits: int) -> Any:
+        with flint.ctx.workprec(bits):
+            return number(flint.arb(square or 2 * d_k).sqrt())
+
+    return found
+
+
+def _slopes(drawn: Scene, sizes: list[int]) -> None:
+    d_k = sizes[-1]
+    least = min(float(median_slope(d_k, _BITS)), 1e-3)
+    drawn.label(10, 22, "slope ∂{p_1}/∂({q}·{k_1})")
+    plot = Plot(drawn, Axis(1, d_k, 52, 300), Axis(least / 2, 0.5, 300, 40))
+    plot.frame(whole_ticks(1, d_k), tens(least / 2, 0.5), "")
+    plot.draw(
+        (
+            _series(sizes, mean_slope, "unscaled mean", False),
+            _series(sizes, scaled_median, "1/√{d_k}: median", True),
+            _series(sizes, scaled_mean, "1/√{d_k}: mean", True),
+            _series(sizes, median_slope, "unscaled median", False),
+        )
+    )
+
+
+def _largest(drawn: Scene, sizes: list[int]) -> None:
+    drawn.label(10, 360, "larger of the two weights")
+    plot = Plot(drawn, Axis(1, sizes[-1], 52, 300), Axis(0.5, 1, 544, 380, False))
+    plot.frame(whole_ticks(1, sizes[-1]), [(x / 10, f"{x / 10:g}") for x in range(5, 11)], "{d_k}")
+    plot.draw(
+        (
+            _series(
+                sizes, larger(gaussian.median_smaller, 0), "unscaled median", False, smaller(gaussian.median_smaller, 0)
+            ),
+            _series(sizes, larger(gaussian.mean_smaller, 0), "unscaled mean", False),
+            _series(sizes, larger(gaussian.mean_smaller, 2), "1/√{d_k}: mean", True),
+            _series(sizes, larger(gaussian.median_smaller, 2), "1/√{d_k}: median", True),
+        )
+    )
+
+
+def _shown(d_k: int, number: Number, least: Number | None = None) -> str:
+    """Correctly rounded; what rounds to 1 as 1 less its difference."""
+    digits = digits_at(d_k, number)
+    if least is not None and float(digits.digits) == 1:
+        return f"1 − {powered(digits_at(d_k, least).digits)}"
+    return powered(digits.digits)
+
+
+def _series(sizes: list[int], number: Number, words: str, scaled: bool, least: Number | None = None) -> Series:
+    role: Role = "score" if scaled else "ink"
+    shown = [_shown(d, number, least) for d in sizes]
+    finer = sorted({round(sizes[-1] ** (i / 32), 6) for i in range(33)} | set(map(float, sizes)))
+    return Series(
+        [(float(d), float(number(d, _BITS))) for d in sizes],
+        (words, shown[-1]),
+        role,
+        "square" if scaled else "disc",
+        dash="5 4" if "mean" in words else "",
+        notes=[f"d_k = {d}: {plain(x)}" for d, x in zip(sizes, shown, strict=True)],
+        law=[(d, float(number(d, _BITS))) for d in finer],  # type: ignore[arg-type]
+    )
+
+
+def _description(d_k: int) -> str:
+    median, mean, scaled = (plain(_shown(d_k, f)) for f in (median_slope, mean_slope, scaled_median))
+    large = plain(_shown(d_k, larger(gaussian.median_smaller, 0), smaller(gaussian.median_smaller, 0)))
+    return (
+        f"Two keys. At d_k = {d_k} and without scaling, the median slope is {median}, the mean {mean}: the typical row "
+        f"collapses, the mean does not. Divided by √d_k, the median with respect to q·k is {scaled}. The median of the "
+        f"larger weight is {large} there without scaling."
+    )

@@ -1,0 +1,179 @@
+"""``shapes``: every step of a specification as rectangles, whose sides are the lengths of the axes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from os import PathLike
+from typing import Any
+
+from symattn.attention.flow import Step
+from symattn.attention.inputs import needed, shape
+from symattn.attention.notation import ARRAYS, SIZES
+from symattn.attention.spec import Attention
+from symattn.attention.variants import SIZES as LENGTHS
+from symattn.derivations.drawing.weights import walked
+from symattn.derivations.sheets.schema import overridden
+from symattn.document.drawing.scene import SMALL, Box, Label, Role, Scene, plain, small, wrapped
+from symattn.document.notation import Name, Node, replaced
+from symattn.document.text import text
+
+_ROLES: dict[str, Role] = {"query": "q", "key": "k", "value": "v", "score": "score", "weight": "weight",
+                           "output": "output"}  # fmt: skip
+_LONGEST, _UNIT, _LEAST = 56.0, 8.0, 5.0
+_LEFT, _RIGHT = 12.0, 474.0
+_LETTER = re.compile(r"(?<![a-z{_])(?:([A-Za-zωθ]′*)_(\w+)|([A-Z]′*)(?![a-z]))")
+
+
+@dataclass(frozen=True)
+class Form:
+    """An array as a rectangle: its name, its shape in words, its sides on the sheet, and whether it is of heads."""
+
+    words: str
+    shape: str
+    sides: tuple[float, float]
+    role: Role | None
+    stacked: bool
+
+    @property
+    def width(self) -> float:
+        """Of the rectangle, or of the words below it."""
+        return max(self.sides[0], *(Label(0, 0, words, SMALL).width for words in (self.words, self.shape)))
+
+
+def scene(source: str | PathLike[str] | None = None, **fields: Any) -> Scene:
+    """Of tokens and their projections in letters, or of an example in its own numbers."""
+    if source is None:
+        spec = overridden(Attention(), fields) if fields else Attention()
+        given, sizes, called = _inputs(spec), None, ", ".join(fields) or "attention"
+    else:
+        walk = walked(source, fields)
+        spec, given, called = walk.sheet.attention, tuple(walk.sheet.inputs), walk.sheet.name
+        sizes = {**walk.sizes, "n_q": walk.queries, "n_k": walk.arrays["scores"].shape[-1]}
+    steps = [replace(step, of=_read(step)) for step in spec.pipeline(given)]
+    forms = _forms(dict.fromkeys(n for s in steps for n in (*s.of, s.name)), spec, given, sizes)
+    drawn = Scene(f"Shapes of the arrays of {called}, step by step", _described(steps, forms))
+    y = 16.0
+    for step in steps:
+        y = _row(drawn, step, forms, y)
+    note = "Each line is a step: the arrays to the left of → give the one to its right. Sides are as long as axes."
+    if any(form.stacked for form in forms.values()):
+        note += " Stacked: one for each head."
+    drawn.height = wrapped(drawn, y + 14, note) - 6
+    return drawn
+
+
+def _read(step: Step) -> tuple[str, ...]:
+    """The arrays whose numbers the step reads: not those whose length alone it asks for."""
+    made = {*"qkv", "q_rotated", "k_rotated", "q_normed", "k_normed", "k_r", "q_joined"}
+    mark = Name("?")
+    return tuple(
+        n for n in step.of if n not in made or replaced(step.formula, {ARRAYS[n].symbol: mark}) != step.formula
+    )
+
+
+def _inputs(spec: Attention) -> tuple[str, ...]:
+    """Tokens and what projects them, and what else the specification asks for."""
+    if spec.packed:
+        weights: tuple[str, ...] = ("w_in",)
+    elif spec.latent:
+        weights = () if spec.latent.queries else ("w_q",)
+    else:
+        weights = ("w_q", "w_k", "w_v")
+    last = ("w_o",) if spec.heads > 1 or spec.latent else ()
+    names = ("x", *weights, *last)
+    return (*names, *(name for name in needed(spec, names) if name not in names))
+
+
+def _forms(
+    names: Iterable[str], spec: Attention, given: Sequence[str], sizes: Mapping[str, int] | None
+) -> dict[str, Form]:
+    """The arrays, all at one scale."""
+    heads = {"h": spec.heads, "g": spec.key_heads} if sizes else {"h": 2, "g": min(spec.key_heads, 2), "p": 4}
+    known = {**LENGTHS, "n": 3, "j": spec.heads, "p": spec.heads + 2 * spec.key_heads, **heads, **(sizes or {})}
+    axes = {name: _axes(name, spec, given) for name in names}
+    lengths = {name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in found]
+               for name, found in axes.items()}  # fmt: skip
+    unit = min(_UNIT, _LONGEST / max(n for of in lengths.values() for n in of[-2:]))
+    words = {name: list(map(str, lengths[name])) if sizes else list(map(_axis, axes[name])) for name in axes}
+    return {name: _form(ARRAYS[name].symbol, words[name], lengths[name], unit) for name in axes}
+
+
+def _axes(name: str, spec: Attention, given: Sequence[str]) -> list[list[str]]:
+    """The axes of an array, each as its factors; tokens that attend to themselves are n."""
+    whole = shape(name, spec, given).replace("…", "").replace("(h?)", "").replace("?", "")
+    alone = "x" in given and "y" not in given
+    return [["n" if alone and f in ("n_q", "n_k") else f for f in axis.split("*")] for axis in whole.split()]
+
+
+def _form(symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: float) -> Form:
+    across, down = lengths[-1], lengths[-2] if len(lengths) > 1 else 0
+    role = _ROLES.get(symbol.role or "") if isinstance(symbol, Name) else None
+    sides = max(across * unit, _LEAST), max(down * unit, _LEAST)
+    return Form(_braced(symbol), " × ".join(words), sides, role, len(lengths) > 2 and lengths[0] > 1)
+
+
+def _axis(factors: Sequence[str]) -> str:
+    """``h d_k``, each letter with its index."""
+    found = []
+    for factor in factors:
+        base, _, index = factor.partition("_")
+        letter = SIZES.get("g" if factor == "j" else factor, Name(base, (Name(index),) if index else ()))
+        found.append(factor if factor.isdecimal() else _braced(letter))
+    return " ".join(found)
+
+
+def _braced(node: Node) -> str:
+    """``{W_Q}`` for a letter with an index, the formula on one line for the rest."""
+    if isinstance(node, Name):
+        index = "".join(text(part) for part in node.sub)
+        return f"{{{node.base}_{index}}}" if index else f"{{{node.base}}}"
+    return text(node)
+
+
+def _row(drawn: Scene, step: Step, forms: Mapping[str, Form], y: float) -> float:
+    """The rectangles of a step from left to right, on as many lines as they need; what is below them is returned."""
+    x = _LEFT
+    line: list[tuple[float, Form, str]] = []
+    for form, sign in (*((forms[name], "") for name in step.of), (forms[step.name], "→")):
+        before = 24.0 if sign else 0.0
+        if x + before + form.width > _RIGHT and line:
+            y, x = _line(drawn, line, y), _LEFT + 24
+            line = []
+        line.append((x, form, sign))
+        x += before + form.width + 18
+    words = _LETTER.sub(lambda m: "{" + (m[3] or f"{m[1]}_{m[2]}") + "}", text(step.formula))
+    formula = Label(_RIGHT, y + max(form.sides[1] for _, form, _ in line) / 2 + 5, words, SMALL, "mute", "end")
+    if formula.box[0] > x:
+        drawn.add(formula)
+    return _line(drawn, line, y)
+
+
+def _line(drawn: Scene, line: Sequence[tuple[float, Form, str]], y: float) -> float:
+    high = max(form.sides[1] for _, form, _ in line)
+    for x, form, sign in line:
+        if sign:
+            drawn.label(x, y + high / 2 + 5, sign, anchor="start")
+            x += 24
+        width, height = form.sides
+        middle, top = x + form.width / 2, y + (high - height) / 2
+        for far in (4.0, 2.0) if form.stacked else ():
+            drawn.add(Box(middle - width / 2 + far, top - far, width, height, "paper", "mute"))
+        note = f"{plain(form.words)}: {plain(form.shape)}"
+        box = (middle - width / 2, top, width, height)
+        drawn.add(
+            Box(*box, "paper"), Box(*box, form.role or "tint", form.role or "mute", 0.25 if form.role else 1, note)
+        )
+        drawn.label(middle, y + high + 17, form.words, SMALL, form.role or "ink", "middle")
+        small(drawn, middle, y + high + 34, form.shape, anchor="middle")
+    return y + high + 54
+
+
+def _described(steps: Sequence[Step], forms: Mapping[str, Form]) -> str:
+    told = []
+    for step in steps:
+        parts = " and ".join(f"{forms[name].words} ({forms[name].shape})" for name in step.of)
+        told.append(f"{parts} give {forms[step.name].words} ({forms[step.name].shape})")
+    return plain(f"{len(told)} steps: {'; '.join(told)}.")

@@ -1,0 +1,160 @@
+"""``tiles``: keys come in tiles, and what was summed shrinks by e^(m − m′) where the maximum grows from m to m′."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from os import PathLike
+from typing import Any
+
+from symattn.arrays.array import Array
+from symattn.arrays.exact import Exact
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.shown import formula
+from symattn.attention.streaming.states import State, finish, merge, tile_state
+from symattn.derivations.drawing.weights import walked
+from symattn.derivations.drawing.written import digits, words
+from symattn.derivations.enclosed import Enclosed
+from symattn.derivations.exactly import exact, same
+from symattn.derivations.online_softmax import SCORES, VALUES
+from symattn.derivations.steps import FalseStep
+from symattn.document.drawing.colours import SHADE
+from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
+from symattn.document.errors import InputError
+
+_MOST = 8
+_LEFT, _RIGHT, _WIDE, _HIGH, _TEXT = 12.0, 474.0, 440.0, 24.0, 46.0
+
+
+def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int = 1, **fields: Any) -> Scene:
+    """The keys of one query, ``tile`` of them at a time; by default those of ``derive online-softmax``."""
+    scores, values, called = _given(source, query, fields)
+    n = int(scores.shape[-1])
+    if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1 or -(-n // tile) > _MOST:
+        raise InputError(
+            f"tile must be an integer of at least {-(-n // _MOST)}, for at most {_MOST} tiles, got {tile!r}"
+        )
+    bounds = [*range(0, n, tile), n]
+    parts = [(lo, hi, tile_state(scores[:, lo:hi], values[lo:hi, :])) for lo, hi in pairwise(bounds)]
+    states = list(accumulate((state for _, _, state in parts), merge))
+    if not same(finish(states[-1]), finish(tile_state(scores, values))):
+        raise FalseStep("tiles merged give another output than all keys at once")
+    drawn = Scene(f"Softmax of {n} keys in {len(parts)} tiles{called}")
+    unit = _WIDE / max(float(_one(s.normaliser).to_float()) for s in states)
+    y, told, previous = 16.0, [], None
+    for (lo, hi, _), state in zip(parts, states, strict=True):
+        y = _between(drawn, previous, state, unit, y)
+        said = _state(drawn, scores, (lo, hi), state, unit, y)
+        told.append(f"After {_keys(lo, hi)}: {said}")
+        y, previous = y + _HIGH + _TEXT, state
+    y = _weights(drawn, scores, states[-1], y)
+    note = (
+        "Each piece is e{^s−m} of a key, as long as the number; filled: keys of the tile that has just come. "
+        "{m} is the largest score so far, ℓ the sum, {o} what an output would be now."
+    )
+    drawn.description = plain(" ".join((*told, "The last output is that of all keys at once.")))
+    drawn.height = wrapped(drawn, y + 12, note) - 6
+    return drawn
+
+
+def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any, str]:
+    """Scores (1, n_k) and values (n_k, d_v), exact, and of which example they are. Raises InputError."""
+    if source is None:
+        if fields or query != 1:
+            raise InputError("fields and queries are those of an example; hint: name one, symattn draw tiles cross")
+        return exact(SCORES), exact(VALUES), ""
+    walk = walked(source, fields)
+    scores, values = walk.arrays[walk.pipeline["weights"].of[0]], walk.arrays[walk.mixing.of[1]]
+    if scores.ndim != 2 or walk.sheet.attention.normaliser != "softmax" or walk.sheet.attention.sink:
+        raise InputError(f"{walk.sheet.name}: tiles are drawn of one head with softmax; hint: another example")
+    if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(scores):
+        raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(scores)}")
+    row = scores[query - 1 : query].tolist()
+    if any(isinstance(x, Enclosed) for x in (*row[0], *values.flat)):
+        raise InputError(f"{walk.sheet.name}: of some scores only balls are known; hint: another example")
+    return Exact.lift(row), Exact.lift(values.tolist()), f": query {query} of {walk.sheet.name}"
+
+
+def _one(x: Any) -> Any:
+    return x[0, 0].entries.item()
+
+
+def _pieces(scores: Array, hi: int, state: State) -> list[float]:
+    """e^(s_j − m) of the keys so far."""
+    found = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated
+    return [float(x.to_float()) for x in found.tolist()[0]]
+
+
+def _identity(n: int) -> Exact:
+    return exact([[int(i == j) for j in range(n)] for i in range(n)])
+
+
+def _between(drawn: Scene, before: State | None, state: State, unit: float, y: float) -> float:
+    """How the bar above shrinks as the maximum grows; where the next bar begins is returned."""
+    if before is None or _one(before.normaliser).is_zero():
+        return y
+    xp = namespace_of(state.maximum)
+    factor = _one(xp.exp(before.maximum - state.maximum))
+    start = unit * float(_one(before.normaliser).to_float())
+    end = start * float(factor.to_float())
+    label = Label(_LEFT + start + 8, y - 7, f"sums so far × {words(formula(factor))}", SMALL, "mute")
+    if factor != 1 and label.box[2] > _RIGHT:
+        drawn.add(replace(label, x=_RIGHT, anchor="end"))
+        return y
+    drawn.line((_LEFT + start, y - 19), (_LEFT + end, y - 3), role="mute", width=1, dash="2 3")
+    drawn.add(*([label] if factor != 1 else []))
+    return y
+
+
+def _state(drawn: Scene, scores: Any, tile: tuple[int, int], state: State, unit: float, y: float) -> str:
+    """The pieces of the keys so far, and m, ℓ and the output in words, which are returned."""
+    lo, hi = tile
+    _bar(drawn, [unit * x for x in _pieces(scores, hi, state)], lo, y)
+    norm, told = _one(state.normaliser), [f"{{m}} = {words(formula(_one(state.maximum)))}"]
+    told.append(_equal("ℓ", norm))
+    if not norm.is_zero():
+        outputs = finish(state).entries[0]
+        shown = [digits(x) for x in outputs]
+        sign = "=" if all(words(formula(x)) == d for x, d in zip(outputs, shown, strict=True)) else "≈"
+        told.append(_equal("{o}", outputs[0]) if len(outputs) == 1 else f"{{o}} {sign} ({', '.join(shown)})")
+    for said in (", ".join(told), ", ".join((*told[:1], f"ℓ ≈ {digits(norm)}", *told[2:]))):
+        if Label(0, 0, said, SMALL).width < _RIGHT - _LEFT:
+            break
+    small(drawn, _LEFT, y + _HIGH + 17, said, "ink")
+    return ", ".join(told)
+
+
+def _equal(letter: str, x: Any) -> str:
+    """The exact number, and its digits where they say more."""
+    exactly = words(formula(x))
+    return f"{letter} = {exactly}" + ("" if exactly == digits(x) else f" ≈ {digits(x)}")
+
+
+def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
+    """Pieces side by side, those from the number ``filled`` on in the full colour, each named where it has room."""
+    x = _LEFT
+    for j, width in enumerate(widths):
+        if width > 0:
+            share = SHADE if j >= filled else SHADE / 3
+            note = f"key {j + 1}"
+            drawn.add(Box(x, y, width, _HIGH, "paper"), Box(x, y, width, _HIGH, "weight", "paper", share, note))
+            for called in (f"key {j + 1}", str(j + 1)):
+                if Label(0, 0, called, SMALL).width < width - 4:
+                    small(drawn, x + width / 2, y + 17, called, "ink", "middle")
+                    break
+        x += width
+
+
+def _weights(drawn: Scene, scores: Array, state: State, y: float) -> float:
+    """The last bar again, divided by ℓ: the weights."""
+    small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
+    parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]
+    _bar(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)
+    told = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
+    small(drawn, _LEFT, y + _HIGH + 37, told if Label(0, 0, told, SMALL).width < 460 else "They add up to 1.")
+    return y + _HIGH + 48
+
+
+def _keys(lo: int, hi: int) -> str:
+    return f"key {hi}" if hi == lo + 1 else f"keys {lo + 1} to {hi}"

@@ -1,0 +1,99 @@
+"""``weights``: a heat map of attention weights, exact fractions in its cells."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from symattn.derivations.drawing.written import digits, fraction
+from symattn.derivations.walks import sheet_of, with_fields
+from symattn.derivations.walks.model import Walk
+from symattn.document.drawing.colours import SHADE
+from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
+from symattn.document.errors import InputError
+
+_MOST = 16
+_LEFT, _GAP = 12.0, 3.0
+
+
+def walked(source: Any, fields: dict[str, Any] | None = None) -> Walk:
+    """The exact arrays of an example, a file or arrays by name."""
+    sheet = sheet_of(source)
+    return Walk(with_fields(sheet, fields) if fields else sheet, "float32")
+
+
+def named(walk: Walk, letter: str, i: int) -> str:
+    """``{q_king}`` or ``{q_1}``: a query, key or value by its token where the sheet names tokens."""
+    tokens = walk.sheet.tokens
+    own = tokens and (letter in "qo" or "y" not in walk.sheet.inputs) and i < len(tokens)
+    return f"{{{letter}_{tokens[i] if own else i + 1}}}"
+
+
+def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: Any) -> Scene:
+    """The weights of an example: shade and bar are the weight, in each cell the fraction and its digits."""
+    walk = walked(source, fields)
+    rows = of_head(walk.arrays["weights"], head).tolist()
+    if max(len(rows), len(rows[0])) > _MOST:
+        raise InputError(f"{walk.sheet.name} has {len(rows)} × {len(rows[0])} weights; a picture has at most {_MOST}")
+    drawn = Scene(f"Attention weights of {walk.sheet.name}", _description(walk, rows))
+    drawn.label(10, 22, "weights {A}, one row for each query")
+    queries = [named(walk, "q", i) for i in range(len(rows))]
+    x = _LEFT + max(Label(0, 0, w, SMALL).width for w in queries) + 8
+    side = (442 - x) / len(rows[0])
+    exact = all(fits(entry, side - _GAP - 6) for row in rows for entry in row)
+    height = 66.0 if exact else 34.0
+    for j in range(len(rows[0])):
+        small(drawn, x + (j + 0.5) * side, 48, named(walk, "k", j), anchor="middle")
+    small(drawn, 474, 48, "sum", anchor="end")
+    for i, row in enumerate(rows):
+        y = 58 + i * height
+        small(drawn, _LEFT, y + height / 2 + 3, queries[i])
+        for j, entry in enumerate(row):
+            _cell(drawn, entry, (x + j * side, y, side - _GAP, height - _GAP), exact, f"{queries[i]}, key {j + 1}")
+        small(drawn, 474, y + height / 2 + 3, digits(sum(row[1:], row[0])), anchor="end")
+    told = "Shade and bar: the weight." + ("" if exact else " Exact fractions do not fit: symattn walk prints them.")
+    drawn.height = wrapped(drawn, 58 + len(rows) * height + 18, told) - 6
+    return drawn
+
+
+def of_head(array: Any, head: int) -> Any:
+    """The matrix of one head, counted from 1. Raises InputError where there is no such head."""
+    stacked = array.reshape(-1, *array.shape[-2:])
+    if isinstance(head, bool) or not isinstance(head, int) or not 1 <= head <= stacked.shape[0]:
+        raise InputError(f"head must be an integer from 1 to {stacked.shape[0]}, got {head!r}")
+    return stacked[head - 1]
+
+
+def fits(entry: Any, width: float) -> bool:
+    """Whether the fraction and its digits are at most so wide."""
+    found = fraction(entry)
+    parts = (*((found,) if isinstance(found, str) else found), digits(entry))
+    return all(Label(0, 0, part, SMALL).width <= width for part in parts)
+
+
+def _cell(drawn: Scene, entry: Any, place: tuple[float, float, float, float], exact: bool, note: str) -> None:
+    x, y, width, height = place
+    weight, middle = float(entry.to_float()), x + width / 2
+    note = f"{plain(note)}: {plain(digits(entry, 6))}"
+    drawn.add(Box(x, y, width, height, "tint"), Box(x, y, width, height, "weight", share=SHADE * weight, note=note))
+    drawn.add(Box(x, y + height - 5, width * weight, 5, "weight"))
+    if exact:
+        stacked(drawn, middle, y + 24, fraction(entry))
+    if Label(0, 0, digits(entry), SMALL).width <= width:
+        small(drawn, middle, y + height - 10, digits(entry), "ink", "middle")
+
+
+def stacked(drawn: Scene, x: float, y: float, found: tuple[str, str] | str) -> None:
+    """A fraction with its bar at the height ``y``."""
+    if isinstance(found, str):
+        small(drawn, x, y + 5, found, "ink", "middle")
+        return
+    half = max(Label(0, 0, part, SMALL).width for part in found) / 2
+    small(drawn, x, y - 4, found[0], "ink", "middle")
+    drawn.line((x - half, y), (x + half, y), width=1)
+    small(drawn, x, y + 14, found[1], "ink", "middle")
+
+
+def _description(walk: Walk, rows: list[list[Any]]) -> str:
+    told = "; ".join(f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1))
+    return f"{len(rows)} queries, {len(rows[0])} keys. Weights, {told}. Every row sums to 1."

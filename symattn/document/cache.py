@@ -1,0 +1,149 @@
+"""What was found, kept in the user's cache folder: texts in files whose names are made of all that the text rests on.
+
+A file that cannot be read, is broken, or could have been written by other users is as good as none; a folder that
+cannot be written is not written. No file is ever run or unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import requires, version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_LARGEST = 4_000_000  # bytes
+_KEY = re.compile(r"[0-9a-f]{64}")
+_DISTRIBUTION = re.compile(r"[\w.-]+")
+
+
+def folder() -> Path:
+    """``SYMATTN_CACHE``, else symattn's folder where this system keeps the caches of its users."""
+    chosen = os.environ.get("SYMATTN_CACHE")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "symattn" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "symattn"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "symattn"
+
+
+def get(kind: str, key: str) -> str | None:
+    """The text that was kept under a key; None if there is none, or none that can be trusted."""
+    try:
+        path = _path(kind, key)
+        if not _ours(path):
+            return None
+        told, _, text = path.read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return text if told == digest([kind, key, text]) else None
+
+
+def put(kind: str, key: str, text: str) -> None:
+    """Keep a text: whole or not at all, and bound to its key, so that a copy under another name is as good as none."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        _write(_path(kind, key), f"{digest([kind, key, text])}\n{text}")
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    """How many files of each kind are kept, or for Coq compiled theories, and how many bytes."""
+    found: dict[str, list[int]] = {}
+    for path in _files():
+        with contextlib.suppress(OSError):
+            found.setdefault(path.parent.name, []).append(path.stat().st_size)
+    for theory in _theories():
+        with contextlib.suppress(OSError):
+            found.setdefault(theory.parent.name, []).append(sum(p.stat().st_size for p in theory.iterdir()))
+    return {kind: (len(each), sum(each)) for kind, each in sorted(found.items())}
+
+
+def clear() -> int:
+    """Take away every file and compiled theory that is kept, and nothing else in the folder; how many there were."""
+    gone = 0
+    for path in _files():
+        with contextlib.suppress(OSError):
+            path.unlink()
+            gone += 1
+    for theory in _theories():
+        with contextlib.suppress(OSError):
+            for path in theory.iterdir():
+                path.unlink()
+            theory.rmdir()
+            gone += 1
+    return gone
+
+
+def _theories() -> list[Path]:
+    """The folders of compiled theories: a digest for a name, in the folder of Coq."""
+    try:
+        return [
+            p for p in sorted(folder().glob("coq/*")) if _KEY.fullmatch(p.name) and p.is_dir() and not p.is_symlink()
+        ]
+    except (OSError, RuntimeError):
+        return []
+
+
+def _files() -> list[Path]:
+    """The files that ``put`` writes: a digest for a name, in the folder of a kind."""
+    try:
+        return [p for p in sorted(folder().glob("*/*.json")) if _KEY.fullmatch(p.stem) and p.is_file()]
+    except (OSError, RuntimeError):
+        return []
+
+
+def digest(parts: Iterable[str]) -> str:
+    """One number made of several texts."""
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+    return sha.hexdigest()
+
+
+@cache
+def ground() -> str:
+    """The digest of symattn's source, and of the versions of Python and of all that symattn depends on.
+
+    Raises OSError if a file cannot be read.
+    """
+    needed = [_DISTRIBUTION.match(r) for r in requires("symattn") or () if "extra ==" not in r]
+    versions = [sys.version, *(f"{name[0]} {version(name[0])}" for name in needed if name)]
+    files = (
+        f"{p.relative_to(ROOT).as_posix()} {hashlib.sha256(p.read_bytes()).hexdigest()}"
+        for p in sorted(ROOT.rglob("*.py"))
+    )
+    return digest([*versions, *files])
+
+
+def _path(kind: str, key: str) -> Path:
+    return folder() / kind / f"{key}.json"
+
+
+def _ours(path: Path) -> bool:
+    """Whether it is a file that nobody but this user, and the system's administrator, could have written."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+        return False
+    return sys.platform == "win32" or (found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

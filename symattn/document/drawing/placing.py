@@ -1,0 +1,52 @@
+"""Where a label goes: the first place around its point where it meets no other label, and the fewest lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from symattn.document.drawing.scene import SMALL, TEXT, WIDTH, Anchor, Label, Line, Role, Scene
+
+Rectangle = tuple[float, float, float, float]
+_EDGE = 4.0
+
+
+def beside(scene: Scene, x: float, y: float, words: str, role: Role = "ink", size: float = TEXT) -> None:
+    """Write words beside the point (x, y)."""
+    places: list[tuple[float, float, Anchor]] = []
+    for far in (8.0, 14.0, 22.0, 34.0):
+        places += [
+            (far, 5, "start"), (far, -far * 0.7, "start"), (0, -far, "middle"), (0, far + size * 0.7, "middle"),
+            (far, far + 4, "start"), (-far, -far * 0.7, "end"), (-far, 5, "end"), (-far, far + 4, "end"),
+        ]  # fmt: skip
+    tried = [Label(x + dx, y + dy, words, size, role, anchor) for dx, dy, anchor in places]
+    costs = [(_cost(scene, label) + i * 0.1, i) for i, label in enumerate(tried)]
+    scene.add(replace(tried[min(costs)[1]]))
+
+
+def note_beside(scene: Scene, x: float, y: float, words: str, role: Role = "mute") -> None:
+    """The same in the smaller size."""
+    beside(scene, x, y, words, role, SMALL)
+
+
+def overlap(a: Rectangle, b: Rectangle) -> bool:
+    """Whether two boxes (left, top, right, bottom) have a point in common."""
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _cost(scene: Scene, label: Label) -> float:
+    box = label.box
+    outside = box[0] < _EDGE or box[1] < _EDGE or box[2] > WIDTH - _EDGE
+    labels = sum(overlap(box, other.box) for other in scene.labels)
+    lines = sum(_crosses(item, box) for item in scene.items if isinstance(item, Line))
+    return 1000.0 * outside + 100.0 * labels + 4.0 * lines
+
+
+def _crosses(line: Line, box: Rectangle) -> bool:
+    """Whether a line passes through a box: looked for along it, step by step."""
+    for (x0, y0), (x1, y1) in zip(line.points, line.points[1:], strict=False):
+        steps = max(2, int(max(abs(x1 - x0), abs(y1 - y0)) / 3))
+        for i in range(steps + 1):
+            x, y = x0 + (x1 - x0) * i / steps, y0 + (y1 - y0) * i / steps
+            if box[0] <= x <= box[2] and box[1] <= y <= box[3]:
+                return True
+    return False

@@ -1,0 +1,129 @@
+"""Axes for pictures of laws: logarithmic or plain, horizontal grid lines alone, words at the ends of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+from symattn.document.drawing.scene import SMALL, Mark, Role, Scene, apart, small
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Numbers from ``low`` to ``high``, on the sheet from ``start`` to ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = True
+
+    def at(self, x: float) -> float:
+        """Where a number is; beyond the ends, at the end."""
+        low, high = (log(self.low), log(self.high)) if self.logarithmic else (self.low, self.high)
+        place = log(max(x, 1e-300)) if self.logarithmic else x
+        share = min(max((place - low) / (high - low), 0.0), 1.0)
+        return self.start + share * (self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a law or of a sample: numbers, half widths of error bars, and the words at the line's end.
+
+    The line goes through the points, or through those of ``law`` where points are a sample.
+    """
+
+    points: Sequence[tuple[float, float]]
+    words: Sequence[str] = ()
+    role: Role = "ink"
+    shape: Literal["disc", "square"] = "disc"
+    dash: str = ""
+    line: bool = True
+    marks: bool = True
+    bars: Sequence[float] = ()
+    notes: Sequence[str] = ()
+    law: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot on a scene."""
+
+    scene: Scene
+    x: Axis
+    y: Axis
+
+    def frame(self, across: Iterable[tuple[float, str]], up: Iterable[tuple[float, str]], name: str) -> None:
+        """Grid lines at the numbers of ``up``, ticks at those of ``across``, and the name of the axis below."""
+        foot = max(self.y.start, self.y.end)
+        for value, words in up:
+            y = self.y.at(value)
+            if abs(y - foot) > 1:
+                self.scene.line((self.x.start - 6, y), (self.x.end + 6, y), role="rule", width=1)
+            small(self.scene, self.x.start - 13, y + 4.5, words, anchor="end")
+        self.scene.line((self.x.start - 6, foot), (self.x.end + 6, foot), role="mute", width=1)
+        for value, words in across:
+            x = self.x.at(value)
+            self.scene.line((x, foot), (x, foot + 5), role="mute", width=1)
+            small(self.scene, x, foot + 19, words, anchor="middle")
+        if name:
+            self.scene.label((self.x.start + self.x.end) / 2, foot + 41, name, SMALL, "mute", "middle")
+
+    def draw(self, series: Sequence[Series]) -> None:
+        """Lines first, marks above them, then the words, moved apart where lines end together."""
+        for one in series:
+            if one.line:
+                points = [(self.x.at(x), self.y.at(y)) for x, y in one.law or one.points]
+                self.scene.line(*points, role=one.role, dash=one.dash)
+        for one in series:
+            if one.marks:
+                self._marks(one)
+        self._words([one for one in series if one.words])
+
+    def _marks(self, one: Series) -> None:
+        for i, (x, y) in enumerate(one.points):
+            at = self.x.at(x), self.y.at(y)
+            if one.bars:
+                self._bar(at[0], y - one.bars[i], y + one.bars[i], one.role)
+            note = one.notes[i] if one.notes else ""
+            self.scene.add(Mark(*at, one.role, one.shape, note=note))
+
+    def _bar(self, x: float, low: float, high: float, role: Role) -> None:
+        top, foot = self.y.at(high), self.y.at(low)
+        self.scene.line((x, foot), (x, top), role=role, width=1)
+        for y in (top, foot):
+            self.scene.line((x - 3, y), (x + 3, y), role=role, width=1)
+
+    def _words(self, named: Sequence[Series]) -> None:
+        ends = [self.y.at((one.law or one.points)[-1][1]) + 4 for one in named]
+        lines = max((len(one.words) for one in named), default=1)
+        for one, y in zip(named, apart(ends, 19.0 * lines, self.y.end), strict=True):
+            self.scene.label(self.x.end + 13, y, one.words[0], role=one.role)
+            for i, words in enumerate(one.words[1:], 1):
+                small(self.scene, self.x.end + 13, y + 18 * i, words, one.role if one.role != "ink" else "mute")
+
+
+def powers(base: int, low: float, high: float) -> list[float]:
+    """The powers of a base from ``low`` to ``high``."""
+    first, last = (int(log(x) // log(base)) for x in (low, high))
+    return [x for i in range(first, last + 2) if low * (1 - 1e-9) <= (x := float(base) ** i) <= high * (1 + 1e-9)]
+
+
+def whole_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Powers of 2, 4, 16 or 256, so that at most six stand beside one another."""
+    for base in (2, 4, 16, 256):
+        found = powers(base, low, high)
+        if len(found) <= 6:
+            break
+    return [(x, f"{x:.0f}") for x in found]
+
+
+def tens(low: float, high: float) -> list[tuple[float, str]]:
+    """Powers of 10, at most six of them: 10⁻³."""
+    found = powers(10, low, high)
+    step = -(-len(found) // 6)
+    return [(x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in found[::-1][::step][::-1]]

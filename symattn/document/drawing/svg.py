@@ -1,0 +1,132 @@
+"""A scene as SVG: a file with its own colours, light and dark, or a fragment that takes those of its page."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from math import hypot
+from xml.sax.saxutils import escape, quoteattr
+
+from symattn.document.drawing.colours import COLOURS
+from symattn.document.drawing.scene import RAISED, WIDTH, Box, Item, Label, Line, Mark, Point, Role, Scene
+from symattn.document.render.common import comment
+
+FONTS = "'Source Serif 4',Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,'DejaVu Serif',serif"
+LIFT = {-1: 0.22, 1: -0.38}
+"""How far an index or an exponent is from the baseline, of the size of its label."""
+
+
+def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
+    """The same bytes for the same scene; ``mark`` opens a file in a comment, so that it is known as ours."""
+    body = "".join(_item(item, fragment) for item in scene.items)
+    key = f"sa-{zlib.crc32((scene.title + scene.description + body).encode()):08x}"
+    size = f'viewBox="0 0 {_n(WIDTH)} {_n(scene.height)}" width="{_n(WIDTH)}" height="{_n(scene.height)}"'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="{key}-t {key}-d"'
+    style = ' style="max-width:100%;height:auto">' if fragment else ">"
+    words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
+    own = "" if fragment else f'<style>{_style()}</style><rect class="paper" width="100%" height="100%"/>'
+    known = f"{comment(mark)}\n" if mark else ""
+    return f'{known}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
+
+
+def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+    """The points of an arrow's line, which ends where its head begins, and the corners of its head."""
+    (x0, y0), (x1, y1) = line.points[-2:]
+    long = max(hypot(x1 - x0, y1 - y0), 1e-9)
+    reach = min(6 + 1.2 * line.width, long)
+    dx, dy, half = (x1 - x0) / long, (y1 - y0) / long, reach * 0.42
+    foot = (x1 - dx * reach, y1 - dy * reach)
+    corners = ((x1, y1), (foot[0] - dy * half, foot[1] + dx * half), (foot[0] + dy * half, foot[1] - dx * half))
+    return (*line.points[:-1], foot), corners
+
+
+def _style() -> str:
+    def rules(place: int) -> str:
+        return "".join(f".{role}{{fill:{c[place]}}}.{role}-l{{stroke:{c[place]}}}" for role, c in COLOURS.items())
+
+    return f"{rules(1)}@media (prefers-color-scheme:dark){{{rules(2)}}}"
+
+
+def _item(item: Item, fragment: bool) -> str:
+    if isinstance(item, Line):
+        return "".join(_line(item, fragment))
+    if isinstance(item, Label):
+        return _label(item, fragment)
+    note = f"<title>{escape(item.note)}</title>" if item.note else ""
+    if isinstance(item, Box):
+        fill = _fill(item.fill, fragment) if item.fill else ' fill="none"'
+        fill += f' fill-opacity="{_n(item.share, 3)}"' if item.share != 1 else ""
+        edge = _stroke(item.edge, fragment) if item.edge else ""
+        return _element("rect", _rect(item.x, item.y, item.width, item.height) + fill + edge, note)
+    return _mark(item, note, fragment)
+
+
+def _mark(mark: Mark, note: str, fragment: bool) -> str:
+    fill = _fill(mark.role, fragment)
+    if mark.shape == "disc":
+        return _element("circle", f' cx="{_n(mark.x)}" cy="{_n(mark.y)}" r="{_n(mark.size)}"{fill}', note)
+    side = 2 * mark.size
+    return _element("rect", _rect(mark.x - mark.size, mark.y - mark.size, side, side) + fill, note)
+
+
+def _element(name: str, attributes: str, inner: str) -> str:
+    classes = attributes.split(' class="')
+    if len(classes) > 2:  # fill and edge of one box
+        joined = " ".join(part.split('"')[0] for part in classes[1:])
+        attributes = classes[0] + "".join(part.split('"', 1)[1] for part in classes[1:]) + f' class="{joined}"'
+    return f"<{name}{attributes}>{inner}</{name}>" if inner else f"<{name}{attributes}/>"
+
+
+def _rect(x: float, y: float, width: float, height: float) -> str:
+    return f' x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
+
+
+def _line(line: Line, fragment: bool) -> Iterator[str]:
+    points, corners = head(line) if line.head else (line.points, ())
+    dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
+    stroke = f'{_stroke(line.role, fragment)} stroke-width="{_n(line.width)}" stroke-linejoin="round"{dash}'
+    yield f'<path d="{_path(points)}" fill="none"{stroke}/>'
+    if corners:
+        yield f'<path d="{_path(corners)}z"{_fill(line.role, fragment)}/>'
+
+
+def _path(points: tuple[Point, ...]) -> str:
+    return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
+
+
+def _label(label: Label, fragment: bool) -> str:
+    anchor = f' text-anchor="{label.anchor}"' if label.anchor != "start" else ""
+    turned = f' transform="rotate(-90 {_n(label.x)} {_n(label.y)})"' if label.upwards else ""
+    place = f' x="{_n(label.x)}" y="{_n(label.y)}" font-size="{_n(label.size)}"'
+    return f"<text{place}{_fill(label.role, fragment)}{anchor}{turned}>{''.join(_runs(label, fragment))}</text>"
+
+
+def _runs(label: Label, fragment: bool) -> Iterator[str]:
+    level = 0.0
+    for run in label.runs():
+        lift = LIFT.get(run.level, 0.0) * label.size
+        moved = f' dy="{_n(lift - level)}"' if lift != level else ""
+        colour = _fill(run.role, fragment) if run.role != label.role else ""
+        italic = ' font-style="italic"' if run.italic else ""
+        less = f' font-size="{_n(label.size * RAISED)}"' if run.level else ""
+        level, told = lift, moved + colour + italic + less
+        yield f"<tspan{told}>{escape(run.text)}</tspan>" if told else escape(run.text)
+
+
+def _fill(role: Role, fragment: bool) -> str:
+    return f" fill={_colour(role)}" if fragment else f' class="{role}"'
+
+
+def _stroke(role: Role, fragment: bool) -> str:
+    return f" stroke={_colour(role)}" if fragment else f' class="{role}-l"'
+
+
+def _colour(role: Role) -> str:
+    name, light, _ = COLOURS[role]
+    return quoteattr(f"var(--{name},{light})")
+
+
+def _n(x: float, digits: int = 1) -> str:
+    """A number as short as it can be: 3, 2.5; never −0."""
+    shown = f"{x:.{digits}f}".rstrip("0").rstrip(".")
+    return "0" if shown in ("-0", "") else shown

@@ -1,0 +1,108 @@
+"""What symattn raises. Every message says what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_ROOT = str(Path(__file__).resolve().parents[1])
+
+
+class SymattnError(Exception):
+    """Base of every error that symattn raises on purpose.
+
+    >>> from symattn import claim
+    >>> try:
+    ...     claim("weigths", 1)
+    ... except SymattnError as error:
+    ...     print(error)
+    unknown claim 'weigths'. Did you mean 'weights'? Known: weights, similarity, closer, equal
+    """
+
+
+class InputError(SymattnError, ValueError):
+    """Bad input: an unknown name, shapes that do not fit, NaN, a broken file. The command line exits with 2.
+
+    >>> from symattn import kind
+    >>> kind("exact").lift([float("nan")])
+    Traceback (most recent call last):
+    symattn.document.errors.InputError: exact: nan in the data; only a mask may hold -inf, and nothing may hold NaN
+    """
+
+
+class Refused(SymattnError, TypeError):
+    """This kind of array lacks the operation, or the operation would leave what it can hold exactly.
+
+    >>> from symattn import kind
+    >>> float(kind("exact").lift(1) / 3)
+    Traceback (most recent call last):
+    symattn.document.errors.Refused: exact: float() would round an element
+    """
+
+
+class Meaningless(Refused):
+    """A statement says what it cannot mean, such as π by a float: nothing that is found of it in numbers counts."""
+
+
+class Undecided(SymattnError, ArithmeticError):
+    """A comparison that the kind of array cannot decide. It is never guessed.
+
+    >>> from symattn import kind
+    >>> third = kind("ball").lift(["1/3"])
+    >>> bool((third < third).all())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    symattn.document.errors.Undecided: ball: is [0.333333333333333 +/- 3.71e-16] < [0.3333...
+    """
+
+
+class MissingExtra(SymattnError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it.
+
+    >>> print(MissingExtra("torch", "torch"))
+    torch is not installed; hint: pip install 'symattn[torch]'
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; hint: pip install 'symattn[{extra}]'")
+
+
+def named(what: str, name: Any) -> str:
+    """Return ``name`` if it is a str. Raises InputError for anything else, such as None or a list of names."""
+    if not isinstance(name, str):
+        raise InputError(f"{what} expects a name (str), got {name and article(type(name).__name__)}")
+    return name
+
+
+def article(word: str) -> str:
+    """``a list``, ``an int``."""
+    return f"{'an' if word[:1] in 'aeiouAEIOU' else 'a'} {word}"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'scaling'?``, or nothing where no known word is near: what follows a sentence."""
+    found = _nearest(word, known)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def perhaps(word: str, known: Iterable[str]) -> str:
+    """``; did you mean scaling?``, or nothing where no known word is near: the end of a line of error."""
+    found = _nearest(word, known)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _nearest(word: str, known: Iterable[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(word, list(known), n=1)
+
+
+def raised_in_symattn(error: BaseException) -> bool:
+    """Whether symattn's own code raised ``error``, or what it called, rather than a user's."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if str(Path(frame.filename).resolve()).startswith(_ROOT):
+            return True
+        if "site-packages" not in frame.filename and not frame.filename.startswith("<frozen"):
+            return False
+    return False

@@ -1,0 +1,139 @@
+"""What people call parameters, and the one line that answers a call with a parameter that there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
+from inspect import Signature, signature
+from typing import Any, Self, TypeVar, cast
+
+from symattn.document.errors import InputError, perhaps
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: The fields of ``Attention``, each with what else it is called: on the command line, in Python, in code of users.
+FIELDS = {
+    "score": "", "scale": "softmax_scale sm_scale scaling", "truncate": "",
+    "softcap": "soft_cap logit_softcap logits_soft_cap attn_logit_softcapping",
+    "bias": "attn_bias attention_bias position_bias", "causal": "is_causal use_causal use_causal_mask",
+    "alignment": "", "window": "window_size sliding_window", "block": "", "prefix": "",
+    "mask": "attn_mask attention_mask allowed", "padding": "", "documents": "",
+    "heads": "n_heads num_heads nheads n_head nhead num_attention_heads",
+    "kv_heads": "n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
+    "packed": "", "latent": "", "qk_norm": "", "eps": "epsilon", "position": "", "normaliser": "normalizer", "base": "",
+    "sink": "sinks s_aux sink_logits", "stabilised": "stabilized", "fully_masked": "",
+    "dropout": "dropout_p p_dropout dropout_rate",
+    "lse": "return_lse return_softmax_lse with_lse output_lse return_logsumexp",
+}  # fmt: skip
+#: The same of other parameters.
+OTHERS = {
+    "d_k": "head_dim d_head dim_head head_size", "d_v": "", "d_model": "hidden_size", "n": "tokens",
+    "n_k": "keys n_keys", "dtype": "precision", "kv_heads": "kv", "output": "out file", "color": "colour",
+}  # fmt: skip
+#: Formats by their short names.
+SHORT = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "tfloat32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
+TOLERANCES = ("tolerance", "tol", "atol", "rtol")
+PICKED = "no tolerance is picked: symattn bound prints the one that follows from the arithmetic"
+
+
+def plain(name: str) -> str:
+    """The name without case, hyphens and underscores: ``W_Q``, ``w_q`` and ``Wq`` are one."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
+@cache
+def _groups() -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(map(plain, (name, *also.split()))) for name, also in (*FIELDS.items(), *OTHERS.items()))
+
+
+def other_name(word: str, known: Iterable[str]) -> str:
+    """Return the name among ``known`` for which ``word`` is another word or spelling, or "".
+
+    >>> other_name("num_heads", ["heads", "causal"]), other_name("no-is-causal", ["causal", "no-causal"])
+    ('heads', 'no-causal')
+    """
+    known, front = list(known), "no-" if word.startswith("no-") else ""
+    alike = [
+        {plain(word)},
+        *({plain(front + w) for w in group} for group in _groups() if plain(word.removeprefix(front)) in group),
+    ]
+    return next((name for names in alike for name in known if plain(name) in names), "")
+
+
+def format_name(word: str) -> str:
+    """Return the name of a format that may go by a short one.
+
+    >>> format_name("bf16"), format_name("float32"), format_name("exact")
+    ('bfloat16', 'float32', 'exact')
+    """
+    return SHORT.get(word, word)
+
+
+def unknown(
+    whose: str, word: str, known: Iterable[str], of_attention: bool = False, what: str = "parameter"
+) -> InputError:
+    """Return the error for a parameter that there is not, with the one that is meant, or with all that there are.
+
+    ``of_attention`` says that a specification is taken, to which a field of ``Attention`` belongs.
+    """
+    known, first = list(known), f"{whose} has no {what} {word}"
+    if word in TOLERANCES:
+        return InputError(f"{first}; {PICKED}")
+    if meant := other_name(word, known):
+        return InputError(f"{first}; it is called {meant}")
+    if of_attention and (field := other_name(word, FIELDS)):
+        return InputError(f"{first}; it is a field: write Attention({field}=…)")
+    return InputError(first + (perhaps(word, known) or f"; it takes {', '.join(known) or 'none'}"))
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> Signature:
+    return signature(function)
+
+
+def _check(function: Callable[..., Any], whose: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Raise InputError for a call that does not fit the signature."""
+    try:
+        _signature(function).bind(*values, **named)
+    except TypeError as error:
+        known = [
+            p.name for p in _signature(function).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        known = [name for name in known if name != "self"]
+        for word in named:
+            if word not in known:
+                raise unknown(whose, word, known, bool({"spec", "attention"} & {*known})) from None
+        raise InputError(f"{whose}: {error}; it takes {', '.join(known)}") from None
+
+
+def answering(function: _Function) -> _Function:
+    """Make a function answer a call that does not fit it in one line, by ``InputError``."""
+
+    @wraps(function)
+    def called(*values: Any, **named: Any) -> Any:
+        __tracebackhide__ = True
+        _check(function, function.__name__, values, named)
+        return function(*values, **named)
+
+    return cast(_Function, called)
+
+
+class Answering:
+    """A class whose instances are made by keywords: a call that does not fit is answered in one line."""
+
+    __slots__ = ()
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        if values or named:
+            _check(cls.__init__, cls.__name__, (None, *values), named)
+        return super().__new__(cls)

@@ -1,0 +1,46 @@
+"""Documents as text, LaTeX, Markdown, HTML and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import PurePath
+from typing import Literal, cast, get_args
+
+from symattn.document.errors import InputError
+from symattn.document.model import Document
+
+Format = Literal["text", "latex", "markdown", "html", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+"""The formats that ``render`` knows."""
+
+_SUFFIXES: dict[str, Format] = {
+    ".txt": "text", ".text": "text", ".tex": "latex", ".ltx": "latex", ".md": "markdown", ".markdown": "markdown",
+    ".html": "html", ".htm": "html", ".json": "json",
+}  # fmt: skip
+
+
+def render(document: Document, format: str, **options: object) -> str:
+    """The document in a format: the same string for the same document, always ending in a newline.
+
+    Options: text takes ``ascii``, ``colour`` and ``columns``; latex and html take ``fragment``. Raises ``InputError``
+    for a format that is not in ``FORMATS``.
+    """
+    if format not in FORMATS:
+        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    module = import_module(f"symattn.document.render.{format}")
+    return cast(Callable[..., str], module.render)(document, **options)
+
+
+def format_of(path: str | PurePath) -> Format:
+    """The format that a file's suffix names; ``InputError`` where it names none."""
+    suffix = PurePath(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        mend = (
+            "write .tex, and typeset it with pdflatex"
+            if suffix == ".pdf"
+            else f"use one of {known}, or name the format"
+        )
+        raise InputError(f"no format for the suffix of {str(path)!r}; hint: {mend}")
+    return _SUFFIXES[suffix]

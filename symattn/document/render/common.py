@@ -1,0 +1,171 @@
+"""What every renderer asks of a document: numbers of steps, which evidence holds where, shapes of values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from html import escape
+from typing import Any
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.evidence import Evidence
+from symattn.document.text import plain_text as plain_text
+
+MARK = "Made with symattn"
+"""Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
+
+
+def made(command: str) -> str:
+    """The mark with the command that re-creates a file, where there is one, on one line."""
+    return " ".join((f"{MARK}: {command}" if command else MARK).split())
+
+
+def comment(text: str) -> str:
+    """A comment of HTML, XML or Markdown that ``text`` cannot end: in it are no two hyphens together, and no ">".
+
+    They are written as entities, so that ``html.unescape`` gives the text back.
+    """
+    return f"<!-- {re.sub('-(?=-)', '&#45;', escape(text, quote=False))} -->"
+
+
+def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
+    """Each block with the number of its first step; steps are counted through the whole document."""
+    number = 1
+    for block in document.blocks:
+        yield block, number
+        if isinstance(block, md.Steps):
+            number += len(block.items)
+
+
+def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
+    """The headings with their numbers: 1, 1.1, 1.2, 2."""
+    found, upper, lower = [], 0, 0
+    for block in document.blocks:
+        if isinstance(block, md.Heading):
+            upper, lower = (upper + 1, 0) if block.level == 1 else (upper, lower + 1)
+            found.append((str(upper) if block.level == 1 else f"{upper}.{lower}", block))
+    return found
+
+
+def ledger(document: md.Document) -> list[tuple[Evidence, list[int]]]:
+    """The evidence of steps that names where it holds, each with the numbers of its steps.
+
+    A step shows its grade alone; the sizes or inputs behind it are said once, at the end.
+    """
+    found: dict[Evidence, list[int]] = {}
+    for block, number in numbered(document):
+        if isinstance(block, md.Steps):
+            for i, step in enumerate(block.items):
+                if step.evidence and (step.evidence.where or step.evidence.epsilon is not None):
+                    found.setdefault(step.evidence, []).append(number + i)
+    return list(found.items())
+
+
+def ranges(numbers: list[int]) -> str:
+    """``[1, 2, 3, 7]`` as ``1–3, 7``."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}–{r[-1]}" for r in runs)
+
+
+def statements(row: nt.Row) -> list[nt.Row]:
+    """The parts of a row, each with the words before or between that cannot stand without it."""
+    groups: list[list[nt.Node]] = []
+    for part in row.parts:
+        clings = isinstance(part, nt.Words) or (groups and isinstance(groups[-1][-1], nt.Words))
+        if groups and clings:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return [nt.Row(tuple(g)) for g in groups]
+
+
+def packed(row: nt.Row, fits: Callable[[nt.Row], bool]) -> list[nt.Row]:
+    """The statements of a row on as few lines as ``fits`` allows."""
+    lines: list[nt.Row] = []
+    for statement in statements(row):
+        longer = nt.Row((*lines[-1].parts, *statement.parts)) if lines else statement
+        if lines and fits(longer):
+            lines[-1] = longer
+        else:
+            lines.append(statement)
+    return lines
+
+
+def steps_are(numbers: list[int]) -> str:
+    """``Steps 1–3, 7 are`` or ``Step 4 is``."""
+    return f"Steps {ranges(numbers)} are" if len(numbers) > 1 else f"Step {numbers[0]} is"
+
+
+def chain(step: md.Step, before: md.Step | None) -> tuple[nt.Node | None, list[tuple[str, nt.Node]], nt.Node | None]:
+    """First side (None where the step before has the same), the links of the relation, or the whole as it is."""
+    formula = step.formula
+    if not isinstance(formula, nt.Relation):
+        return None, [], formula
+    last = before.formula if before else None
+    repeated = isinstance(last, nt.Relation) and last.first == formula.first
+    return (None if repeated else formula.first), list(formula.rest), None
+
+
+def depth(values: Any) -> int:
+    """How many levels of nesting: a number has none, a vector one, a matrix two."""
+    levels = 0
+    while isinstance(values, (tuple, list)):
+        levels += 1
+        values = values[0] if values else None
+    return levels
+
+
+def as_rows(values: Any) -> list[list[Any]]:
+    """A number, vector or matrix as rows."""
+    rows = {0: lambda: [[values]], 1: lambda: [list(values)], 2: lambda: [list(row) for row in values]}
+    return rows[depth(values)]()
+
+
+def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
+    """The matrices of a deeper array with their leading indices (counted from 1); others as they are."""
+    if depth(values.exact) <= 2:
+        yield (), values
+        return
+    for i in range(len(values.exact)):
+        others = {label: v[i] for label, v in values.others.items()}
+        inner = md.Values(values.name, values.symbol, values.exact[i], values.decimal[i], others)
+        for index, sheet in sheets(inner):
+            yield (i + 1, *index), sheet
+
+
+def all_integers(values: object) -> bool:
+    """Whether every exact entry is a whole number, so that decimals would only repeat it."""
+    if isinstance(values, (tuple, list)):
+        return all(all_integers(v) for v in values)
+    body = values.body if isinstance(values, nt.Neg) else values
+    return isinstance(body, nt.Number) and body.value.denominator == 1
+
+
+def indexed(symbol: nt.Node, index: tuple[int, ...]) -> nt.Node:
+    """``symbol`` with the leading indices of a sheet."""
+    if not index or not isinstance(symbol, nt.Name):
+        return symbol
+    return nt.Name(symbol.base, (*symbol.sub, *map(nt.node, index)), symbol.role, symbol.bold)
+
+
+def runs(block: md.Table) -> list[tuple[md.Text, int, int]]:
+    """Groups of neighbouring columns: heading, first column, one past the last."""
+    runs: list[tuple[md.Text, int, int]] = []
+    for i, column in enumerate(block.columns):
+        if runs and column.group and runs[-1][0] == column.group:
+            runs[-1] = (column.group, runs[-1][1], i + 1)
+        else:
+            runs.append((column.group, i, i + 1))
+    return runs
+
+
+def heading(column: md.Column, shown: Callable[[md.Text], str] = plain_text) -> str:
+    """The title of a column, after that of its group."""
+    group = shown(column.group)
+    return f"{group}: {shown(column.title)}" if group else shown(column.title)

@@ -1,0 +1,386 @@
+"""A document as a page of HTML: nothing is loaded, formulas are MathML, and without its script nothing is missing.
+
+Every document has the same layout: a bar with the numbers and titles of its sections, formulas and arrays in the main
+column, and reasons, remarks and grades in the margin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from html import escape
+from itertools import count
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.measure import width
+from symattn.document.render.common import (
+    all_integers,
+    chain,
+    comment,
+    headings,
+    indexed,
+    ledger,
+    made,
+    numbered,
+    packed,
+    plain_text,
+    runs,
+    sheets,
+    steps_are,
+)
+from symattn.document.render.html_arrays import array_of, cells_of, heat, told_of
+from symattn.document.render.html_style import STYLE, WHOLE, read
+from symattn.document.render.mathml import link, mathml
+from symattn.document.tex import tex
+from symattn.document.text import text as plain
+
+_LINE = 44.0  # em of a formula, beyond which its sides stand under each other
+_BAR = 12  # sections whose titles stand in a bar
+_MARKS = {
+    Grade.COQ: "∎", Grade.PROVED: "∎", Grade.ARGUED: "∴", Grade.CHECKED: "✓", Grade.TESTED: "✓", Grade.ENCLOSED: "✓",
+    Grade.SAMPLED: "≈", Grade.REFUTED: "✗", Grade.UNDECIDED: "?",
+}  # fmt: skip
+_FORMS = {"printed": "as printed"}
+_WITH_MARGIN = ("walk", "derivation", "proof")
+
+
+def render(
+    document: md.Document,
+    *,
+    fragment: bool = False,
+    shown: int = 0,
+    state: Mapping[str, str] | None = None,
+    script: str = "",
+) -> str:
+    """The document as a whole page, or as a ``fragment``: one element that brings its own style.
+
+    ``shown`` tells the same document apart from others of it in one page, by the names within it. A page that computes
+    does so by the ``script`` of that name, from its ``state``.
+    """
+    mark = comment(made(document.command))
+    document = document if document.page is None else replace(document, blocks=document.page(), page=None)
+    written = _Writer(document, shown, fragment)
+    tag = "article" if document.title else "div"
+    told = "" if state is None else f' data-state="{escape(json.dumps(state), quote=True)}"'
+    inner = f'<{tag} class="{" ".join(written.classes())}"{told}>\n{written.body()}\n</{tag}>\n'
+    if fragment:
+        return f"{mark}\n<style>{STYLE}</style>\n{inner}"
+    scripts = ("exact.js", f"{script}.js", "page.js") if script else ("page.js",)
+    return _page(document.command, document.title or (document.name,), inner, scripts)
+
+
+def _page(command: str, title: md.Text, inside: str, scripts: Iterable[str]) -> str:
+    """A whole page around what is ``inside``; the scripts run at its end."""
+    view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    style = f"<style>{STYLE}\n{WHOLE}</style>"
+    top = f'<html lang="en"><head>{view}<title>{escape(plain_text(title))}</title>{style}</head>'
+    run = "".join(f"<script>{read(name)}</script>" for name in scripts)
+    made_by = f"{comment(made(command))}\n<!doctype html>"
+    return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}{run}\n</body></html>\n'
+
+
+class _Writer:
+    """The sections of one document; what has a name within the page has that of the document in it."""
+
+    def __init__(self, document: md.Document, shown: int, fragment: bool) -> None:
+        self.document = document
+        told = f"{document.kind} {document.name} {document.command}{f' {shown}' if shown else ''}".encode()
+        self.prefix = "s" + hashlib.sha256(told).hexdigest()[:8]
+        self.counter = count(1)
+        self.margin = document.kind in _WITH_MARGIN and bool(document.title)
+        found = headings(document)
+        self.titles = [(n, h) for n, h in found if h.level == 1]
+        self.bar = not fragment and 2 <= len(self.titles) <= _BAR
+        self.numbers = iter(found)
+
+    def classes(self) -> list[str]:
+        """The classes of the whole: walks show one step at a time."""
+        if not self.document.title:
+            return ["symattn", "bare"]
+        one = self.bar and self.document.kind == "walk"
+        return ["symattn", *([] if self.bar else ["alone"]), *(["one"] if one else [])]
+
+    def body(self) -> str:
+        found = [self.head()]
+        for blocks in self.sections():
+            inside = self.section(blocks)
+            first = blocks[0][0]
+            titled = isinstance(first, md.Heading) and first.level == 1
+            tag, name = ("section", f' id="{self.place(first)}"') if titled else ("div", "")
+            found.append(f'<{tag} class="step"{name}>{inside}</{tag}>')
+        return "\n".join(part for part in (*found, self.foot()) if part)
+
+    def sections(self) -> list[list[tuple[md.Block, int]]]:
+        """The blocks with their numbers, split before each heading of level 1; on pages that show one step at a time
+        what stands before the first is a remark on it."""
+        found: list[list[tuple[md.Block, int]]] = [[]]
+        for block, number in numbered(self.document):
+            if isinstance(block, md.Heading) and block.level == 1:
+                found.append([])
+            found[-1].append((block, number))
+        if "one" in self.classes() and len(found) > 1:
+            first = [(md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in found[0]]
+            found[:2] = [[found[1][0], *first, *found[1][1:]]]
+        return [section for section in found if section]
+
+    def place(self, heading: md.Block) -> str:
+        """The name of a section within the page: ``step-5`` where it is a whole one."""
+        number = next(n for n, h in self.titles if h is heading)
+        return f"step-{number}" if self.bar else f"{self.prefix}-{number}"
+
+    def head(self) -> str:
+        title = f"<h1>{prose(self.document.title)}</h1>" if self.document.title else ""
+        below = f"<span>{prose(self.document.subtitle)}</span>" if self.document.subtitle else ""
+        items = (
+            f'<li><a href="#{self.place(h)}">{n}<span class="nm"> {prose(h.title)}</span></a></li>'
+            for n, h in self.titles
+        )
+        bar = f'<nav class="steps" aria-label="sections"><ol>{"".join(items)}</ol></nav>' if self.bar else ""
+        return f"<header><div>{title}{below}</div>{bar}</header>" if title or below else ""
+
+    def section(self, blocks: list[tuple[md.Block, int]]) -> str:
+        """Runs of blocks with their margins; each line of a derivation has one of its own."""
+        found: list[str] = []
+        main: list[str] = []
+        side: list[str] = []
+        known: dict[Evidence, list[str]] = {}
+
+        def flush() -> None:
+            side.extend(_grade(evidence, ": " + ", ".join(dict.fromkeys(of))) for evidence, of in known.items())
+            found.extend([f'<div class="main">{_in_rows(main)}</div>'] if main or side else [])
+            found.extend([f'<div class="side">{"".join(side)}</div>'] if side else [])
+            for part in (main, side, known):
+                part.clear()
+
+        for block, number in blocks:
+            if isinstance(block, md.Steps):
+                flush()
+                found.append(_lines_of(block, number))
+            elif isinstance(block, md.Note) and self.margin:
+                side.append(f"<aside>{prose(block.text)}</aside>")
+            else:
+                main.append(self.block(block))
+                self.graded(block, known)
+        flush()
+        return "".join(found)
+
+    def graded(self, block: md.Block, known: dict[Evidence, list[str]]) -> None:
+        """Remember the grade of an array with its name, where grades stand in the margin."""
+        if self.margin and isinstance(block, md.Values) and block.evidence:
+            known.setdefault(block.evidence, []).append((block.title or block.name).lower())
+
+    def heading(self, block: md.Heading) -> str:
+        number, _ = next(self.numbers)
+        shown = f'<span class="no">{number}</span>{prose(block.title)}'
+        if block.level == 2:
+            return f'<h3 id="{self.prefix}-{number}">{shown}</h3>'
+        return f"<h2>{shown}</h2>" + (f'<p class="lede">{prose(block.lede)}</p>' if block.lede else "")
+
+    def foot(self) -> str:
+        found = [f"<p>{steps_are(numbers)} {escape(str(e))}.</p>" for e, numbers in ledger(self.document)]
+        if self.document.verdict is not None:
+            found.append(f'<p class="verdict">{escape(self.document.verdict.value)}</p>')
+        if self.document.command:
+            found.append(f"<p>Made with symattn: <code>{escape(self.document.command)}</code></p>")
+        return f"<footer>{''.join(found)}</footer>" if found else ""
+
+    def block(self, block: md.Block) -> str:
+        match block:
+            case md.Heading():
+                return self.heading(block)
+            case md.Contents():
+                return "" if self.bar else self.contents()
+            case md.Paragraph(text=(nt.Node() as formula,)):
+                return f'<div class="formula" data-tex="{escape(tex(formula), quote=True)}">{mathml(formula)}</div>'
+            case md.Paragraph():
+                return f"<p>{prose(block.text)}</p>"
+            case md.Assumptions():
+                return f"<dl>{''.join(map(_assumption, block.items))}</dl>"
+            case md.Result():
+                return _result(block)
+            case md.Table():
+                return _table(block)
+            case md.Heat():
+                return heat(block)
+            case md.Values():
+                return self.values(block)
+            case md.Caveat():
+                return f"<aside><b>{escape(block.title)}.</b> {prose(block.text)}</aside>"
+            case md.Note():
+                return f"<aside><b>Note.</b> {prose(block.text)}</aside>"
+            case md.Items():
+                return f"<ul>{''.join(f'<li>{prose(item)}</li>' for item in block.items)}</ul>"
+            case md.Listing():
+                return f"<pre><code>{escape(block.text.rstrip())}</code></pre>"
+        return ""
+
+    def contents(self) -> str:
+        items = (f'<li><a href="#{self.prefix}-{n}">{n} {prose(h.title)}</a></li>' for n, h in headings(self.document))
+        return f"<nav><ol>{''.join(items)}</ol></nav>"
+
+    # -- arrays --------------------------------------------------------------------------------------------------------
+    def values(self, block: md.Values) -> str:
+        """The array in its forms; which is seen is chosen by buttons that need no script."""
+        title = escape(block.title or block.name)
+        reason = f" · {prose(block.reason)}" if block.reason else ""
+        caption = f"{title}{reason}{'' if self.margin or not block.evidence else _grade(block.evidence)}"
+        shown = "".join(
+            self.sheet(sheet, indexed(block.symbol, index), self.origin(block, index)) for index, sheet in sheets(block)
+        )
+        of, told = block.origin, told_of(block)
+        large = ' class="large"' if of and not of.rule and all_integers(block.exact) else ""
+        return f"<figure{large}{told}><figcaption>{caption}</figcaption>{shown}</figure>"
+
+    @staticmethod
+    def origin(block: md.Values, index: tuple[int, ...]) -> md.Origin | None:
+        """Where the entries of one sheet come from."""
+        if block.origin is None:
+            return None
+        places, letters = block.origin.places, block.origin.letters
+        for i in index:
+            places, letters = places[i - 1], letters[i - 1]
+        return replace(block.origin, places=places, letters=letters)
+
+    def sheet(self, values: md.Values, symbol: nt.Node, origin: md.Origin | None) -> str:
+        forms = {"exact": values.exact}
+        if not all_integers(values.exact):
+            forms["decimal"] = values.decimal
+        forms |= {_FORMS.get(label, label): array for label, array in values.others.items()}
+        group = f"{self.prefix}-{next(self.counter)}"
+        buttons, shown = "", ""
+        cells = cells_of(origin, values) if origin else None
+        named = [[x.partition(" data-n=")[0] for x in row] for row in cells] if cells else None
+        for i, (name, array) in enumerate(forms.items()):
+            sign = "=" if i == 0 else "≈" if name == "decimal" else ""
+            said = ""
+            if len(forms) > 1:
+                tick = " checked" if i == 0 else ""
+                which = f'name="{group}" id="{group}-{i}" data-form="{escape(name, quote=True)}"'
+                buttons += f'<input type="radio" {which}{tick}>'
+                buttons += f'<label for="{group}-{i}">{escape(name)}</label>'
+                said = f'<span class="said">{escape(name)}</span>'
+            roomy = " roomy" if i == 0 and len(forms) > 1 else ""
+            inner = array_of(symbol, sign, array, values.factors if i == 0 else (), cells if i == 0 else named)
+            shown += f'<div class="form wide{roomy}">{said}{inner}</div>'
+        return f'<div class="forms">{buttons}{shown}</div>'
+
+
+def _in_rows(parts: list[str]) -> str:
+    """Arrays that follow each other stand side by side where there is room."""
+    found, row = "", ""
+    for part in [*parts, ""]:
+        if part.startswith("<figure"):
+            row += part
+            continue
+        found += f'<div class="row">{row}</div>' if row.count("<figure") > 1 else row
+        found, row = found + part, ""
+    return found
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+def prose(text: md.Text) -> str:
+    """Running text."""
+    return "".join(map(_inline, text)).strip()
+
+
+def _inline(part: md.Inline) -> str:
+    if isinstance(part, nt.Node):
+        return mathml(part, inline=True)
+    if isinstance(part, md.Emph):
+        return f"<em>{escape(part.text)}</em>"
+    return f"<code>{escape(part.text)}</code>" if isinstance(part, md.Code) else escape(part)
+
+
+def _assumption(item: md.Assumption) -> str:
+    remark = f" ({prose(item.remark)})" if item.remark else ""
+    return f"<dt>{escape(item.label)}</dt><dd>{prose(item.text)}{remark}</dd>"
+
+
+def _grade(evidence: Evidence | None, of: str = "") -> str:
+    """The grade, and what it is ``of``; it opens to what it means and where it holds."""
+    if evidence is None:
+        return ""
+    grade = evidence.grade
+    inside = f"{grade.means}{'; ' + escape(evidence.where) if evidence.where else ''}"
+    word = escape(str(Evidence(grade, "", evidence.epsilon)))
+    return (
+        f' <details class="grade"><summary>{_MARKS[grade]} {word}{escape(of)}</summary><span>{inside}</span></details>'
+    )
+
+
+# -- formulas ----------------------------------------------------------------------------------------------------------
+def _lines_of(block: md.Steps, number: int) -> str:
+    """The lines of a derivation, aligned at their signs, each with its reason and grade in the margin."""
+    lines, before = "", None
+    for i, step in enumerate(block.items):
+        why = f'<div class="side why">{prose(step.reason)}{_grade(step.evidence)}</div>'
+        source = escape(tex(step.formula), quote=True)
+        head = f'<span class="n">({number + i})</span>'
+        lines += f'<div class="line" data-tex="{source}">{head}{_sides(step, before)}{why}</div>'
+        before = step
+    return f'<div class="lines">{lines}</div>'
+
+
+def _sides(step: md.Step, before: md.Step | None) -> str:
+    """The first side, and what follows it; sides that are too long for one line stand under each other."""
+    first, links, whole = chain(step, before)
+    if whole is not None:
+        parts = packed(whole, lambda r: width(r) <= _LINE) if isinstance(whole, nt.Row) else [whole]
+        return f'<div class="whole">{"".join(map(mathml, parts))}</div>'
+    head = "" if first is None else mathml(first)
+    sides = [(f"<mrow>{link(sign, side)}</mrow>", f"{sign} {plain(side)}") for sign, side in links]
+    if sum(width(side) + 1.4 for _, side in links) <= _LINE:
+        sides = [(f"<mrow>{''.join(shown for shown, _ in sides)}</mrow>", " ".join(said for _, said in sides))]
+    return f'<div class="first">{head}</div><div class="rest">{"".join(_display(*side) for side in sides)}</div>'
+
+
+def _display(inner: str, said: str) -> str:
+    return f'<math display="block" alttext="{escape(said, quote=True)}">{inner}</math>'
+
+
+def _result(block: md.Result) -> str:
+    grades = "".join(map(_grade, block.evidence))
+    text = f"<p>{prose(block.text)}</p>" if block.text else ""
+    shown = "".join(
+        f'<div class="wide" data-tex="{escape(tex(f), quote=True)}">{_lines(f)}</div>' for f in block.formulas
+    )
+    title = block.title[:1].upper() + block.title[1:]
+    return f'<div class="result"><div><b>{escape(title)}</b>{grades}</div>{text}{shown}</div>'
+
+
+def _lines(formula: nt.Node) -> str:
+    """A formula of its own, broken where it is too long."""
+    if width(formula) <= _LINE:
+        return mathml(formula)
+    if isinstance(formula, nt.Row):
+        return "".join(map(mathml, packed(formula, lambda r: width(r) <= _LINE)))
+    return f'<div class="lines"><div class="line">{_sides(md.Step(formula), None)}</div></div>'
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+def _table(block: md.Table) -> str:
+    above = ""
+    if any(column.group for column in block.columns):
+        groups = (f'<th colspan="{end - start}" class="centre">{prose(g)}</th>' for g, start, end in runs(block))
+        above = f"<tr>{''.join(groups)}</tr>"
+    titles = "".join(f'<th class="{c.align}">{prose(c.title)}</th>' for c in block.columns)
+    rows = "".join(_tr(block, i, row) for i, row in enumerate(block.rows))
+    caption = f"<caption>{prose(block.caption)}</caption>" if block.caption else ""
+    head = f"{caption}<thead>{above}<tr>{titles}</tr></thead>"
+    kind = "wide differences" if block.framed else "wide"
+    return f'<div class="{kind}"><table class="data">{head}<tbody>{rows}</tbody></table></div>'
+
+
+def _tr(block: md.Table, number: int, row: tuple[md.Text, ...]) -> str:
+    cells = "".join(f'<td class="{c.align}">{_td(x)}</td>' for c, x in zip(block.columns, row, strict=True))
+    return f"<tr{' class=shaded' if number in block.shaded else ''}>{cells}</tr>"
+
+
+def _td(text: md.Text) -> str:
+    """A fraction that fills its cell has a bar, as elsewhere on the page."""
+    first = text[0] if len(text) == 1 else ""
+    return mathml(first, tall=True) if isinstance(first, nt.Node) else prose(text)

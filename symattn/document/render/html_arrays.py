@@ -1,0 +1,173 @@
+"""Arrays on a page: matrices with a name for each cell, and weights as a heat map with arrows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from math import hypot
+from typing import Any
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.characters import SUPERSCRIPTS
+from symattn.document.render.common import as_rows, depth
+from symattn.document.render.mathml import fence, mathml, show
+from symattn.document.text import text as plain
+
+_THICK, _FAINT = 14.0, 0.8  # pixels of the weight 1, and below which a line is dotted
+_DARK = 0.6  # from this weight on numbers have the colour of the paper
+_SUM = '<th scope="col" class="sum">sum</th>'
+_LEFT, _RIGHT, _TALL = 44.0, 186.0, 62.0
+
+
+Cells = list[list[str]]
+
+
+def cells_of(origin: md.Origin, values: md.Values) -> Cells:
+    """The attributes of each cell: its name in the page, its letter, its exact value and its decimal, as text."""
+    rows = zip(*(as_rows_of(x, values.exact) for x in (origin.places, origin.letters)), strict=True)
+    entries = zip(as_rows(values.exact), as_rows(values.decimal), strict=True)
+    return [
+        [cell(origin.array, *four) for four in zip(*pair, *both, strict=True)]
+        for pair, both in zip(rows, entries, strict=True)
+    ]
+
+
+def told_of(values: md.Values) -> str:
+    """The attributes of an array: its name in the page, its letter and its colour, and how its entries are made."""
+    if values.origin is None:
+        return ""
+    letter = values.origin.symbol
+    found = {"array": values.origin.array, "of": " ".join(values.origin.rule), "symbol": plain(letter)}
+    found |= {"role": letter.role} if isinstance(letter, nt.Name) and letter.role else {}
+    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in found.items())
+
+
+def as_rows_of(nested: Any, like: Any) -> list[list[Any]]:
+    """Nested places or letters as rows, as ``like`` is nested."""
+    levels = depth(like)
+    return [[nested]] if levels == 0 else [list(nested)] if levels == 1 else [list(row) for row in nested]
+
+
+def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: Any, decimal: Any) -> str:
+    """The attributes of one cell."""
+    value, digits = (plain(x if isinstance(x, nt.Node) else nt.Decimal(str(x))) for x in (exact, decimal))
+    found = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
+    found |= {"d": digits} if digits != value else {}
+    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in found.items())
+
+
+def array_of(symbol: nt.Node, sign: str, array: Any, factors: Iterable[md.Values], cells: Cells | None) -> str:
+    """symbol = factors = entries; the numbers of a matrix stand under each other."""
+    inner = _grid(array, cells)
+    if sign:
+        parts = [_grid(f.exact, cells_of(f.origin, f) if f.origin else None) for f in factors]
+        inner = "".join(f"<mo>{s}</mo>{p}" for s, p in ((sign, "".join(parts)), ("=" if parts else sign, inner)) if p)
+    else:
+        inner = f'<mspace width=".6em"/>{inner}'
+    named = symbol.first if isinstance(symbol, nt.Relation) else symbol
+    told = escape(f"{plain(named)}, {' by '.join(map(str, _shape(array)))}", quote=True)
+    return f'<math display="block" alttext="{told}"><mrow>{show(symbol, False)}{inner}</mrow></math>'
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    return (len(array), *_shape(array[0])) if isinstance(array, (tuple, list)) and array else ()
+
+
+def _grid(array: Any, cells: Cells | None) -> str:
+    """A number, or a vector or matrix in square brackets."""
+    rows = [[_entry(x) for x in row] for row in as_rows(array)]
+    if depth(array) == 0:
+        return rows[0][0]
+    named = cells or [[""] * len(row) for row in rows]
+    inner = "".join(
+        f"<mtr>{''.join(f'<mtd{name}>{x}</mtd>' for x, name in zip(row, names, strict=True))}</mtr>"
+        for row, names in zip(rows, named, strict=True)
+    )
+    return fence("square", f'<mtable displaystyle="true">{inner}</mtable>')
+
+
+def _entry(x: Any) -> str:
+    return show(x if isinstance(x, nt.Node) else nt.Decimal(str(x)), False)
+
+
+# -- weights ---------------------------------------------------------------------------------------------------------
+def heat(block: md.Heat) -> str:
+    """The heat map, with the exact weight above its decimal in each cell, and the arrows beside it."""
+    keys = "".join(f'<th scope="col">{_label(k)}</th>' for k in block.columns)
+    rows = zip(block.rows, block.exact, block.decimal, *_origins(block), block.sums, strict=True)
+    body = "".join(_row(*row, array=block.name) for row in rows)
+    caption = "Weights: how much of each key a query takes"
+    table = f"<caption>{caption}</caption><thead><tr><td></td>{keys}{_SUM}</tr></thead><tbody>{body}</tbody>"
+    pictures = "".join(map(_arrows, block.rows, [block.columns] * len(block.rows), block.decimal))
+    figure = f'<figure class="wide"{told_of(block)}><table class="heat">{table}</table></figure>'
+    return f'{figure}<figure class="arrows">{pictures}</figure>'
+
+
+def _origins(block: md.Heat) -> tuple[Any, Any]:
+    assert block.origin is not None
+    return block.origin.places, block.origin.letters
+
+
+def _row(query: nt.Node, exact: Any, decimal: Any, places: Any, letters: Any, total: nt.Node, *, array: str) -> str:
+    found = ""
+    for entry, digits, place, letter in zip(exact, decimal, places, letters, strict=True):
+        weight = number(digits)
+        colour = f"background:color-mix(in oklab,var(--sa-weight) {100 * weight:.4g}%,var(--sa-tint))"
+        over = ' class="over"' if weight > _DARK else ""
+        small = f"<small>{decimal_of(digits)}</small>" if plain(entry) != str(digits) else ""
+        name = cell(array, place, letter, entry, digits)
+        found += f'<td style="{colour}"{over}{name}>{mathml(entry, tall=True)}{small}</td>'
+    return f'<tr><th scope="row">{_label(query)}</th>{found}<th class="sum">{_label(total)}</th></tr>'
+
+
+def number(digits: Any) -> float:
+    """The weight that digits name, between 0 and 1; 0 where they name none."""
+    try:
+        return min(max(float(digits), 0.0), 1.0)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def decimal_of(digits: Any) -> str:
+    """Digits as text of a page: 6.03·10⁻⁶."""
+    mantissa, _, power = plain(digits if isinstance(digits, nt.Node) else nt.Decimal(str(digits))).partition("e")
+    raised = "".join(SUPERSCRIPTS[c] for c in str(int(power))) if power else ""
+    return escape(f"{mantissa}·10{raised}" if power else mantissa)
+
+
+def _label(letter: nt.Node) -> str:
+    return mathml(letter, inline=True)
+
+
+def _arrows(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
+    """One query on the left, its keys on the right."""
+    high, middle = _TALL * len(keys), _TALL * len(keys) / 2
+    found = "".join(_arrow(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights))
+    for j, (key, weight) in enumerate(zip(keys, weights, strict=True)):
+        y = _TALL * (j + 0.5)
+        found += _text(194, y + 2, key) + f'<text class="small" x="194" y="{y + 20:g}" fill="var(--sa-mute)">'
+        found += f"{decimal_of(weight)}</text>"
+    said = ", ".join(f"{decimal_of(w)} on {escape(plain(k))}" for k, w in zip(keys, weights, strict=True))
+    name = f"{escape(plain(query))} takes {said}"
+    return f'<svg viewBox="0 0 270 {high:g}" role="img" aria-label="{name}">{_text(8, middle + 5, query)}{found}</svg>'
+
+
+def _arrow(y0: float, y1: float, weight: float) -> str:
+    """A line as thick as its weight with a head, or dotted where it would be too thin to be seen."""
+    wide, long = _THICK * weight, hypot(_RIGHT - _LEFT, y1 - y0)
+    dx, dy = (_RIGHT - _LEFT) / long, (y1 - y0) / long
+    reach = max(7.0, wide * 1.2)
+    x, y, half = _RIGHT - dx * reach, y1 - dy * reach, max(3.0, wide * 0.9)
+    dotted = ' stroke-dasharray="1.5 3"' if wide < _FAINT else ""
+    stroke = f'stroke="var(--sa-weight)" stroke-width="{max(wide, _FAINT):.2f}"{dotted}'
+    line = f'<path d="M{_LEFT:g} {y0:g}L{x:.1f} {y:.1f}" {stroke}/>'
+    corners = f"M{_RIGHT:g} {y1:g}L{x - dy * half:.1f} {y + dx * half:.1f}L{x + dy * half:.1f} {y - dx * half:.1f}z"
+    return f'{line}<path d="{corners}" fill="var(--sa-weight)"/>'
+
+
+def _text(x: float, y: float, letter: nt.Node) -> str:
+    role = letter.role if isinstance(letter, nt.Name) and letter.role else "ink"
+    base, sub = (letter.base, "".join(map(plain, letter.sub))) if isinstance(letter, nt.Name) else (plain(letter), "")
+    small = f'<tspan dy="4" font-size="72%">{escape(sub)}</tspan>' if sub else ""
+    return f'<text x="{x:g}" y="{y:g}" fill="var(--sa-{role})" font-style="italic">{escape(base)}{small}</text>'

@@ -1,0 +1,99 @@
+"""A document as JSON: ``schema`` 1, stable order of keys."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.codec import record
+from symattn.document.render.common import heading, plain_text
+from symattn.document.text import text
+
+SCHEMA = 1
+
+
+def render(document: md.Document) -> str:
+    """The document as JSON text. ``document.record`` adds keys and overrides those made from the blocks."""
+    whole = {**_common(document), **_from_blocks(document), **document.record}
+    return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _common(document: md.Document) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": document.kind,
+        "name": document.name,
+        "title": plain_text(document.title),
+        "command": document.command,
+        "verdict": document.verdict_word,
+        "parameters": document.parameters,
+    }
+
+
+def _from_blocks(document: md.Document) -> dict[str, Any]:
+    """What the kind of document promises, empty lists included, and what else there is."""
+    found: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
+    for block in document.blocks:
+        key, entries = _entries(block)
+        if key and entries:
+            found.setdefault(key, []).extend(entries)
+    return found
+
+
+_PROMISED: dict[str, tuple[str, ...]] = {
+    "derivation": ("assumptions", "steps", "results"),
+    "walk": ("steps",),
+    "proof": ("theorems",),
+    "verification": ("notes",),
+}
+
+
+def _entries(block: md.Block) -> tuple[str, list[Any]]:
+    match block:
+        case md.Assumptions():
+            return "assumptions", [{"label": a.label, "text": plain_text(a.text)} for a in block.items]
+        case md.Steps():
+            return "steps", [_step(s) for s in block.items]
+        case md.Values():
+            return "steps", [_values(block)]
+        case md.Result():
+            formulas = record(block.formulas)
+            words = {"text": plain_text(block.text)} if block.text else {}
+            return "results", [{"title": block.title, **words, "formulas": formulas, "evidence": block.evidence}]
+        case md.Table():
+            columns = [heading(c) for c in block.columns]
+            rows = [[plain_text(cell) for cell in row] for row in block.rows]
+            return "tables", [{"columns": columns, "rows": rows, "shaded": block.shaded}]
+        case md.Note():
+            return "notes", [plain_text(block.text)]
+        case md.Caveat():
+            return "caveats", [{"title": block.title, "text": plain_text(block.text)}]
+        case _:
+            return "", []
+
+
+def _step(step: md.Step) -> dict[str, Any]:
+    grade = step.evidence.grade if step.evidence else None
+    entry = {**record(step.formula), "reason": plain_text(step.reason), "grade": grade}
+    return {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
+
+
+def _values(block: md.Values) -> dict[str, Any]:
+    entry = {
+        "name": block.name,
+        "exact": _code(block.exact),
+        "decimal": block.decimal,
+        "reason": plain_text(block.reason),
+    }
+    others = {"others": block.others} if block.others else {}
+    grade = block.evidence.grade if block.evidence else None
+    return {**entry, **others, "reason": plain_text(block.reason), "grade": grade}
+
+
+def _code(entries: Any) -> Any:
+    """Exact entries as strings that ``sympy.sympify`` reads."""
+    if isinstance(entries, (tuple, list)):
+        return [_code(e) for e in entries]
+    return text(entries, ascii=True) if isinstance(entries, nt.Node) else entries

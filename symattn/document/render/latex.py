@@ -1,0 +1,246 @@
+r"""A document as LaTeX: whole, or as a fragment to ``\input``.
+
+A fragment needs ``amsmath`` and ``amssymb`` (its first lines say so, and name ``graphicx`` where something had to be
+shrunk); it defines no macro, numbers nothing by itself, and stays out of the author's equation counter.
+"""
+
+from __future__ import annotations
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.characters import escape_text
+from symattn.document.evidence import Grade
+from symattn.document.render import latex_formulas
+from symattn.document.render.common import ledger, made, numbered, runs, steps_are
+from symattn.document.tex import COLOURS, tex
+
+_LETTERS = {"left": "l", "right": "r", "centre": "c"}
+
+
+def table(writer: Writer, block: md.Table) -> str:
+    """A centred table, no wider than the line: headings over groups, the shaded rows tinted (marked in fragments)."""
+    letters = "".join(_LETTERS[c.align] for c in block.columns)
+    rules = ("\\hline", "\\hline", "\\hline") if writer.fragment else ("\\toprule", "\\midrule", "\\bottomrule")
+    lines = [f"\\begin{{tabular}}{{@{{}}{letters}@{{}}}}", rules[0], *_groups(writer, block)]
+    lines += [_row([writer.prose(c.title) for c in block.columns]), rules[1]]
+    lines += [_body_row(writer, row, i in block.shaded) for i, row in enumerate(block.rows)]
+    lines += [rules[2], "\\end{tabular}"]
+    body = writer.fit("%\n" + "\n".join(lines)) if not writer.fragment else "\n".join(lines)
+    caption = f"\n\n{writer.small(writer.prose(block.caption))}" if block.caption else ""
+    return f"\\begin{{center}}\\small\n{body}{caption}\n\\end{{center}}"
+
+
+def _row(cells: list[str]) -> str:
+    return " & ".join(cells) + " \\\\"
+
+
+def _body_row(writer: Writer, row: tuple[md.Text, ...], shaded: bool) -> str:
+    cells = _row([writer.prose(cell) for cell in row])
+    if not shaded:
+        return cells
+    return f"$\\triangleright$ {cells}" if writer.fragment else f"\\rowcolor{{SAs!8}} {cells}"
+
+
+def _groups(writer: Writer, block: md.Table) -> list[str]:
+    if not any(c.group for c in block.columns):
+        return []
+    cells, rules = [], ""
+    for title, start, end in runs(block):
+        cells.append(f"\\multicolumn{{{end - start}}}{{c}}{{{writer.prose(title)}}}" if title else "")
+        if title:
+            rules += f"\\cline{{{start + 1}-{end}}}" if writer.fragment else f"\\cmidrule(lr){{{start + 1}-{end}}}"
+    return [_row(cells), rules]
+
+
+# -- preamble ----------------------------------------------------------------------------------------------------------
+_GREY = ("SAg", "5F6368")
+
+_HEAD = r"""\documentclass[11pt,a4paper]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{lmodern}
+\usepackage[margin=27mm]{geometry}
+\usepackage{amsmath,amssymb,mathtools,array,booktabs,enumitem,etoolbox,graphicx,microtype,needspace}
+\usepackage[table]{xcolor}
+\usepackage[most]{tcolorbox}"""
+
+_MACROS = r"""% reason, grade and number of a step, flush right; they move to the next line where the formula is long
+\newcommand{\SAgrade}[2][SAo]{{\footnotesize\itshape\color{#1}#2}}
+\newcommand{\SAwhy}[3]{\tag*{{\small\color{SAg}#1}\enspace\makebox[13mm][l]{#2}\makebox[8mm][r]{(#3)}}}
+% a display right after a heading would leave an empty line
+\newcommand{\SAafterheading}{\par\vspace{-0.8\baselineskip}}
+\newcommand{\SAok}{\textcolor{SAo}{$\checkmark$}}
+% shrinks what is wider than its place
+\newsavebox{\SAbox}
+\newcommand{\SAfit}[2][\linewidth]{\sbox{\SAbox}{#2}%
+  \ifdim\wd\SAbox>\dimexpr#1\relax\resizebox{#1}{!}{\usebox{\SAbox}}\else\usebox{\SAbox}\fi}
+\newtcolorbox{SAresult}[1]{enhanced,colback=SAs!4,colframe=SAs!70!black,boxrule=.5pt,arc=1.5mm,
+  left=3mm,right=3mm,top=0mm,bottom=1mm,title={#1},fonttitle=\bfseries\small,coltitle=black,colbacktitle=SAs!12,
+  before skip=9pt,after skip=11pt}
+\newtcolorbox{SAcaveat}{enhanced,colback=SAk!5,colframe=SAk!5,borderline west={2pt}{0pt}{SAk},
+  boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=9pt,after skip=9pt}
+\newtcolorbox{SAnote}{enhanced,colback=SAg!6,colframe=SAg!6,borderline west={2pt}{0pt}{SAg},
+  boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=7pt,after skip=7pt}
+% in contents, room for numbers such as 14 and 14.10
+\makeatletter
+\patchcmd{\l@section}{1.5em}{1.9em}{}{}
+\renewcommand*\l@subsection{\@dottedtocline{2}{1.9em}{3.2em}}
+\makeatother
+\setlist{itemsep=1pt,topsep=3pt,beginpenalty=10000}
+\widowpenalty=10000 \clubpenalty=10000
+\setlength{\parindent}{0pt}\setlength{\parskip}{5pt}\setlength{\emergencystretch}{4em}
+\renewcommand{\arraystretch}{1.15}
+\allowdisplaybreaks
+\AtBeginDocument{\abovedisplayskip=6pt \belowdisplayskip=6pt \abovedisplayshortskip=4pt \belowdisplayshortskip=4pt}"""
+
+
+def preamble() -> str:
+    """Packages, colours and macros of a whole document."""
+    colours = [f"\\definecolor{{{name}}}{{HTML}}{{{value}}}" for name, value in (*COLOURS.values(), _GREY)]
+    return "\n".join([_HEAD, *colours, _MACROS])
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+_DOUBTFUL = {Grade.SAMPLED: "SAk", Grade.REFUTED: "SAq", Grade.UNDECIDED: "SAq"}
+_LISTED = 76  # characters of typewriter type in a line
+
+
+def render(document: md.Document, *, fragment: bool = False) -> str:
+    """The document for pdflatex; ``fragment`` leaves out preamble, title page and colours."""
+    writer = Writer(fragment)
+    body = writer.body(document)
+    comment = "% " + made(document.command).replace("\n", " ")
+    if fragment:
+        packages = "amsmath,amssymb,graphicx" if r"\resizebox" in body else "amsmath,amssymb"
+        return f"{comment}\n% Needs \\usepackage{{{packages}}}\n{body}\n"
+    title = writer.title(document) if document.title else ""
+    return f"{comment}\n{preamble()}\n\\begin{{document}}\n{title}\n\n{body}\n\\end{{document}}\n"
+
+
+class Writer:
+    """How words, formulas and reasons look: with our colours and macros, or plain in a fragment."""
+
+    def __init__(self, fragment: bool) -> None:
+        self.fragment = fragment
+        self.nested = False  # whether headings of the second level stand below those of the first
+
+    def tex(self, x: nt.Node, inline: bool = False) -> str:
+        return tex(x, colours=not self.fragment, inline=inline)
+
+    def prose(self, words: md.Text) -> str:
+        return "".join(self.inline(part) for part in words).strip()
+
+    def inline(self, part: md.Inline) -> str:
+        if isinstance(part, nt.Node):
+            return f"${self.tex(part, inline=True)}$"
+        if isinstance(part, md.Emph):
+            return f"\\emph{{{escape_text(part.text)}}}"
+        return code(part.text) if isinstance(part, md.Code) else latex_formulas.sentence(part)
+
+    def small(self, shown: str) -> str:
+        return f"{{\\small {shown}}}" if self.fragment else f"{{\\small\\color{{SAg}}{shown}}}"
+
+    def graded(self, shown: str, grade: Grade) -> str:
+        """Words about evidence; what has not been proved or checked is not in green."""
+        if self.fragment:
+            return f"\\emph{{{shown}}}"
+        colour = f"[{_DOUBTFUL[grade]}]" if grade in _DOUBTFUL else ""
+        return f"\\SAgrade{colour}{{{shown}}}"
+
+    def tag(self, step: md.Step, number: int) -> str:
+        reason = self.prose(step.reason)
+        grade = self.graded(step.evidence.grade.value, step.evidence.grade) if step.evidence else ""
+        if not self.fragment:
+            return f"\\SAwhy{{{reason}}}{{{grade}}}{{{number}}}"
+        why = r"\enspace ".join(part for part in (reason, grade) if part)
+        return f"\\tag*{{{self.small(why)}\\quad({number})}}"
+
+    def fit(self, shown: str, room: float | None = None) -> str:
+        """``shown`` shrunk to ``room`` em, or to the line, where it is wider."""
+        limit = "\\linewidth" if room is None else f"{room:.1f}em"
+        if not self.fragment:
+            return f"\\SAfit[{limit}]{{{shown}}}"
+        return f"\\resizebox{{\\ifdim\\width>{limit} {limit}\\else\\width\\fi}}{{!}}{{{shown}}}"
+
+    def title(self, document: md.Document) -> str:
+        lines = [f"{{\\LARGE\\bfseries\\boldmath {self.prose(document.title)}\\par}}"]
+        if document.subtitle:
+            lines.append(f"\\vspace{{3pt}}{{\\large {self.prose(document.subtitle)}\\par}}")
+        if document.command:
+            lines.append(f"\\vspace{{9pt}}{{\\small\\color{{SAg}}{code(document.command)}\\par}}")
+        return "\\begin{center}\n" + "\n".join(lines) + "\n\\end{center}"
+
+    def body(self, document: md.Document) -> str:
+        out = ""
+        last: md.Block | None = None
+        self.nested = any(isinstance(block, md.Heading) and block.level > 1 for block in document.blocks)
+        for block, number in numbered(document):
+            # a display that continues a paragraph must not begin another, which would add an empty line
+            joint = "\n" if isinstance(last, md.Paragraph) and isinstance(block, md.Steps) else "\n\n"
+            if isinstance(last, md.Heading) and isinstance(block, md.Steps) and not self.fragment:
+                joint = "\n\\SAafterheading\n"
+            out += (joint if last else "") + self.block(block, number)
+            last = block
+        found = [f"{escape_text(steps_are(n))} {latex_formulas.evidence_text(e)}." for e, n in ledger(document)]
+        if found:
+            out += "\n\n" + self.small(" ".join(found))
+        if document.verdict is not None:
+            out += f"\n\n\\noindent\\textbf{{Verdict: {document.verdict.value}.}}"
+        return out
+
+    def block(self, block: md.Block, number: int) -> str:
+        match block:
+            case md.Heading():
+                level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
+                lines = 19 if self.nested and block.level == 1 else 12  # no heading alone at a page's foot, nor two
+                room = "" if self.fragment else f"\\Needspace{{{lines}\\baselineskip}}\n"
+                return f"{room}\\{level}section{star}{{{self.prose(block.title)}}}"
+            case md.Contents():
+                return "" if self.fragment else r"{\setlength{\parskip}{0pt}\tableofcontents}"
+            case md.Paragraph():
+                return self.prose(block.text)
+            case md.Assumptions():
+                return self.assumptions(block)
+            case md.Steps():
+                return latex_formulas.steps(self, block, number)
+            case md.Result():
+                return latex_formulas.result(self, block)
+            case md.Table():
+                return table(self, block)
+            case md.Values():
+                return latex_formulas.values(self, block)
+            case md.Caveat():
+                return self.aside("SAcaveat", escape_text(block.title), block.text)
+            case md.Note():
+                return self.aside("SAnote", "Note", block.text)
+            case md.Items():
+                items = "\n".join(f"\\item {self.prose(item)}" for item in block.items)
+                return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
+            case md.Listing():
+                return self.listing(block.text)
+
+    def aside(self, box: str, title: str, text: md.Text) -> str:
+        environment = "quote" if self.fragment else box
+        return f"\\begin{{{environment}}}\n\\textbf{{{title}.}} {self.prose(text)}\n\\end{{{environment}}}"
+
+    def assumptions(self, block: md.Assumptions) -> str:
+        items = []
+        for item in block.items:
+            remark = f"\\hfill{self.small('(' + self.prose(item.remark) + ')')}" if item.remark else ""
+            items.append(f"\\item[\\textbf{{{escape_text(item.label)}}}] {self.prose(item.text)}{remark}")
+        heading = "\\subsection*{Assumptions}" if self.fragment else "\\section*{Assumptions}"
+        return "\n".join([heading, "\\begin{itemize}", *items, "\\end{itemize}"])
+
+    def listing(self, text: str) -> str:
+        """Lines as they are, in typewriter type (``verbatim`` would stumble over Unicode); long ones are shrunk."""
+        lines = [self.listed(line) for line in text.splitlines()]
+        return "\\begin{flushleft}\\small\n" + "\\\\\n".join(lines) + "\n\\end{flushleft}"
+
+    def listed(self, line: str) -> str:
+        shown = code(line).replace(" ", "~") if line.strip() else "\\mbox{}"
+        return self.fit(shown) if len(line) > _LISTED else shown
+
+
+def code(text: str) -> str:
+    """A command or a name in typewriter type, hyphens kept apart."""
+    return f"\\texttt{{{escape_text(text)}}}"

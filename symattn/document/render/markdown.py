@@ -1,0 +1,186 @@
+"""A document as GitHub-flavoured Markdown."""
+
+from __future__ import annotations
+
+import re
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.render.common import (
+    comment,
+    heading,
+    headings,
+    indexed,
+    ledger,
+    made,
+    numbered,
+    sheets,
+    steps_are,
+)
+from symattn.document.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
+from symattn.document.tex import tex, words
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
+_STARTS_A_BLOCK = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
+_LETTERED = {
+    r"\, ": r"\thinspace ", r"\,": r"\thinspace ", r"\{": r"\lbrace ", r"\}": r"\rbrace ", "< ": r"\lt ", "> ": r"\gt ",
+}  # fmt: skip
+# What Markdown may still eat between plain dollars: escaped punctuation, emphasis, HTML, table cells.
+_NEEDS_TICKS = re.compile(r"\\[^A-Za-z]|[*<>|~`]|[^A-Za-z0-9]_|_[^A-Za-z0-9{]")
+
+# GitHub scrolls what is too wide, so nothing is shrunk.
+_SETTER = Setter(tex, lambda shown, room: shown, 46.0)
+
+
+def render(document: md.Document) -> str:
+    """The document as Markdown: formulas in ``math`` fences and dollars, no macro of our own, no numbering."""
+    parts = [comment(made(document.command))] + (["# " + prose(document.title)] if document.title else [])
+    if document.subtitle:
+        parts.append(prose(document.subtitle))
+    for block, number in numbered(document):
+        parts.append(_contents(document) if isinstance(block, md.Contents) else _block(block, number))
+    parts += _evidence(document)
+    if document.verdict is not None:
+        parts.append(f"**Verdict: {document.verdict.value}.**")
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def prose(text: md.Text) -> str:
+    """Running text, every special character escaped."""
+    joined = "".join(_inline(part) for part in text).strip()
+    return _STARTS_A_BLOCK.sub(lambda m: m[1] + m[2][:-1] + "\\" + m[2][-1], joined)
+
+
+def _inline(part: md.Inline) -> str:
+    if isinstance(part, nt.Node):
+        shown = _unpunctuated(tex(part, inline=True))
+        return f"$`{shown}`$" if _NEEDS_TICKS.search(shown) else f"${shown}$"
+    if isinstance(part, md.Emph):
+        return f"*{escape(part.text)}*"
+    return _code(part.text) if isinstance(part, md.Code) else escape(part)
+
+
+def _unpunctuated(shown: str) -> str:
+    """Commands spelt in letters for those that Markdown would take for escapes or HTML."""
+    for sign, command in _LETTERED.items():
+        shown = shown.replace(sign, command)
+    return shown.rstrip()  # no space may stand before the closing dollar
+
+
+def escape(text: str) -> str:
+    """Words that Markdown prints as they are."""
+    return re.sub(r"&(?=#?\w+;)", r"\\&", _SPECIAL.sub(r"\\\1", text))
+
+
+def _code(text: str) -> str:
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    space = " " if text[:1] == "`" or text[-1:] == "`" else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _fence(body: str, language: str) -> str:
+    ticks = "`" * max(3, max((len(run) for run in re.findall("`+", body)), default=0) + 1)
+    return f"{ticks}{language}\n{body}\n{ticks}"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def _block(block: md.Block, number: int) -> str:
+    match block:
+        case md.Heading():
+            return "#" * (block.level + 1) + " " + prose(block.title)
+        case md.Contents():
+            return ""
+        case md.Paragraph():
+            return prose(block.text)
+        case md.Assumptions():
+            return "**Assumptions**\n\n" + "\n".join(_assumption(a) for a in block.items)
+        case md.Steps():
+            return _steps(block, number)
+        case md.Result():
+            return _result(block)
+        case md.Table():
+            return _table(block)
+        case md.Values():
+            return _values(block)
+        case md.Caveat():
+            return _quoted(f"**{escape(block.title)}.** {prose(block.text)}")
+        case md.Note():
+            return _quoted(f"**Note.** {prose(block.text)}")
+        case md.Items():
+            return "\n".join(f"- {prose(item)}" for item in block.items)
+        case md.Listing():
+            return _fence(block.text.rstrip("\n"), block.language)
+
+
+def _contents(document: md.Document) -> str:
+    return "\n".join("  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in headings(document))
+
+
+def _assumption(item: md.Assumption) -> str:
+    remark = f" ({prose(item.remark)})" if item.remark else ""
+    return f"- **{escape(item.label)}** {prose(item.text)}{remark}"
+
+
+def _steps(block: md.Steps, number: int) -> str:
+    room = _SETTER.line - first_sides(block)
+    rows = []
+    before: md.Step | None = None
+    for i, step in enumerate(block.items):
+        first, *upper = step_rows(_SETTER, step, before, room)
+        lines = [rf"\text{{({number + i})}}\quad && {first}", *(f"&& {row}" for row in upper)]
+        lines[-1] += _why(step)
+        rows += lines
+        before = step
+    body = " \\\\\n".join(rows)
+    return _fence(f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}", "math")
+
+
+def _why(step: md.Step) -> str:
+    grade = rf"\textit{{{step.evidence.grade.value}}}" if step.evidence else ""
+    why = r" \enspace ".join(part for part in (reason_tex(step.reason), grade) if part)
+    return rf" && \quad {why}" if why else ""
+
+
+def reason_tex(reason: md.Text) -> str:
+    """A reason within a formula: words as text, formulas as they are."""
+    parts = (
+        tex(p, inline=True) if isinstance(p, nt.Node) else words(p if isinstance(p, str) else p.text) for p in reason
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _result(block: md.Result) -> str:
+    evidence = "; ".join(str(e) for e in block.evidence)
+    title = f"**{escape(block.title)}**" + (f" ({escape(evidence)})" if evidence else "")
+    fences = [_fence(centred(_SETTER, f), "math") for f in block.formulas]
+    return _quoted("\n\n".join([title, *([prose(block.text)] if block.text else []), *fences]))
+
+
+def _table(block: md.Table) -> str:
+    titles = [heading(c, prose) for c in block.columns]
+    align = [{"left": ":--", "right": "--:", "centre": ":-:"}[c.align] for c in block.columns]
+    rows = [[_cell(cell, i in block.shaded, j) for j, cell in enumerate(row)] for i, row in enumerate(block.rows)]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (titles, align, *rows)]
+    return "\n".join(lines) + (f"\n\n{prose(block.caption)}" if block.caption else "")
+
+
+def _cell(cell: md.Text, shaded: bool, place: int) -> str:
+    shown = re.sub(r"(?<!\\)\|", r"\|", prose(cell).replace("\n", " "))  # a bar in code would end the cell
+    return f"▸ {shown}" if shaded and place == 0 else shown
+
+
+def _values(block: md.Values) -> str:
+    grade = f" *{escape(str(block.evidence))}*" if block.evidence else ""
+    reason = f" — {prose(block.reason)}" if block.reason else ""
+    parts = [f"**{escape(block.name)}**{reason}{grade}"]
+    for index, values in sheets(block):
+        parts.append(_fence(sheet(_SETTER, values, indexed(block.symbol, index)), "math"))
+    return "\n\n".join(parts)
+
+
+def _evidence(document: md.Document) -> list[str]:
+    found = [f"{steps_are(numbers)} {escape(str(e))}." for e, numbers in ledger(document)]
+    return [" ".join(found)] if found else []

@@ -1,0 +1,138 @@
+"""Displayed formulas broken into lines that fit, for LaTeX and Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.measure import width
+from symattn.document.precedence import minus
+from symattn.document.render.common import all_integers, as_rows, chain, depth, packed
+from symattn.document.tex import relation_sign
+
+ERRORS = "error in ulp"
+_NEARLY = 0.85  # of a line
+
+
+@dataclass(frozen=True, slots=True)
+class Setter:
+    """How a formula is shown, how one that cannot be broken is shrunk to so many em, and the width of a line in em."""
+
+    show: Callable[[nt.Node], str]
+    shrink: Callable[[str, float], str]
+    line: float
+
+    def fitted(self, x: nt.Node, room: float) -> str:
+        shown = self.show(x)
+        return shown if width(x) <= room else self.shrink(shown, room)
+
+    def side(self, x: nt.Node) -> str:
+        return f"({self.show(x)})" if isinstance(x, (nt.Relation, nt.Row)) else self.show(x)
+
+
+def first_sides(block: md.Steps) -> float:
+    """The width of the widest first side of a group."""
+    return max((width(s.formula.first) for s in block.items if isinstance(s.formula, nt.Relation)), default=0.0)
+
+
+def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float) -> list[str]:
+    """A step as rows ``first & = side …``: one where that fits, else one a side, long sums broken before + and −."""
+    first, links, whole = chain(step, before)
+    if isinstance(whole, nt.Row):
+        return ["& " + setter.fitted(row, setter.line) for row in packed(whole, lambda r: width(r) <= setter.line)]
+    if whole is not None:
+        shown = setter.fitted(whole, setter.line)
+        return ["& " + (f"{{{shown}}}" if shown.startswith("-") else shown)]  # after & a bare minus would be binary
+    head = "" if first is None else setter.show(first) + " "
+    needed = sum(width(side) + 1.4 for _, side in links)
+    if len(links) == 1 and _NEARLY * room < needed <= room:  # widths are estimates
+        sign, side = links[0]
+        return [f"{head}& {relation_sign(sign)} {setter.shrink(setter.side(side), room - 1.4)}"]
+    if needed <= room:
+        return [head + "& " + " ".join(f"{relation_sign(sign)} {setter.side(side)}" for sign, side in links)]
+    rows = []
+    for i, (sign, side) in enumerate(links):
+        upper, *lower = _broken(setter, side, room - 1.4)
+        rows.append(f"{'' if i else head}& {relation_sign(sign)} {upper}")
+        rows += [rf"& \qquad {part}" for part in lower]
+    return rows
+
+
+def _broken(setter: Setter, side: nt.Node, room: float) -> list[str]:
+    if width(side) <= room or not isinstance(side, nt.Sum):
+        return [setter.side(side) if width(side) <= room else setter.fitted(side, room)]
+    groups: list[list[nt.Node]] = [[]]
+    for term in side.terms:
+        if groups[-1] and width(nt.Sum((*groups[-1], term))) > room - 2:
+            groups.append([])
+        groups[-1].append(term)
+    parts = [setter.fitted(nt.Sum(tuple(g)), room - 2) for g in groups]
+    # {} makes the sign that a part begins with one between two terms
+    signs = ["", *("{}" if minus(g[0]) is not None else "{} + " for g in groups[1:])]
+    return [sign + part for sign, part in zip(signs, parts, strict=True)]
+
+
+def centred(setter: Setter, formula: nt.Node) -> str:
+    """A formula on its own: statements under each other, or a chain broken before its signs, where it is too long."""
+    if width(formula) <= setter.line:
+        return setter.show(formula)
+    if isinstance(formula, nt.Row):
+        rows = packed(formula, lambda r: width(r) <= setter.line)
+        return _environment("gathered", [setter.fitted(row, setter.line) for row in rows])
+    if isinstance(formula, nt.Relation):
+        return _environment("aligned", step_rows(setter, md.Step(formula), None, setter.line - width(formula.first)))
+    return setter.fitted(formula, setter.line)
+
+
+def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
+    """symbol = exact ≈ decimal, on two lines where needed; beneath, what another arithmetic gave, with its name."""
+    links = [("=", entries(values.exact))]
+    if not all_integers(values.exact):
+        links.append((r"\approx", entries(values.decimal)))
+    room = setter.line - 1.5 - width(symbol)
+    rows = [f"& {sign} {setter.fitted(x, room)}" for sign, x in links]
+    used = width(links[-1][1]) + 1.5
+    if sum(width(x) + 1.5 for _, x in links) <= room:
+        rows = ["& " + " ".join(f"{sign} {setter.show(x)}" for sign, x in links)]
+        used = sum(width(x) + 1.5 for _, x in links)
+    rows[0] = f"{setter.show(symbol)} {rows[0]}"
+    for label, other in values.others.items():
+        matrix = depth(other) == 2
+        alone = label == ERRORS and matrix
+        name, shown = nt.Words(_largest(other) if alone else label), entries(other)
+        more = width(name) + 2 + (0 if alone else width(shown))
+        words = (
+            setter.show(name) if alone else rf"{setter.fitted(shown, room - width(name) - 1)} \quad {setter.show(name)}"
+        )
+        if matrix and used + more <= room:
+            rows[-1] += rf" \qquad {words}"
+            used += more
+        else:
+            rows.append(rf"& \phantom{{{{}}={{}}}} {words}")
+            used = more
+    return _environment("aligned", rows, apart=depth(values.exact) == 2)
+
+
+def _largest(errors: Any) -> str:
+    """The errors of a matrix in one line: the largest, and how many entries have none."""
+    every = [x for row in errors for x in row]
+    digits = [x.text if isinstance(x, nt.Words) else str(x) for x in every]
+    known = [x for x in digits if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()]
+    missing = len(digits) - len(known)
+    told = f"largest error {max(known, key=lambda x: float(x.lstrip('<')))} ulp" if known else "no finite error"
+    return told + (f", {missing} of {len(digits)} entries not finite" if missing and known else "")
+
+
+def entries(values: object) -> nt.Node:
+    """A number, or a vector or matrix, of nodes or digits."""
+    rows = [[x if isinstance(x, nt.Node) else nt.Decimal(str(x)) for x in row] for row in as_rows(values)]
+    return nt.matrix(rows) if isinstance(values, (tuple, list)) else rows[0][0]
+
+
+def _environment(name: str, rows: list[str], apart: bool = False) -> str:
+    """Rows under each other; matrices ``apart``, so that their brackets do not touch."""
+    body = (" \\\\[4pt]\n" if apart else " \\\\\n").join(rows)
+    return f"\\begin{{{name}}}\n{body}\n\\end{{{name}}}"

@@ -1,0 +1,92 @@
+"""Pictures of attention, drawn from the numbers that the documents print.
+
+A picture is a module with a function of its parameters that returns a ``Scene``, and a line in ``_ENTRIES``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from symattn.document.codec import command
+from symattn.document.drawing.picture import Picture
+from symattn.document.drawing.scene import Scene
+from symattn.document.errors import InputError, named
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A picture: its name, what it shows, the parameters it takes, and whether fields of ``Attention`` are such."""
+
+    name: str
+    shows: str
+    taken: tuple[str, ...]
+    fields: bool = False
+    module: str = ""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of all its parameters."""
+        if not self.fields:
+            return self.taken
+        from symattn.attention.fields import field_types
+        from symattn.attention.spec import Attention
+
+        return (*self.taken, *field_types(Attention))
+
+
+_ENTRIES = (
+    Entry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
+    Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
+    Entry(
+        "error",
+        "errors of right code beside the bound, over n, d_k and dtype",
+        ("seed",),
+        False,
+        "symattn.verification.tolerances.drawing",
+    ),
+    Entry("weights", "a heat map of exact weights", ("source", "head"), True),
+    Entry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"), True),
+    Entry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),
+    Entry("rope", "rotations of queries and keys, and the speed of each plane", ("dk", "tokens")),
+    Entry("tiles", "tiles of keys as they merge in one pass", ("source", "query", "tile"), True),
+    Entry("masks", "which query may attend to which key", ("tokens", "keys"), True),
+)
+
+
+def names() -> dict[str, Entry]:
+    """The pictures by name."""
+    return {entry.name: entry for entry in _ENTRIES}
+
+
+def draw(topic: str = "scaling", **parameters: Any) -> Picture:
+    """Return a picture by its name; its numbers are exact, enclosed, or drawn with a seed that it states.
+
+    ``parameters`` are those of the picture, by the names of the command line or by their letters (``d_k=64``); pictures
+    of a specification take the fields of ``Attention`` too, pictures of an example its name, file or arrays as
+    ``source``. Raises InputError for an unknown name or parameter, or a value that is out of range.
+
+    >>> picture = draw("masks", causal=True, n=3)
+    >>> picture
+    <picture 'masks': Which keys each query may attend to: causal; .svg(), .save(path)>
+    >>> picture.svg().count("<title>the query")
+    9
+    """
+    entries = names()
+    if named("draw()", topic) not in entries:
+        near = difflib.get_close_matches(topic, entries, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(entries)}"
+        raise InputError(f"unknown picture {topic!r}; {hint}")
+    from symattn.derivations.parameters import LIMITS, checked, whole
+
+    given = checked(topic, entries[topic].parameters, parameters, "draw")
+    if "seed" in given:
+        whole("seed", given["seed"], LIMITS["seed"], 0)
+    module = import_module(entries[topic].module or f"symattn.derivations.drawing.{topic}")
+    scene = cast(Callable[..., Scene], module.scene)(**given)
+    source = [x for x in (given.pop("source", None),) if isinstance(x, str)]
+    options = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+    return Picture(topic, scene, command("draw", topic, *source, options=options))

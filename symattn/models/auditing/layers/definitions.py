@@ -1,0 +1,195 @@
+"""Parts of a layer as definitions: what each may give, and known mistakes of it.
+
+Norms and rotations are those of ``verification.definitions``. What a layer has besides them is here: the tables of
+cosines and sines, what stands between the matrices of the feed-forward layer, and sums with the tokens. Each step is
+that of ``symattn.attention``, run on the kind ``rounded``, which proves how far rounding may move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.attention.layers.activations import ACTIVATIONS
+from symattn.attention.layers.steps import gated, residual
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary import inverse_frequencies, tables
+from symattn.bounds.reference import lifted
+from symattn.verification.definitions import norms
+from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+from symattn.verification.definitions.rotary import by_inverse, by_logarithm, tables_of
+from symattn.verification.definitions.subject import Definition, Input, Mistake
+from symattn.verification.rules.norms import right
+from symattn.verification.rules.rotating import of_tables
+
+
+def _definition(
+    title: str, step: str, names: tuple[str, ...], outputs: tuple[str, ...], ways: Any, mistakes: Iterator[Mistake]
+) -> Definition:
+    """A definition for arrays that are there: no inputs are drawn for it."""
+    inputs = tuple(Input(name, "") for name in names)
+    return Definition(title, step, inputs, outputs, tuple(ways), tuple(mistakes), (), {})
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------
+def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
+    """A norm of tokens, and beside its known mistakes ε ten times too large or small, and no norm at all."""
+    spec = (LayerNorm if kind == "layer" else RMSNorm)(eps=eps, one_plus=one_plus)
+    found = norms.subject(spec)
+    return replace(found, mistakes=(*found.mistakes, *_of_norm(kind, eps, one_plus)))
+
+
+def _of_norm(kind: str, eps: Any, one_plus: bool) -> Iterator[Mistake]:
+    for times in (10, Fraction(1, 10)):
+        yield _other_eps(kind, eps, one_plus, times)
+    yield Mistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x)
+
+
+def near_norm(kind: str, eps: Any, one_plus: bool) -> tuple[Mistake, ...]:
+    """An ε that is ten times too large, which changes little unless tokens are small."""
+    return (_other_eps(kind, eps, one_plus, 10),)
+
+
+def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> Mistake:
+    """Words as those of the rules, which know some other values."""
+    other = float(Fraction(str(float(eps))) * times)
+
+    def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
+        gain = 1 + gain if one_plus and gain is not None else gain
+        return right("layer" if kind == "layer" else "rms")(x, other, gain, bias)
+
+    return Mistake("norm", f"ε is {other:g} in place of {float(eps):g}", run)
+
+
+# -- rotations ---------------------------------------------------------------------------------------------------------
+def angles(spec: Rotary, dtype: str) -> Definition:
+    """Cosines and sines of ``positions``, stored in a format; ``x`` says how wide the vectors are that are rotated."""
+    ways = [partial(way, spec) for way in (tables_of, by_logarithm, by_inverse)]
+    return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, _of_angles(spec, dtype))
+
+
+def _of_angles(spec: Rotary, dtype: str) -> Iterator[Mistake]:
+    def changed(change: Callable[..., Any], positions: Any, x: Any) -> Any:
+        return change(spec, positions, x, tables_of)
+
+    for cause, change in of_tables(spec):
+        yield Mistake("position", cause, partial(changed, change))
+    if spec.scaling is not None:
+        cause = "the frequencies are not scaled"
+        yield Mistake("position", cause, partial(tables_of, replace(spec, scaling=None)))
+    for name in ("bfloat16", "float16") if dtype not in ("bfloat16", "float16") else (dtype,):
+        cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
+        yield Mistake("position", cause, partial(_roughly, spec, name))
+    yield Mistake(
+        "position", "cosines and sines are exchanged", lambda positions, x: tables_of(spec, positions, x)[::-1]
+    )
+
+
+def _roughly(spec: Rotary, name: str, positions: Any, x: Any) -> Any:
+    """Tables by frequencies that a narrow format holds."""
+    plain = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, np.zeros(1))
+    if spec.scaling is not None:
+        plain = spec.scaling.frequencies(plain, spec.base, int(np.max(positions)) + 1)
+    cos, sin = tables(positions, lifted(Format(name).rounded(np.asarray(plain, dtype=np.float64)), type(x)))
+    size = 1 if spec.scaling is None else spec.scaling.magnitude(x)
+    return cos * size, sin * size
+
+
+# -- the feed-forward layer --------------------------------------------------------------------------------------------
+def hidden(activation: str, gate: bool) -> Definition:
+    """f(gate) ⊙ up, or f(up), where f(…) is stored before it meets the other factor."""
+    run = partial(_hidden, ACTIVATIONS[activation].run)
+    names = ("up", "gate") if gate else ("up",)
+    return _definition("hidden", "project", names, ("hidden",), [run], _of_hidden(activation, gate))
+
+
+def near_hidden(activation: str) -> tuple[Mistake, ...]:
+    """The other of the two functions that are called GELU."""
+    other = {"gelu": "gelu_tanh", "gelu_tanh": "gelu"}.get(activation)
+    if other is None:
+        return ()
+    words = f"the activation is {other}, not {activation}"
+    return (Mistake("project", words, partial(_hidden, ACTIVATIONS[other].run)),)
+
+
+def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:
+    if gate is None:
+        return activation(up)
+
+    def stored(x: Any) -> Any:
+        made = activation(x)
+        return made.as_input() if hasattr(made, "as_input") else made
+
+    return gated(stored, gate, up)
+
+
+def of_erf(given: Mapping[str, np.ndarray]) -> np.ndarray:
+    """|x|/2 · e · |up|: what GELU may be off because torch's float32 kernel has an approximation of erf.
+
+    Of erf it is off by up to 7·10⁻⁷, far more than a few units in the last place near 0 and of 1 + erf far below 0
+    (torch 2.13 on a CPU with AVX-512, |x| ≤ 6; a test repeats it). e = 1.1·10⁻⁶ is a choice, half as much again.
+    """
+    x = np.abs(given.get("gate", given["up"]))
+    other = np.abs(given["up"]) if "gate" in given else 1.0
+    return np.asarray(x / 2 * 1.1e-6 * other)
+
+
+def _of_hidden(activation: str, gate: bool) -> Iterator[Mistake]:
+    for other in ACTIVATIONS:
+        if other != activation:
+            words = (
+                "the activation is left out" if other == "identity" else f"the activation is {other}, not {activation}"
+            )
+            yield Mistake("project", words, partial(_hidden, ACTIVATIONS[other].run))
+    if not gate:
+        return
+    run = ACTIVATIONS[activation].run
+    yield Mistake("project", "gate and up are exchanged", lambda up, gate: _hidden(run, gate, up))
+    yield Mistake("project", "the gate is left out", lambda up, gate: run(up))
+    yield Mistake("project", "what is up is left out", lambda up, gate: run(gate))
+    yield Mistake("project", "the activation comes after the product", lambda up, gate: run(gate * up))
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+def stream(parts: int) -> Definition:
+    """x + y, or x + y + z of parallel parts in any order; ``normed`` are the tokens after the norm."""
+    names = ("x", "y", "z")[: parts + 1]
+    orders = [names] if parts == 1 else [names, ("x", "z", "y"), ("y", "z", "x")]
+    ways = [partial(_added, order) for order in orders]
+    return _definition("residual", "residual", (*names, "normed"), ("output",), ways, _of_stream(names))
+
+
+def _added(order: tuple[str, ...], **given: Any) -> Any:
+    total = given[order[0]]
+    for name in order[1:]:
+        total = residual(total, given[name])
+    return total
+
+
+def _of_stream(names: tuple[str, ...]) -> Iterator[Mistake]:
+    words = {"x": "the residual is left out", "y": "what the part gives is left out"}
+    if len(names) > 2:
+        words |= {"y": "what attention gives is left out", "z": "what the feed-forward layer gives is left out"}
+    for name, cause in words.items():
+        rest = tuple(n for n in names if n != name)
+        yield Mistake("residual", cause, partial(_added, rest))
+    cause = "the residual starts from the tokens after the norm"
+    yield Mistake("residual", cause, partial(_added, ("normed", *names[1:])))
+    yield Mistake("residual", "the residual is added twice", partial(_added, (*names, "x")))
+
+
+def scaled(factor: float) -> Definition:
+    """x times a number: queries of families that scale them before the call."""
+    run = partial(_times, factor)
+    wrong = [Mistake("scale", "it is not scaled before the call", lambda x: x)]
+    return _definition("scale", "scale", ("x",), ("y",), [run], iter(wrong))
+
+
+def _times(factor: float, x: Any) -> Any:
+    return x * factor

@@ -1,0 +1,96 @@
+"""One part of a layer against its definition: how much of what rounding allows its error is, and which mistake fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.bounds.case_result import OF_VALUES, Case, CaseResult
+from symattn.bounds.target import Inputs, Outcome
+from symattn.bounds.threads import one_blas_thread
+from symattn.document.errors import SymattnError
+from symattn.models.auditing.layers.finding import PartFinding
+from symattn.models.auditing.setting import Floats
+from symattn.verification.definitions.judging import expected, explains, judge
+from symattn.verification.definitions.subject import Definition, Mistake
+
+NONE = "no known mistake explains it"
+_TOLD = 3  # mistakes that are told where several fit
+
+
+def fused(dtype: str) -> Precision:
+    """Of a kernel: float32 or wider inside, and what it returns is rounded to the format."""
+    return Precision.of(dtype, "fused")
+
+
+def stored(dtype: str) -> Precision:
+    """Of operators one after another: each stores what it gives in the format."""
+    return Precision.of(dtype, "eager")
+
+
+@one_blas_thread
+def judged(
+    part: str,
+    subject: Definition,
+    inputs: Inputs,
+    got: Sequence[Floats],
+    arithmetics: Sequence[Precision],
+    search: bool,
+    near: Sequence[Mistake] = (),
+    beside: Floats | None = None,
+) -> PartFinding:
+    """``got``, one array for each output, of ``inputs``; it is legal if one of the arithmetics allows it.
+
+    Where ``search`` is false, no cause is looked for. ``near`` are mistakes that change little: where one of them gives
+    what came as well, that is told. ``beside`` is allowed of the first output besides, where a kernel promises less.
+    """
+    if not all(np.isfinite(a).all() for a in inputs.values()):
+        return PartFinding(part, reason="NaN or infinity reaches it")
+    case = Case("audit", part, inputs)
+    outcome = Outcome(output=got[0], dtype="float64", shape=got[0].shape, others=tuple(got[1:]))
+    try:
+        found = [judge(subject, precision, case, outcome) for precision in arithmetics]
+    except SymattnError as error:
+        return PartFinding(part, reason=str(error))
+    legal = [r for r in found if r.finding not in OF_VALUES or (beside is not None and _within(r, beside))]
+    if not legal:
+        words = _cause(subject, arithmetics[0], found[0]) if search else "its cause was not looked for"
+        return PartFinding(part, min(r.worst for r in found), True, words)
+    if any(r.undecided or not r.decisive for r in legal):
+        return PartFinding(part, reason="the bound says nothing about these numbers")
+    loosest = max(legal, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))
+    fits = tuple(m.cause for m in near if _fits(subject, arithmetics[-1], loosest, m))
+    return PartFinding(part, min(1.0, *(r.worst for r in legal)), open=fits)
+
+
+def _within(found: CaseResult, beside: Floats) -> bool:
+    """Whether a result that is off is legal where so much more is allowed."""
+    part = found.parts[0]
+    if found.finding != "values" or part.got is None:
+        return False
+    return bool((part.expected.widened(part.expected.allowed + beside).ratios(part.got) <= 1).all())
+
+
+def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake) -> bool:
+    """Whether a mistake may give what came; it may err as the definition may, by any of its ways."""
+    for part, wrong in zip(right.parts, expected(subject, right.case.inputs, precision, [mistake.run]), strict=True):
+        widest = wrong.widened(np.maximum(wrong.allowed, part.expected.allowed))
+        if part.got is None or (widest.ratios(part.got) > 1).any():
+            return False
+    return True
+
+
+def _cause(subject: Definition, precision: Precision, found: CaseResult) -> str:
+    """The one known mistake that gives what came; those that fit where several do."""
+    if found.finding == "shape":
+        return "it has another shape"
+    fitting: list[str] = []
+    for mistake in subject.mistakes:
+        if explains(subject, precision, found, mistake) and mistake.cause not in fitting:
+            fitting.append(mistake.cause)
+    if len(fitting) < 2:
+        return fitting[0] if fitting else NONE
+    more = f", or {len(fitting) - _TOLD} others" if len(fitting) > _TOLD else ""
+    return f"open, since several mistakes fit: {'; or '.join(fitting[:_TOLD])}{more}"

@@ -1,0 +1,92 @@
+"""A pass through a layer, judged part by part: each by what it received, and whether that is what it should receive.
+
+A part's error is that of this part alone, so that a fault is found where it is, and its bound is sharp. Between parts
+nothing is rounded: what one gives is what the next one receives, bit for bit, in the format that it is stored in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from symattn.models.auditing.layers import definitions, linear
+from symattn.models.auditing.layers.arrays import Open, format_of, in_words, matrix, same
+from symattn.models.auditing.layers.finding import PartFinding
+from symattn.models.auditing.layers.judging import fused, judged
+from symattn.models.auditing.layers.seen import Array, Pass
+from symattn.models.auditing.tensors import numbers
+from symattn.models.configurations.blocks import Promised
+
+ANSWER = "attention.answered"  # what attention returned, heads side by side
+NOT_RUN = "its module did not run, or gave what is no array of the tokens"
+
+
+class Parts:
+    """Norms and linear layers of one pass, and what each of them reads."""
+
+    def __init__(self, seen: Pass, promised: Promised, modules: Mapping[str, Any], search: bool) -> None:
+        self.seen, self.promised, self.modules, self.search = seen, promised, modules, search
+        self.spec, self.layout = promised.block.attention, promised.layout
+
+    # -- what was seen -------------------------------------------------------------------------------------------------
+    def _gave(self, name: str) -> Array:
+        """What a part gave, by its name; ``x`` are the tokens. Raises Open where it was not seen."""
+        found = self.seen.gave.get(name)
+        if found is None:
+            raise Open(f"{name}: {NOT_RUN}")
+        return found
+
+    def _took(self, name: str) -> Array:
+        """What a part received. Raises Open where it was not seen."""
+        found = self.seen.given.get(name)
+        if found is None:
+            raise Open(f"{name}: {NOT_RUN}")
+        return found
+
+    def _name(self, norm: str) -> str:
+        """The norm that is there: one may stand before both parts."""
+        return norm if norm in self.layout.paths else "attention_norm"
+
+    def _norm(self, name: str, source: str | None) -> Iterator[PartFinding]:
+        """A norm by what it received, which is what ``source`` gave, if that is named."""
+        try:
+            x, y = self._took(name), self._gave(name)
+            if source is not None:
+                yield from self._wire(name, x, source)
+            yield self._normed(name, self.promised.block.eps, x, y)
+        except Open as reason:
+            yield PartFinding(name, reason=str(reason))
+
+    def _normed(self, name: str, eps: Any, x: Array, y: Array) -> PartFinding:
+        told = self.layout.norm, eps, self.layout.one_plus
+        held = self.modules[name]
+        given = {"x": x.values}
+        for field, wanted in (("weight", "gain"), ("bias", "bias")):
+            if getattr(held, field, None) is not None:
+                given[wanted] = numbers(getattr(held, field))
+        kinds, near = [fused(format_of(x, y))], definitions.near_norm(*told)
+        return judged(name, definitions.norm(*told), given, [y.values], kinds, self.search, near)
+
+    def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
+        """A linear layer by what it received, and by its own matrix."""
+        try:
+            x, y = self._took(name), self._gave(name)
+            yield from self._wire(name, x, source)
+            w, b = matrix(self.modules[name])
+            yield linear.judged(name, y.values, x.values, w, b, format_of(x, y))
+        except Open as reason:
+            yield PartFinding(name, reason=str(reason))
+
+    def _wire(self, name: str, got: Array, source: str) -> Iterator[PartFinding]:
+        """Whether a part received what another one gave, bit for bit; where not, which other array it was."""
+        if source == ANSWER and self.seen.answered is None:
+            return
+        wanted = self.seen.answered if source == ANSWER else self._gave(source)
+        assert wanted is not None
+        if same(wanted, got):
+            return
+        others = {n: a for n, a in self.seen.gave.items() if n != source and same(a, got)}
+        told = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
+        yield PartFinding(name, np.inf, True, f"{told}, not {in_words(source)}")

@@ -1,0 +1,105 @@
+"""What a layer computed with, for some tokens: what each of its modules received and gave, copied as it ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from symattn.models.auditing.context import Context
+from symattn.models.auditing.received import Received
+from symattn.models.auditing.setting import Floats
+from symattn.models.auditing.tensors import dtype_of, numbers
+
+_ENTRIES = 2048  # of the tokens that are looked at
+_FEWEST, _MOST = 2, 8
+
+
+@dataclass(frozen=True)
+class Array:
+    """Numbers of the tokens that are looked at, a row each, and the format that they came in."""
+
+    values: Floats
+    dtype: str
+
+
+@dataclass
+class Pass:
+    """One pass through a layer: the tokens that are looked at, by item and place, and arrays by what they are.
+
+    ``given`` and ``gave`` hold what modules received and returned, by their parts; ``several`` says that one ran more
+    than once. ``called`` is what attention was called with, and ``answered`` what it returned, heads side by side.
+    """
+
+    context: Context | None
+    items: list[int]
+    places: list[int]
+    n: int
+    batch: int
+    given: dict[str, Array] = field(default_factory=dict)
+    gave: dict[str, Array] = field(default_factory=dict)
+    heads: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    tables: tuple[Array, Array] | None = None
+    called: dict[str, Array | str] = field(default_factory=dict)
+    answered: Array | None = None
+    reason: str = ""
+
+    def rows(self, tensor: Any) -> Array | None:
+        """The tokens looked at of (b, n, …) or (b n, …); None for an array of another shape."""
+        if not hasattr(tensor, "shape") or tensor.ndim < 2:
+            return None
+        if tuple(tensor.shape[:2]) == (self.batch, self.n):
+            return Array(numbers(tensor[self.items, self.places]), dtype_of(tensor))
+        if tensor.shape[0] == self.batch * self.n:
+            at = [i * self.n + t for i, t in zip(self.items, self.places, strict=True)]
+            return Array(numbers(tensor[at]), dtype_of(tensor))
+        return None
+
+    def by_head(self, tensor: Any, first: int = 0) -> Array | None:
+        """Of (b, h, n', d) the places from ``first`` on, (r, h, d); None where they are not there."""
+        if tensor.ndim != 4 or tensor.shape[0] != self.batch or first < 0 or first + self.n > tensor.shape[-2]:
+            return None
+        at = [first + t for t in self.places]
+        return Array(numbers(tensor[self.items, :, at]), dtype_of(tensor))
+
+    def of_tables(self, tables: Any) -> tuple[Array, Array] | None:
+        """Cosines and sines of the tokens looked at, from arrays (b or 1, n, f)."""
+        if not isinstance(tables, (tuple, list)) or len(tables) != 2 or any(t.ndim != 3 for t in tables):
+            return None
+        whole = [t.expand(self.batch, -1, -1) if t.shape[0] == 1 else t for t in tables]
+        cos, sin = (self.rows(t) for t in whole)
+        return None if cos is None or sin is None else (cos, sin)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Where the tokens stand, as the caller of the model says, or one after another after what is cached."""
+        told = self.context.arguments.get("position_ids") if self.context else None
+        if told is not None and hasattr(told, "ndim") and told.ndim == 2:
+            whole = np.broadcast_to(told.detach().cpu().numpy(), (self.batch, self.n))
+            return np.asarray(whole[self.items, self.places])
+        past = self.context.past if self.context else 0
+        return past + np.asarray(self.places)
+
+    def attended(self, received: Received, out: Any, heads_last: bool) -> None:
+        """Keep what attention was called with, and what it gave: of keys and values the tokens of this pass."""
+        past = self.context.past if self.context else 0
+        total = int(received.k.shape[-2])
+        first = total - self.n if total <= past + self.n else past  # a static cache has empty room behind
+        for name, tensor, start in (("q", received.q, 0), ("k", received.k, first), ("v", received.v, first)):
+            found = self.by_head(tensor, start)
+            self.called[name] = "it is of a form that is not known" if found is None else found
+        whole = out.transpose(1, 2) if heads_last and out.ndim == 4 else out
+        found = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
+        if found is not None:
+            self.answered = Array(found.values.reshape(len(found.values), -1), found.dtype)
+
+
+def begun(context: Context | None, tokens: Any) -> Pass | None:
+    """A pass for tokens (b, n, d_model), or None where they are none."""
+    if not hasattr(tokens, "ndim") or tokens.ndim != 3 or 0 in tokens.shape:
+        return None
+    b, n, width = (int(s) for s in tokens.shape)
+    count = min(max(_ENTRIES // width, _FEWEST), _MOST)
+    at = sorted({int(i) for i in np.linspace(0, b * n - 1, count).round()})
+    return Pass(context, [i // n for i in at], [i % n for i in at], n, b)

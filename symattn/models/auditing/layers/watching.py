@@ -1,0 +1,219 @@
+"""Layers of decoders while they run: hooks on the modules that the family's row names, and a verdict when one ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+from symattn.document.errors import SymattnError
+from symattn.models.auditing.begun import in_words
+from symattn.models.auditing.layers.around import Judge
+from symattn.models.auditing.layers.finding import LayerFinding
+from symattn.models.auditing.layers.seen import Pass, begun
+from symattn.models.auditing.patches import doing, reading
+from symattn.models.auditing.received import Received
+from symattn.models.configurations.blocks import Promised, promised
+
+_SEARCHED = 4  # wrong passes whose causes are looked for: those of further layers mostly have the same
+
+
+class Layers:
+    """The layers of what is audited; ``told`` is called with what is found of each pass."""
+
+    def __init__(self, told: Callable[[LayerFinding], None]) -> None:
+        self._told = told
+        self._handles: list[Any] = []
+        self._known: WeakSet[Any] = WeakSet()
+        self._running = threading.local()
+        self._searched = 0
+
+    def know(self, root: Any) -> None:
+        """See the layers within a module from now on."""
+        for name, layer, config in _layers(root):
+            if layer in self._known:
+                continue
+            self._known.add(layer)
+            try:
+                found = promised(config, int(name.rpartition(".")[2]), parts=True)
+                modules = {part: layer.get_submodule(path) for part, path in found.layout.paths.items()}
+            except (SymattnError, AttributeError) as error:
+                reason = str(error) if isinstance(error, SymattnError) else f"it has other modules: {error}"
+                self._hook(layer, None, partial(self._unsaid, LayerFinding(name, reason=reason)))
+                continue
+            self._see(name, layer, found, modules)
+
+    def close(self) -> None:
+        """See them no more."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def attended(self, received: Received, out: Any, heads_last: bool) -> None:
+        """A call of attention, which belongs to the layer that is running."""
+        seen = self._now()
+        if seen is None:
+            return
+        if seen.called:
+            seen.reason = "attention is called more than once in it"
+        seen.attended(received, out, heads_last)
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------
+    def _see(self, name: str, layer: Any, found: Promised, modules: dict[str, Any]) -> None:
+        self._hook(layer, self._begin, partial(self._end, name, found, modules))
+        for part, module in modules.items():
+            if part == "attention":
+                self._hook(module, self._tables, None)
+            else:
+                self._hook(module, partial(self._took, part), partial(self._gave, part))
+
+    def _hook(self, module: Any, before: Any, after: Any) -> None:
+        if before is not None:
+            run = partial(self._quietly, before)
+            self._handles.append(module.register_forward_pre_hook(run, with_kwargs=True))
+        if after is not None:
+            run = partial(self._quietly, after)
+            self._handles.append(module.register_forward_hook(run, with_kwargs=True, always_call=True))
+
+    def _quietly(self, act: Callable[..., None], *given: Any) -> None:
+        """Whatever symattn does not understand, the model runs as without it."""
+        import torch
+
+        try:
+            with reading(), torch.no_grad():
+                act(*given)
+        except Exception as error:
+            seen = self._now()
+            if seen is not None:
+                seen.reason = f"symattn failed to read it, a defect of its own: {in_words(error)}"
+
+    def _stack(self) -> list[tuple[Any, Pass | None]]:
+        """The layers of this thread that are running."""
+        if not hasattr(self._running, "passes"):
+            self._running.passes = []
+        found: list[tuple[Any, Pass | None]] = self._running.passes
+        return found
+
+    def _now(self) -> Pass | None:
+        stack = self._stack()
+        return stack[-1][1] if stack else None
+
+    def _begin(self, layer: Any, args: Any, kwargs: Any) -> None:
+        tokens = _first(args, kwargs)
+        seen = begun(doing.models[-1] if doing.models else None, tokens)
+        self._stack().append((layer, seen))
+        if seen is None:
+            return
+        rows = seen.rows(tokens)
+        if rows is not None:
+            seen.gave["x"] = rows
+        seen.reason = _refused(layer, tokens)
+
+    def _took(self, part: str, module: Any, args: Any, kwargs: Any) -> None:
+        seen, tensor = self._now(), _first(args, kwargs)
+        if seen is None or tensor is None:
+            return
+        if part in seen.given or part in seen.heads:
+            seen.reason = f"{part} runs more than once in it"
+        rows = seen.rows(tensor)
+        if part.endswith(("q_norm", "k_norm")) and tensor.ndim == 4:
+            seen.heads[part] = ((rows, None), (seen.by_head(tensor), None))
+        elif rows is not None:
+            seen.given[part] = rows
+
+    def _gave(self, part: str, module: Any, args: Any, kwargs: Any, out: Any) -> None:
+        seen = self._now()
+        out = out[0] if isinstance(out, tuple) else out
+        if seen is None or out is None:
+            return
+        rows = seen.rows(out)
+        if part in seen.heads:
+            (first, _), (last, _) = seen.heads[part]
+            seen.heads[part] = ((first, rows), (last, seen.by_head(out)))
+        elif rows is not None:
+            seen.gave[part] = rows
+
+    def _tables(self, module: Any, args: Any, kwargs: Any) -> None:
+        """The cosines and sines that attention is given, or that GPT-J looks up."""
+        seen = self._now()
+        if seen is None:
+            return
+        given = kwargs.get("position_embeddings")
+        if given is None:
+            given = next((a for a in args if isinstance(a, tuple) and len(a) == 2), None)
+        held, places = getattr(module, "embed_positions", None), kwargs.get("position_ids")
+        if given is None and held is not None and hasattr(held, "ndim") and places is not None:
+            sin, cos = held[places].to(_first(args, kwargs).dtype).chunk(2, dim=-1)
+            given = cos, sin
+        seen.tables = None if given is None else seen.of_tables(given)
+
+    def _end(self, name: str, found: Promised, modules: Any, layer: Any, args: Any, kwargs: Any, out: Any) -> None:
+        seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
+        if out is None:  # it raised
+            return
+        if seen is None:
+            self._told(LayerFinding(name, reason="what it is given are no tokens (b, n, d_model)"))
+            return
+        rows = seen.rows(out)
+        if rows is not None:
+            seen.gave["output"] = rows
+        if seen.reason:
+            self._told(LayerFinding(name, reason=seen.reason))
+            return
+        try:
+            judging = Judge(seen, found, modules, self._searched < _SEARCHED)
+            told = LayerFinding(name, tuple(judging.findings()))
+        except Exception as error:
+            told = LayerFinding(name, reason=f"symattn failed to judge it, a defect of its own: {in_words(error)}")
+        self._searched += told.state == "wrong"
+        self._told(told)
+
+    def _left(self, layer: Any) -> Pass | None:
+        stack = self._stack()
+        while stack:
+            module, seen = stack.pop()
+            if module is layer:
+                return seen
+        return None
+
+    def _unsaid(self, found: LayerFinding, layer: Any, args: Any, kwargs: Any, out: Any) -> None:
+        self._told(found)
+
+
+def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Modules of a list that hold an attention: the name, the module, its configuration or that around it."""
+    found: list[str] = []
+    configs = {name: m.config for name, m in root.named_modules() if hasattr(getattr(m, "config", None), "model_type")}
+    for name, module in root.named_modules():
+        if not name.rpartition(".")[2].isdigit() or name.startswith(tuple(f"{outer}." for outer in found)):
+            continue
+        inner = [m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()]
+        own = next((m.config for m in (module, *inner) if hasattr(getattr(m, "config", None), "model_type")), None)
+        own = own or _around(configs, name)
+        if inner and own is not None:
+            found.append(name)
+            yield name, module, own
+
+
+def _around(configs: Mapping[str, Any], name: str) -> Any:
+    """The configuration of the nearest module around the one of this name, None where none has one."""
+    outer = [path for path in configs if not path or name.startswith(f"{path}.")]
+    return configs[max(outer, key=len)] if outer else None
+
+
+def _first(args: Any, kwargs: Any) -> Any:
+    """The first tensor of a call."""
+    return next((t for t in (*args, *kwargs.values()) if hasattr(t, "ndim")), None)
+
+
+def _refused(layer: Any, tokens: Any) -> str:
+    """Why a pass cannot be judged, if it cannot."""
+    import torch
+
+    if torch.is_autocast_enabled(tokens.device.type):
+        return "autocast is on: in which format each part computes is not known"
+    if layer.training:
+        return "the model is in training, where dropout may be on; hint: model.eval()"
+    return ""

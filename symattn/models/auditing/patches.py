@@ -1,0 +1,209 @@
+"""What is replaced in torch and transformers while an audit runs, once for all audits, and put back after the last.
+
+A call is told to every audit that runs, one inside of the other.
+
+Everything is replaced where it is looked up at each call: a method of transformers' table of attention functions, the
+``__call__`` of its models, one function of ``torch.nn.functional``, and global hooks of modules. What a thread is in
+the middle of is kept by thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from typing import Any, Protocol
+
+from symattn.models.auditing.context import Context, context_of
+
+Function = Callable[..., Any]
+
+
+class Watcher(Protocol):
+    """An audit, as the patches see it."""
+
+    def interface(self, function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+        """A call of one of transformers' attention functions; calls it."""
+
+    def fused(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call of ``scaled_dot_product_attention``; calls it."""
+
+    def entered(self, module: Any) -> None:
+        """A module begins."""
+
+    def left(self, module: Any) -> None:
+        """A module ends."""
+
+
+class Doing(threading.local):
+    """What a thread is in: modules, calls of models with their arguments, and whether a call is being read."""
+
+    def __init__(self) -> None:
+        self.modules: list[Any] = []
+        self.models: list[Context] = []
+        self.functions = 0  # functions of torch's own kind whose forward pass runs, with a backward pass to come
+        self.reading = 0
+        self.followed: list[Any] = []
+
+
+doing = Doing()
+_lock = threading.Lock()
+_watchers: list[Watcher] = []
+_undo: list[Callable[[], None]] = []
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """While a call is read or judged, and while it runs, nothing inside of it is another call."""
+    doing.reading += 1
+    try:
+        yield
+    finally:
+        doing.reading -= 1
+
+
+def in_backward() -> bool:
+    """Whether this thread is in a backward pass, where a checkpoint may run a layer once more."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def hidden() -> bool:
+    """Whether what runs is inside of a function of torch's own kind, whose backward pass is its own."""
+    return doing.functions > 0
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Run without the mode that sees operators, under which flex_attention cannot run."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
+
+    top = _get_current_dispatch_mode()
+    with _pop_mode_temporarily() if hasattr(top, "tracer") else nullcontext():
+        yield
+
+
+def watch(watcher: Watcher) -> None:
+    """Tell a watcher of calls from now on."""
+    with _lock:
+        if not _watchers:
+            _install()
+        _watchers.append(watcher)
+
+
+def leave(watcher: Watcher) -> None:
+    """Tell it no more; after the last one everything is as it was."""
+    with _lock:
+        _watchers.remove(watcher)
+        if not _watchers:
+            while _undo:
+                _undo.pop()()
+
+
+def _install() -> None:
+    import torch
+    from torch.nn.modules import module as hooks
+
+    _functional(torch)
+    handles = (
+        hooks.register_module_forward_pre_hook(lambda module, inputs: _entered(module)),
+        hooks.register_module_forward_hook(lambda module, inputs, output: _left(module), always_call=True),
+    )
+    _undo.extend(handle.remove for handle in handles)
+    _functions()
+    _transformers()
+
+
+def _entered(module: Any) -> None:
+    doing.modules.append(module)
+    for watcher in tuple(_watchers):
+        watcher.entered(module)
+
+
+def _left(module: Any) -> None:
+    for watcher in reversed(tuple(_watchers)):
+        watcher.left(module)
+    if any(m is module for m in doing.modules):
+        while doing.modules.pop() is not module:
+            pass
+
+
+def _functional(torch: Any) -> None:
+    functional = torch.nn.functional
+    right = functional.scaled_dot_product_attention
+
+    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+        if doing.reading or not _watchers or torch.compiler.is_compiling():
+            return right(*args, **kwargs)
+        return _each(right, lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k))(*args, **kwargs)
+
+    _replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
+
+
+def _functions() -> None:
+    """A checkpoint is a function, too, and runs what is in it once more when gradients come."""
+    import torch
+    from torch.autograd.function import Function
+
+    own = vars(Function)["apply"].__func__
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        trained = torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in args)
+        inside = trained and cls.__name__ != "CheckpointFunction"
+        doing.functions += inside
+        try:
+            return own(cls, *args, **kwargs)
+        finally:
+            doing.functions -= inside
+
+    _replace(Function, "apply", classmethod(apply))
+
+
+def _transformers() -> None:
+    try:
+        from transformers.modeling_utils import AttentionInterface, PreTrainedModel
+    except ImportError:
+        return
+    own, called = AttentionInterface.get_interface, PreTrainedModel.__call__
+
+    def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
+        return _told(own(self, name, default), name)
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        doing.models.append(context_of(self, args, kwargs))
+        try:
+            return called(self, *args, **kwargs)
+        finally:
+            doing.models.pop()
+
+    _replace(AttentionInterface, "get_interface", get_interface)
+    _replace(PreTrainedModel, "__call__", __call__)
+
+
+def _told(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """An attention function whose calls are told to the watchers."""
+    import torch
+
+    def attention(*args: Any, **kwargs: Any) -> Any:
+        if doing.reading or not _watchers or torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        told = _each(function, lambda watcher, inner: lambda *a, **k: watcher.interface(inner, name, a, k))
+        return told(*args, **kwargs)
+
+    attention.__wrapped__ = function  # type: ignore[attr-defined]
+    return attention
+
+
+def _each(function: Function, seen: Callable[[Watcher, Function], Function]) -> Function:
+    """``function`` as every watcher sees it, one inside of the other: each calls what it was given."""
+    for watcher in tuple(_watchers):
+        function = wraps(function)(seen(watcher, function))
+    return function
+
+
+def _replace(owner: Any, name: str, new: Any) -> None:
+    own = vars(owner).get(name)
+    setattr(owner, name, new)
+    _undo.append(lambda: setattr(owner, name, own) if own is not None else delattr(owner, name))

@@ -1,0 +1,159 @@
+"""What the configuration of a model promises of one call: its specification, and the mask that goes with this call."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.spec import Attention
+from symattn.document.errors import SymattnError
+from symattn.models.auditing.context import NO_CONFIGURATION, Context, Unknown
+from symattn.models.auditing.masking import Masking
+from symattn.models.auditing.received import Call
+from symattn.models.auditing.setting import Floats, Setting
+from symattn.models.configurations.adapter import attention, family_of
+from symattn.models.configurations.loading import configuration
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The specification of a layer, and of which ``kind`` it is (``self``, ``encoder``, ``decoder``, ``cross``).
+
+    ``scaled_before`` says that the family scales queries before the call, and calls with the scale 1.
+    """
+
+    spec: Attention
+    kind: str
+    scaled_before: bool
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a call should compute: everything, and its mask by its parts.
+
+    ``scale_given`` says that the scale of the call is taken for right, since it may be in queries or keys already.
+    ``compared`` holds what was found of masks in the same call of the model.
+    """
+
+    setting: Setting
+    masking: Masking
+    scale_given: bool = False
+    compared: dict[Any, Any] = field(default_factory=dict)
+
+
+def promised(module: Any, name: str, context: Context | None) -> Promise:
+    """What the configuration says of a module. Raises ``Unknown`` with the reason."""
+    config = getattr(module, "config", None) or (context.config if context else None)
+    if config is None or not hasattr(config, "model_type"):
+        raise Unknown(NO_CONFIGURATION)
+    kind = _kind(config, name, module)
+    try:
+        spec = attention(config, layer=_layer(module, name), kind=kind, called=True)
+        return Promise(spec, kind, family_of(configuration(config)).scaled_before)
+    except SymattnError as error:
+        raise Unknown(str(error)) from None
+
+
+def _kind(config: Any, name: str, module: Any) -> str:
+    words = f"{name} {type(module).__name__}".lower()
+    if any(word in words for word in ("encoder_attn", "encdec", "cross")):
+        return "cross"
+    if not getattr(config, "is_encoder_decoder", False):
+        return "self"
+    if "decoder" in words.split(".")[0] or ".decoder." in words or getattr(module, "is_decoder", False):
+        return "decoder"
+    return "encoder"
+
+
+def _layer(module: Any, name: str) -> int:
+    own = getattr(module, "layer_idx", None)
+    if isinstance(own, int):
+        return own
+    numbers = re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
+    return int(numbers[0]) if numbers else 0
+
+
+def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
+    """What is promised of this call. Raises ``Unknown`` with the reason."""
+    spec, given = promise.spec, call.given
+    if spec.heads != given.heads:
+        raise Unknown(f"the configuration has {spec.heads} heads, and the call {given.heads}")
+    if context is None:
+        raise Unknown("the call came from no model of transformers, so that padding and cache are not known")
+    masking = _masking(call, promise, context)
+    biased = spec.bias or not isinstance(spec.position, Rotary | None)
+    k, v = _keys(given, spec)
+    left_out = given.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
+    masking = replace(masking, left_out=left_out if left_out.any() else None)
+    allowed = masking.allowed()
+    scale_given = given.scale == 1 and (promise.scaled_before or call.via == "operators")
+    setting = Setting(
+        given.q,
+        k,
+        v,
+        scale=1.0 if scale_given else _scale(promise, given),
+        softcap=None if spec.softcap is None else float(spec.softcap),
+        sink=_sink(spec, call.module, given),
+        allowed=None if allowed.all() else allowed,
+        bias=given.bias if biased else None,
+    )
+    return Intent(setting, masking, scale_given and promise.spec.scale != 1, context.compared)
+
+
+def _masking(call: Call, promise: Promise, context: Context) -> Masking:
+    if promise.kind == "cross":
+        keep = context.padding("encoder_attention_mask", call.n_k)
+        return Masking(Attention(), call.rows, call.n_q, call.n_k, call.n_k, _fitting(keep, call), crossed=True)
+    total = context.past + call.n_q
+    keep = context.padding("attention_mask", total)
+    documents = context.documents(total) if keep is None and not context.past else None
+    if documents is not None and (context.caches or not promise.spec.causal):
+        raise Unknown("position_ids begin anew: whether documents are packed is not known")
+    return Masking(promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents)
+
+
+def _fitting(keep: Any, call: Call) -> Any:
+    if keep is not None and len(keep) not in (1, call.given.q.shape[0]):
+        raise Unknown(f"the padding is of {len(keep)} items, and the call of {call.given.q.shape[0]}")
+    return keep
+
+
+def _scale(promise: Promise, given: Setting) -> float:
+    """The scale that the configuration promises."""
+    wanted, d = promise.spec.scale, given.q.shape[-1]
+    if wanted == "given":
+        raise Unknown("the scale is an input")
+    return 1 / sqrt(d) if wanted is None else 1 / d if wanted == "1/d_k" else float(wanted)
+
+
+def _sink(spec: Attention, module: Any, given: Setting) -> Floats | None:
+    if spec.sink is None:
+        return None
+    if spec.sink == "zero":
+        return np.zeros(given.heads)
+    held = getattr(module, "sinks", None)
+    if held is None:
+        raise Unknown("the configuration has sinks, and the module holds none by this name")
+    from symattn.models.auditing.tensors import numbers
+
+    return numbers(held).reshape(-1)
+
+
+def _keys(given: Setting, spec: Attention) -> tuple[Floats, Floats]:
+    """Keys and values by their own heads where they were repeated before the call, in this order or in turn."""
+    heads, own = given.heads, spec.key_heads
+    if given.key_heads == own or given.key_heads != heads:
+        return given.k, given.v
+    turned = np.arange(heads) % own
+    if own not in (1, heads) and all(np.array_equal(a, a[:, turned]) for a in (given.k, given.v)):
+        return given.k[:, :own], given.v[:, :own]
+    first = np.arange(own) * (heads // own)
+    repeated = np.repeat(first, heads // own)
+    if all(np.array_equal(a, a[:, repeated]) for a in (given.k, given.v)):
+        return given.k[:, first], given.v[:, first]
+    return given.k, given.v

@@ -1,0 +1,207 @@
+"""Where scores and weights come from: a node for each array that is one, from the product of queries and keys on.
+
+Arrays are known by their storage, of which a weak reference is kept: views need no rule, and a storage that is gone is
+never taken for another. Queries, keys and masks of scores are kept until the next result is known, or the audit ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from symattn.models.auditing.tensors import FORBIDS
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """An array that is added to scores with a factor, or forbids them where it is True, with their shape then."""
+
+    array: Any
+    shape: tuple[int, ...]
+    factor: float = 1.0
+    forbids: bool = False
+
+    def rows(self, rows: Sequence[int]) -> Any:
+        """Of these queries: a mask (B, r, n_k) where True may attend, or what is added."""
+        *front, n_q, n_k = self.shape
+        whole = (
+            self.array.expand(*self.array.shape[:-2], n_q, n_k) if self.array.ndim > 1 else self.array.expand(n_q, n_k)
+        )
+        some = whole[..., list(rows), :]
+        found = some.expand(*front, len(rows), n_k).reshape(1, -1, len(rows), n_k)
+        return ~found if self.forbids else found * self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """scale · q kᵀ, capped, with what is added, for q (B, n_q, d), k (B, n_k, d).
+
+    ``moved`` says that a number was added, or the maximum of each row taken away, which moves no weight unless a cap
+    comes after it.
+    """
+
+    q: Any
+    k: Any
+    scale: float = 1.0
+    cap: float | None = None
+    added: tuple[Added, ...] = ()
+    moved: bool = False
+
+    @property
+    def keys(self) -> int:
+        """How many keys a row is of."""
+        return int(self.k.shape[-2])
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether a view of this shape has queries and keys as its last two axes."""
+        return tuple(shape[-2:]) == (self.q.shape[-2], self.keys)
+
+    def times(self, factor: float) -> Scores:
+        """Multiplied by a number: a cap c tanh(S/c) by m has the cap m c, of scores m S."""
+        cap = None if self.cap is None else self.cap * factor
+        more = tuple(replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added)
+        return replace(self, scale=self.scale * factor, cap=cap, added=more)
+
+    def plus(self, array: Any, shape: Sequence[int], factor: float = 1.0) -> Scores | None:
+        """With an array added to a view of this shape; None where it has other axes."""
+        if not self.fits(shape):
+            return None
+        return replace(self, added=(*self.added, Added(array, tuple(shape), factor)))
+
+    def without(self, mask: Any, shape: Sequence[int]) -> Scores | None:
+        """Forbidden where a mask is True, in a view of this shape; None where it has other axes."""
+        if not self.fits(shape):
+            return None
+        return replace(self, added=(*self.added, Added(mask, tuple(shape), forbids=True)))
+
+    def capped(self) -> Scores | None:
+        """After tanh; None where something was added before."""
+        return None if self.added or self.moved or self.cap is not None else replace(self, cap=1.0)
+
+    def arrays(self) -> list[Any]:
+        """Of which they are made."""
+        return [self.q, self.k, *(a.array for a in self.added)]
+
+
+@dataclass(eq=False)
+class Softmax:
+    """One softmax: whether its result has met values, and by which layer, of heads or not, it was made."""
+
+    layer: Any
+    read: bool
+    heads: bool = False
+    met: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The softmax of scores, or of something that is not known (None).
+
+    ``summed`` is that of the exponentials in the sums, where they were computed once more for these: both are one.
+    """
+
+    scores: Scores | None
+    softmax: Softmax
+    reason: str = ""
+    summed: Softmax | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Greatest:
+    """The greatest of scores over the keys, one for each row."""
+
+    scores: Scores
+
+
+@dataclass(frozen=True, eq=False)
+class Exponentials:
+    """exp of scores, of which weights become by division by their sums."""
+
+    scores: Scores
+    softmax: Softmax
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The sums of exponentials over the keys, one for each row."""
+
+    of: Exponentials
+
+    @property
+    def scores(self) -> Scores:
+        """Of the exponentials."""
+        return self.of.scores
+
+
+Node = Scores | Weights | Greatest | Exponentials | Sums
+
+
+@dataclass
+class Known:
+    """The nodes of storages that are alive."""
+
+    _nodes: dict[int | None, tuple[Any, int, Node]] = field(default_factory=dict)
+
+    def get(self, tensor: Any) -> Node | None:
+        """The node of an array; None for a part of one, or for another order of its axes."""
+        found = self._nodes.get(_storage(tensor))
+        if found is None or found[0].expired() or found[1] != tensor.numel() or not tensor.is_contiguous():
+            return None
+        return found[2]
+
+    def put(self, tensor: Any, node: Node | None) -> None:
+        """Say what an array is, from now on; None: nothing that is known."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        key = _storage(tensor)
+        self._nodes.pop(key, None)
+        if node is not None and key is not None:
+            self._nodes = {k: n for k, n in self._nodes.items() if not n[0].expired()}
+            self._nodes[key] = StorageWeakRef(tensor.untyped_storage()), tensor.numel(), node
+
+    def changed(self, tensor: Any) -> None:
+        """An array was written into: what it was, and what was made of it by reference, is known no more."""
+        key = _storage(tensor)
+        if key is None:
+            return
+        self._nodes.pop(key, None)
+        for other, (reference, size, node) in tuple(self._nodes.items()):
+            if not made_of(node, tensor):
+                continue
+            del self._nodes[other]
+            if isinstance(node, Weights):
+                reason = "queries, keys or a mask were changed in place before its weights met the values"
+                self._nodes[other] = reference, size, replace(node, scores=None, reason=reason)
+
+    def forget(self) -> None:
+        """Let go of all arrays."""
+        self._nodes.clear()
+
+
+def made_of(node: Node, tensor: Any) -> bool:
+    """Whether an array is, by its storage, one that scores or the scores of weights are made of."""
+    scores = node if isinstance(node, Scores) else node.scores
+    return scores is not None and _storage(tensor) in map(_storage, scores.arrays())
+
+
+def _storage(tensor: Any) -> int | None:
+    """What an array is known by; None for what has no storage, such as a sparse array."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except Exception:
+        return None
+
+
+def number(x: Any) -> float | None:
+    """A number, or an array of one element, as a float; None for an array without data."""
+    if isinstance(x, (int, float)) and not isinstance(x, bool):
+        return float(x)
+    held = hasattr(x, "numel") and not x.is_meta
+    return float(x) if held and x.numel() == 1 and x.dtype.is_floating_point else None
+
+
+def forbids(x: Any) -> bool:
+    """Whether what is filled in forbids a score."""
+    found = number(x)
+    return found is not None and found <= FORBIDS

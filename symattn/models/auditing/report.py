@@ -1,0 +1,210 @@
+"""The answer of an audit: a line for each call, the coverage, and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isnan
+
+from symattn.document.codec import record
+from symattn.document.errors import SymattnError
+from symattn.document.evidence import Grade, Verdict
+from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
+from symattn.models.auditing.derivatives import Backward
+from symattn.models.auditing.finding import PASSES, Finding
+from symattn.models.auditing.judging import ALPHA, Judged
+from symattn.models.auditing.layers.finding import LayerFinding
+
+
+class AuditFault(SymattnError, AssertionError):
+    """A call that was audited gave a wrong result, or nothing could be told; ``report`` tells more."""
+
+    def __init__(self, words: str, report: AuditReport) -> None:
+        super().__init__(words)
+        self.report = report
+
+
+@dataclass(repr=False)
+class AuditReport(Printable):
+    """What an audit found, in the order of the calls; it fills while the model runs.
+
+    ``layers`` are passes through whole layers, where ``whole`` asks for them.
+    ``notes`` are what a reader must not overlook; ``others`` counts softmaxes whose result met no product that was
+    followed, and ``suspect`` those of them in a module that has heads, which may be attention.
+
+    It prints as text, and has the forms of a document.
+    """
+
+    target: str
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    others: int = 0
+    suspect: int = 0
+    rows: int | None = None
+    gradients: bool = False
+    whole: bool = False
+    layers: list[LayerFinding] = field(default_factory=list)
+    command: str = ""
+
+    @property
+    def read(self) -> int:
+        """How many calls were read."""
+        return sum(f.state != "cannot tell" for f in self.findings)
+
+    @property
+    def verdict(self) -> Verdict:
+        """A fault where a call is wrong; undecided where none was seen, or one was seen that was not followed.
+
+        ``pass as given`` where all are right, and some are held to what they received alone.
+        """
+        states = {f.state for f in self.findings} | {f.state for f in self.layers}
+        if self.whole and not self.layers:
+            states.add("cannot tell")
+        if "wrong" in states:
+            return Verdict.FAULT
+        if not states or "cannot tell" in states or self.suspect:
+            return Verdict.UNDECIDED
+        return Verdict.AS_GIVEN if "pass as given" in states else Verdict.NO_FAULT
+
+    @property
+    def exit_code(self) -> int:
+        """0 no fault, 1 a fault, 3 undecided."""
+        return self.verdict.exit_code
+
+    @property
+    def coverage(self) -> str:
+        """How many calls were read, and of how many of them it is known what they should compute."""
+        meant = sum(f.intent is not None for f in self.findings)
+        empty = sum(f.empty for f in self.findings)
+        undefined = sum(f.undefined for f in self.findings)
+        passed = sum(bool(f.backward and f.backward.ratios) for f in self.findings)
+        gradients = f", gradients of {passed} judged" if self.gradients else ""
+        masked = f"; {empty} fully masked rows left out" if empty else ""
+        masked += f", {undefined} of them NaN or infinite" if undefined else ""
+        if not self.findings:
+            return f"coverage: no call of attention was seen{self._of_layers()}"
+        calls = f"{self.read} of {len(self.findings)} calls read"
+        return f"coverage: {calls}, {meant} held to a configuration{gradients}{self._of_layers()}{masked}"
+
+    def _of_layers(self) -> str:
+        """How many passes through layers were judged, in every part."""
+        if not self.whole:
+            return ""
+        if not self.layers:
+            return ", no layer of a decoder that is known ran"
+        told = sum(f.state != "cannot tell" for f in self.layers)
+        return f", {told} of {len(self.layers)} whole layers judged"
+
+    @property
+    def undecided(self) -> str:
+        """How much of what was promised is not known to be kept."""
+        told, given = sum(f.state == "cannot tell" for f in self.findings), sum(f.undecided for f in self.findings)
+        why = [f"{told} cannot be told"] if told else []
+        why += [f"{given - told} held to what they received alone"] if given > told else []
+        words = f"{given} of {len(self.findings)} calls" + (f" ({', '.join(why)})" if why else "")
+        layers = sum(f.state == "cannot tell" for f in self.layers)
+        words += f", {layers} of {len(self.layers)} whole layers" if self.whole else ""
+        return f"undecided: {words}" + (f", {self.suspect} softmaxes that may be attention" if self.suspect else "")
+
+    def raise_if_wrong(self, strict: bool = False) -> None:
+        """Raise ``AuditFault`` where a call is wrong; with ``strict``, where something is undecided, too."""
+        open_ = self.verdict is Verdict.UNDECIDED or any(f.undecided for f in self.findings)
+        if self.verdict is Verdict.FAULT or (strict and open_):
+            kept = [f"{f.layer} ({f.via}): {f.verdict}" for f in self.findings if f.state == "wrong" or f.undecided]
+            whole = [f"{f.layer} (whole layer): {f.verdict}" for f in self.layers if f.state != "pass"]
+            lines = [*kept[:8], *whole[:8], self.coverage, *self.notes, *self._others(), *self._unpromised()]
+            raise AuditFault("\n".join([*lines, self.undecided]), self)
+
+    def __repr__(self) -> str:
+        return self._brief(f"audit: {self.verdict.value} ({self.coverage})")
+
+    def document(self) -> Document:
+        """The report for a reader."""
+        blocks: list[Block] = [self._table()] if self.findings else []
+        blocks += [self._table_of_layers()] if self.layers else []
+        blocks.append(Paragraph((self.coverage + ".",)))
+        blocks += [Note((words,)) for words in (*self.notes, *self._others(), *self._unpromised())]
+        if self.findings:
+            blocks.append(Paragraph((self._meaning(),)))
+        blocks.append(Paragraph((f"{self.undecided.capitalize()}.",)))
+        return Document(
+            "audit", "audit", (f"Audit of {self.target}",), tuple(blocks),
+            command=self.command, verdict=self.verdict,
+            parameters={"rows": self.rows, "gradients": self.gradients, "layers": self.whole},
+            record=record({
+                "calls": self.findings, "layers": self.layers, "read": self.read, "seen": len(self.findings),
+                "coverage": self.coverage, "undecided": self.undecided, "grade": self._grade(),
+            }),
+        )  # fmt: skip
+
+    def _unpromised(self) -> list[str]:
+        return [f"Not held to a configuration: {u}" for u in sorted({f.unknown for f in self.findings if f.unknown})]
+
+    def _others(self) -> list[str]:
+        if not self.others:
+            return []
+        many = "1 softmax whose result met" if self.others == 1 else f"{self.others} softmaxes whose results met"
+        heads = f", {self.suspect} in a module that has heads" if self.suspect else ""
+        return [f"{many} no product of matrices that was followed{heads}: whether it is attention is not known"]
+
+    def _grade(self) -> Grade:
+        if self.verdict is Verdict.UNDECIDED:
+            return Grade.UNDECIDED
+        proved = any(f.certified for f in self.findings) or any(f.state == "wrong" for f in self.layers)
+        return Grade.REFUTED if proved else Grade.SAMPLED
+
+    def _meaning(self) -> str:
+        rows = "all queries" if self.rows is None else f"about {self.rows} queries of each head"
+        return (
+            f"Sampled: {rows} of each call. `given` and `intent` are the largest error as a part of what is legal:"
+            " against what the call received, and what the configuration promises. Certified: no rounding explains it."
+            f" Beyond rounding to nearest: a right call is accused with a probability of at most {ALPHA:g}."
+            f" {self._of_gradients()} are not judged."
+        )
+
+    def _of_gradients(self) -> str:
+        """What the column says, and what is not judged, up to the verb."""
+        rest = "Projections, rotary positions and norms before and after a call"
+        if self.whole:
+            rest = "Of each layer some tokens are looked at, in every part, and `error` is the largest. The embedding"
+            rest += " and the head"
+        if not self.gradients:
+            return f"{rest}, gradients and dropout"
+        looked = [f.backward for f in self.findings if f.backward and f.backward.heads]
+        some, every = sum(b.heads for b in looked), sum(b.of for b in looked)
+        return (
+            "`gradients` is the largest error of dQ, dK and dV as a part of what all roundings together allow, in"
+            f" {some} of {every} heads of keys. {rest}"
+        )
+
+    def _table(self) -> Table:
+        numbers = ("given", "intent", *(("gradients",) if self.gradients else ()))
+        titles = ("layer", "via", "semantics", *numbers, "verdict")
+        columns = tuple(Column((t,), "right" if t in numbers else "left") for t in titles)
+        rows = tuple(tuple((words,) for words in self._row(f)) for f in self.findings)
+        wrong = tuple(i for i, f in enumerate(self.findings) if f.state not in PASSES)
+        return Table(columns, rows, wrong)
+
+    def _table_of_layers(self) -> Table:
+        titles = ("layer", "parts", "error", "verdict")
+        columns = tuple(Column((t,), "right" if t in ("parts", "error") else "left") for t in titles)
+        rows = tuple(
+            tuple((words,) for words in (f.layer, str(len(f.parts)), _number(f.ratio), f.verdict)) for f in self.layers
+        )
+        return Table(columns, rows, tuple(i for i, f in enumerate(self.layers) if f.state != "pass"))
+
+    def _row(self, f: Finding) -> tuple[str, ...]:
+        gradients = (_largest(f.backward),) if self.gradients else ()
+        return f.layer, f.via, f.semantics, _short(f.given), _short(f.intent), *gradients, f.verdict
+
+
+def _largest(backward: Backward | None) -> str:
+    ratios = backward.ratios.values() if backward else ()
+    return f"{max(ratios):.2g}" if ratios else "–"
+
+
+def _short(judgement: Judged | None) -> str:
+    return "–" if judgement is None else _number(judgement.ratio)
+
+
+def _number(ratio: float) -> str:
+    return "–" if isnan(ratio) else f"{ratio:.2g}"

@@ -1,0 +1,264 @@
+"""Attention that is spelled out: every operator of a thread is seen, and scores are followed to the values they meet.
+
+What is not understood on the way is told as unread: a softmax whose weights meet values without queries and keys being
+known, one of such scores that meets no values, and attention in one operator of another kind. Other softmaxes are
+counted. exp(S) / Σ exp(S) is a softmax, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from symattn.attention.spec import Attention
+from symattn.models.auditing.fast_path import LAYERS, inside
+from symattn.models.auditing.operators import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
+from symattn.models.auditing.patches import doing, in_backward, reading
+from symattn.models.auditing.provenance import Added, Exponentials, Known, Node, Scores, Softmax, Weights, made_of
+from symattn.models.auditing.received import Received, Unread
+
+
+class Listener(Protocol):
+    """Who is told."""
+
+    def spelled(self, received: Received, out: Any) -> Callable[[Any], None] | None:
+        """Attention that was read; gives who wants to know the node of the last operator, where there is one."""
+
+    def unread(self, via: str, module: Any, reason: str) -> None:
+        """Attention that was not."""
+
+    def wants(self, module: Any) -> bool:
+        """Whether a module is audited."""
+
+    def heads(self, module: Any) -> int | None:
+        """How many heads a module is known to have."""
+
+    def holds(self, tensor: Any) -> bool:
+        """Whether an array is a parameter of what is audited."""
+
+    def copied(self, copy: Any) -> None:
+        """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
+
+
+def mode(listener: Listener) -> Any:
+    """The dispatch mode that follows one thread."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Following(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.tracer = Tracer(listener)
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
+                return func(*args, **kwargs)
+            if _composed(func):  # in inference mode, and there alone, such operators come here as one
+                with self:
+                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+            return self.tracer.called(_name(func), func, args, kwargs)
+
+    return Following()
+
+
+class Tracer:
+    """The scores and weights that are alive in one thread, and what becomes of them."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener, self.known = listener, Known()
+        self.softmaxes: list[Softmax] = []
+        self._pending: list[tuple[Callable[[Any], None], Any]] = []
+
+    def called(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
+        self.tie()
+        node = self._node(name, args, kwargs)
+        out = func(*args, **kwargs)
+        for changed in _changed(func, args, kwargs):
+            self.known.changed(changed)
+            node = None if node is not None and made_of(node, changed) else node
+        try:
+            self._said(name, node, args, kwargs, out)
+        except Exception as error:
+            words = f"symattn failed to follow {name}, a defect of its own: {type(error).__name__}"
+            self.listener.unread("operators", _module(), words)
+        return out
+
+    def tie(self) -> None:
+        """Tell the nodes of results: each has one from the next operator on."""
+        pending, self._pending = self._pending, []
+        for tie, out in pending:
+            tie(out.grad_fn)
+
+    def _tell(self, received: Received, shaped: Any, out: Any) -> None:
+        """Attention was read, whose output is ``shaped`` of the result of an operator."""
+        tie = self.listener.spelled(received, shaped)
+        if tie is not None:
+            self._pending.append((tie, out))
+
+    def _node(self, name: str, args: Any, kwargs: Any) -> Node | None:
+        """By the rule for an operator; None where there is none, or where it fails on this kind of array."""
+        if name not in RULES:
+            return None
+        try:
+            return RULES[name](self.known, args, kwargs)
+        except Exception:
+            return None
+
+    def _said(self, name: str, node: Node | None, args: Any, kwargs: Any, out: Any) -> None:
+        if name in ("_to_copy", "clone") and self.listener.holds(args[0]):
+            self.listener.copied(out)
+        elif name in LAYERS:
+            self._layer(name, args, kwargs)
+        elif name in FUSED:
+            self._fused(name, args, kwargs, out)
+        elif name in PRODUCTS:
+            self._product(name, args, kwargs, out)
+        elif name in SOFTMAX:
+            self._softmax(args, out)
+        elif name in EXPONENTIALS:
+            self._exponentials(node, out)
+        elif node is not None:
+            self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
+
+    def left(self) -> list[Softmax]:
+        """Softmaxes whose result has met no values."""
+        return [s for s in self.softmaxes if not s.met]
+
+    def _softmax(self, args: Any, out: Any) -> None:
+        module = _module()
+        if not self.listener.wants(module):
+            return
+        x, axis = args[0], int(args[1])
+        node = self.known.get(x)
+        keys = axis in (-1, x.ndim - 1) and isinstance(node, Scores) and x.shape[-1] == node.keys
+        scores = node if isinstance(node, Scores) and keys else None
+        made = self._made(module, scores is not None)
+        self.known.put(out, Weights(scores, made, "" if scores else "what goes into its softmax is not known"))
+
+    def _made(self, module: Any, read: bool) -> Softmax:
+        """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
+        made = Softmax(module, read, self.listener.heads(_layer()) is not None)
+        if not in_backward():
+            self.softmaxes.append(made)
+        return made
+
+    def _exponentials(self, scores: Node | None, out: Any) -> None:
+        if isinstance(scores, Scores) and scores.fits(out.shape) and self.listener.wants(_module()):
+            made = self._made(_module(), True)
+            self.known.put(out, Exponentials(scores, made))
+
+    def _product(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        a, b = args[-2:] if name == "baddbmm" else args[:2]
+        weights = self.known.get(a)
+        if isinstance(weights, Weights):
+            self._met(weights, b, out if name != "baddbmm" else None)
+        elif isinstance(other := self.known.get(b.mT), Weights):
+            self._met(other, None, None)
+        elif not self.listener.holds(b) and not self.listener.holds(a):
+            self.known.put(out, _scores(name, args, kwargs))
+
+    def _met(self, weights: Weights, values: Any, out: Any) -> None:
+        """Weights meet values."""
+        module = _module()
+        for softmax in filter(None, (weights.softmax, weights.summed)):
+            softmax.met = True
+        scores = weights.scores
+        if scores is None or values is None or out is None:
+            reason = weights.reason or "its weights meet the values in a form that is not known"
+            self.listener.unread("operators", module, reason)
+            return
+        q, k, v, shaped = (t[None] if t.ndim == 2 else t for t in (scores.q, scores.k, values, out))
+        h = self.listener.heads(module) or 1
+        h = h if not len(q) % h else 1
+        q, k, v, shaped = (t.reshape(-1, h, *t.shape[1:]) for t in (q, k, v, shaped))
+        masks = [partial(_by_heads, added, h) for added in scores.added]
+        received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
+        self._tell(received, shaped, out)
+
+    def _layer(self, name: str, args: Any, kwargs: Any) -> None:
+        """A layer in one operator."""
+        module = _module()
+        if not self.listener.wants(module):
+            return
+        try:
+            with reading():
+                received, out = inside(name, args, kwargs, module)
+        except Unread as reason:
+            self.listener.unread("torch fast path", module, str(reason))
+        else:
+            self.listener.spelled(received, out)
+
+    def _fused(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        module = _module()
+        if not self.listener.wants(module):
+            return
+        if not FUSED[name]:
+            self.listener.unread("fused operator", module, f"{name} is not read")
+            return
+        q, k, v = args[:3]
+        dropout, causal = (args[3] if len(args) > 3 else 0.0), (args[4] if len(args) > 4 else False)
+        mask = kwargs.get("attn_mask")
+        places = Attention(causal=bool(kwargs.get("is_causal", causal)), alignment="top-left")
+        self._tell(
+            Received(
+                "fused operator", q, k, v, [] if mask is None else [mask], scale=kwargs.get("scale"),
+                places=places, dropout=float(dropout), module=module,
+            ),
+            out[0],
+            out[0],
+        )  # fmt: skip
+
+
+def _module() -> Any:
+    return doing.modules[-1] if doing.modules else None
+
+
+def _layer() -> Any:
+    """The module that a softmax belongs to: torch's own module of a softmax belongs to the one around it."""
+    import torch
+
+    inner = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
+    return inner[-1] if inner else None
+
+
+def _composed(func: Any) -> bool:
+    """Whether an operator, such as matmul, is one of others by torch's own kernel."""
+    import torch
+
+    known = hasattr(func, "_op_dk")
+    return known and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
+def _name(func: Any) -> str:
+    """Of an operator, without that of its overload; an operator of higher order has none."""
+    return str(getattr(getattr(func, "overloadpacket", func), "__name__", ""))
+
+
+def _changed(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The arrays that an operator writes into, by its schema."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    given = [
+        args[i] if i < len(args) else kwargs.get(a.name)
+        for i, a in enumerate(schema.arguments)
+        if a.alias_info is not None and a.alias_info.is_write
+    ]
+    return [t for some in given for t in (some if isinstance(some, (list, tuple)) else [some])]
+
+
+def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Any:
+    found = added.rows(rows)
+    return found.reshape(-1, h, *found.shape[-2:])
+
+
+def _scores(name: str, args: Any, kwargs: Any) -> Scores | None:
+    if name != "baddbmm":
+        return Scores(args[0], args[1].mT)
+    added, a, b = args[:3]
+    found = Scores(a, b.mT, scale=float(kwargs.get("alpha", 1)))
+    beta = float(kwargs.get("beta", 1))
+    return found.plus(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else found

@@ -1,0 +1,229 @@
+"""``Generation``: of the ways in which a model generates, which say the same as its prefill, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from symattn.document.codec import record
+from symattn.document.evidence import Grade, Verdict
+from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
+from symattn.models.comparing.held import ROUGH, Difference
+from symattn.models.comparing.stored import Lost
+
+#: What counts as rounding is measured, so that a fault is no more than sampled.
+_GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one way gives.
+
+    first     where it differs first by more than rounding (None: nowhere)
+    reason    why it could not be run
+    used      the largest difference in float64, in parts of what rounding may explain
+    off       the largest difference of a logit in float64
+    apart     the same in the model's own type
+    rounding  the largest distance of its logits from their float64 selves
+    prefill   the same of the reference
+    stored    where a cache that quantises gives back something else than it was handed (None: nowhere)
+    moved     of such a cache, how far quantisation moves each state in float64, from the embeddings to the logits
+    doubt     why it cannot be told that this way is wrong, and not the reference; empty where it can
+    unclear   why its numbers in the model's own type tell nothing; empty where they do
+    """
+
+    way: str
+    first: Difference | None = None
+    reason: str = ""
+    used: float = 0.0
+    off: float = 0.0
+    apart: float = 0.0
+    rounding: float = 0.0
+    prefill: float = 0.0
+    doubt: str = ""
+    unclear: str = ""
+    stored: Lost | None = None
+    moved: tuple[float, ...] = ()
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it says something else than the reference, which is right, or its cache loses what it was handed."""
+        return (self.first is not None and not self.doubt) or self.stored is not None
+
+    @property
+    def differs(self) -> bool:
+        """Whether it says something else than the reference, and nobody can tell which is right."""
+        return self.first is not None and bool(self.doubt) and self.stored is None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether float64 shows no fault, and nobody can tell whether the model's own type does."""
+        return bool(self.unclear) and not self.wrong and not self.differs
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if self.wrong or self.differs:
+            return "wrong" if self.wrong else "differs"
+        if self.undecided:
+            return "undecided"
+        return "not run" if self.reason else "rounding alone"
+
+    @property
+    def rough(self) -> bool:
+        """Whether it rounds much more than the prefill does."""
+        return self.first is None and not self.reason and self.rounding > ROUGH * self.prefill > 0
+
+    RECORD = (
+        "way, verdict, reason, first, of room = used, off in float64 = off, apart, rounding, "
+        "rounding of prefill = prefill, doubt, unclear, cache, moved by quantisation = moved"
+    )
+
+    @property
+    def cache(self) -> str:
+        """What its cache loses, in words."""
+        return self.stored.words if self.stored else ""
+
+
+@dataclass(frozen=True, repr=False)
+class Generation(Printable):
+    """The answer of ``generation``: a row for each way. It prints as text, and has the forms of a document.
+
+    ``verdict`` is a fault where a way is wrong, and undecided where none is and one could not be run that was asked
+    for by name, or none could, or where what a way gives in the model's own type cannot be judged.
+    """
+
+    model: str
+    dtype: str
+    tokens: int
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    asked: frozenset[str] = frozenset()
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """The ways that are wrong."""
+        return tuple(row.way for row in self.rows if row.wrong)
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """The ways that differ from the reference where it cannot be told which of the two is wrong."""
+        return tuple(row.way for row in self.rows if row.differs)
+
+    @property
+    def verdict(self) -> Verdict:
+        """A fault, no fault, or undecided. Of two that differ one is wrong, whichever it is."""
+        if self.wrong or self.differing:
+            return Verdict.FAULT
+        if any(row.undecided for row in self.rows):
+            return Verdict.UNDECIDED
+        missing = {row.way for row in self.rows if row.reason and not row.stored}
+        return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.asked else Verdict.NO_FAULT
+
+    @property
+    def exit_code(self) -> int:
+        """0 no fault, 1 a fault, 3 undecided."""
+        return self.verdict.exit_code
+
+    def __getitem__(self, way: str) -> Row:
+        """The row of a way."""
+        return next(row for row in self.rows if row.way == way)
+
+    def __repr__(self) -> str:
+        wrong = f": {', '.join(self.wrong)}" if self.wrong else ""
+        return self._brief(f"generation of {self.model}: {self.verdict.value}{wrong}")
+
+    def document(self) -> Document:
+        """The ways for a reader."""
+        words = f"The grade is {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
+        blocks: list[Block] = [*self._sentences(), self._table(), Paragraph((f"{_MEANING} {words}",))]
+        blocks += [Note((note,)) for note in self._noted()]
+        return Document(
+            "verification", "generation", ("Generation with ", Code(self.model)), tuple(blocks),
+            subtitle=(self.dtype,),
+            parameters={"model": self.model, "dtype": self.dtype, "tokens": self.tokens},
+            record=record({
+                "ways": self.rows, "wrong": self.wrong, "differing": self.differing, "notes": tuple(self._noted()),
+                "grade": _GRADES[self.verdict],
+            }),
+            verdict=self.verdict,
+        )  # fmt: skip
+
+    def _sentences(self) -> Iterator[Block]:
+        for row in self.rows:
+            if row.stored is not None:
+                yield Paragraph((Code(row.way), f" is wrong: in layers.{row.stored.layer} {row.stored.words}."))
+            elif row.first is not None:
+                yield Paragraph((Code(row.way), f" {_told(row.first, row.doubt)}"))
+            elif row.undecided:
+                yield Paragraph((Code(row.way), f" is undecided: {row.unclear}."))
+        if all(row.reason for row in self.rows):
+            yield Paragraph(("No way could be run.",))
+        elif self.verdict is not Verdict.FAULT and not any(row.undecided for row in self.rows):
+            yield Paragraph(("Every way that ran says the same as the prefill, but for rounding.",))
+
+    def _table(self) -> Table:
+        columns = (
+            Column(("way",), "left"), Column(("verdict",), "left"), Column(("from",), "left"), Column(("token",)),
+            Column(("off in float64",)), Column(("apart",)), Column(("rounding",)), Column(("of the prefill",)),
+        )  # fmt: skip
+        return Table(columns, tuple(_line(row) for row in self.rows))
+
+    def _noted(self) -> Iterator[str]:
+        yield from self.notes
+        for row in self.rows:
+            if row.reason:
+                yield f"{row.way} was not run: {row.reason}"
+            if row.moved and not row.wrong:
+                yield (
+                    f"Quantisation alone moves the states of {row.way} by {', '.join(f'{x:.1g}' for x in row.moved)}, "
+                    "from the embeddings to the logits: how it grows from layer to layer is measured, and no bound of "
+                    "it is known."
+                )
+            if row.rough and not row.moved and not row.undecided:
+                times = row.rounding / row.prefill
+                yield f"{row.way} rounds {times:.0f} times as much as the prefill: it may store something coarsely."
+        yield from self._of_prefix()
+
+    def _of_prefix(self) -> Iterator[str]:
+        """What the ways that stop early say of the model itself."""
+        from symattn.models.comparing.ways import CONTINUATION, PREFIX
+
+        if CONTINUATION in self.wrong:
+            yield "The model's own prefill depends on the words of later tokens: look at its mask first."
+        elif PREFIX in self.wrong and CONTINUATION in {row.way for row in self.rows}:
+            yield (
+                "The prefill depends on how many tokens come later and not on their words, as positions do that go by "
+                "the length: then no way can say the same."
+            )
+
+
+_MEANING = (
+    "Layers and tokens count from 0. Off in float64: the largest difference of a logit from the reference, both in "
+    "float64; apart: the same in the model's own type; rounding: the distance of the way's logits in that type from "
+    "their float64 selves, and of the prefill's. Another continuation is held to the model's own prefill. A "
+    "difference in the model's own type is at most the sum of the three others. What counts as rounding in float64 is "
+    "2¹⁰ times what was measured in the model's own type, scaled by the ratio of the unit roundoffs; of the way "
+    "no more than 2¹⁰ times the reference's counts: that is measured, and no proof."
+)
+
+
+def _told(at: Difference, doubt: str) -> str:
+    item = f" of sequence {at.item}" if at.item else ""
+    seen = f" It {at.seen}." if at.seen else ""
+    verb = "differs" if doubt else "is wrong"
+    rest = f" Which of the two is wrong cannot be told: {doubt}, and no configuration decides." if doubt else ""
+    if at.own:
+        return f"{verb} from {at.layer} on, first at token {at.token}{item}: {at.own}.{rest}"
+    return (
+        f"{verb} from {at.layer} on, first at token {at.token}{item}: in float64 it is {at.off:.2g} from the "
+        f"reference, where rounding explains {at.room:.1g}.{seen}{rest}"
+    )
+
+
+def _line(row: Row) -> tuple[tuple[str, ...], ...]:
+    at = row.first
+    if row.reason:
+        return ((row.way,), (row.verdict,), *[("",)] * 6)
+    numbers = tuple((f"{x:.1g}",) for x in (row.off, row.apart, row.rounding, row.prefill))
+    return ((row.way,), (row.verdict,), (at.layer if at else "",), (str(at.token) if at else "",), *numbers)

@@ -1,0 +1,138 @@
+"""What the ways are held against: one prefill of each sequence alone in float64, by what can be trusted most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from symattn.document.errors import InputError
+from symattn.models.comparing import defined, models
+from symattn.models.comparing.held import Held
+from symattn.models.comparing.models import Model, Read, Text
+from symattn.models.comparing.ways import CONTINUATION, PREFILL, Way
+
+_BY_MASK = {"eager": defined.EAGER, "sdpa": defined.SDPA}  # the definition with the mask that is built for it
+_FAILS = (RuntimeError, NotImplementedError, ValueError, KeyError, ImportError, TypeError)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Each sequence alone, by one implementation of attention, in float64 and in the model's own type."""
+
+    implementation: str
+    wide: tuple[Read, ...]
+    own: tuple[Read, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What is trusted: its ``words`` say what it is.
+
+    mine    what the model's own implementation gives (None: it does not run)
+    doubt   what differs so that nobody can tell which is right; empty where it is known
+    others  where there is doubt, what each implementation should give of the mask that is built for it
+    """
+
+    chosen: Candidate
+    words: str
+    mine: Candidate | None = None
+    doubt: str = ""
+    others: Mapping[str, Candidate] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, own: Model, wide: Model, sequences: Sequence[Text], dtype: str) -> Reference:
+        """Choose it and run it. Raises ``InputError`` where the model does not run in float64."""
+        defined.register()
+        asking = _Asking(own, wide, tuple(sequences), dtype)
+        found = asking.configured() or asking.as_given() or asking.of_model()
+        mine = asking.candidate(own.own)  # its rounding is the measure of rounding, unless it is wrong
+        if mine is None or not asking.agree(mine, found.chosen):
+            return replace(found, mine=mine)
+        return replace(found, chosen=replace(found.chosen, own=mine.own), mine=mine)
+
+
+def alone(model: Model, sequence: Text, implementation: str | None) -> Read:
+    """One prefill without cache and padding."""
+    return Way(PREFILL, implementation=implementation).run(model, (sequence,), models.generates, 0)[0]
+
+
+@dataclass
+class _Asking:
+    """Candidates, and why those that were tried before cannot be had."""
+
+    own: Model
+    wide: Model
+    sequences: tuple[Text, ...]
+    dtype: str
+    why: str = ""
+
+    def configured(self) -> Reference | None:
+        """The definition with the mask of the configuration, where that is read."""
+        found = self._definition(defined.CONFIGURED)
+        words = "Attention of the reference is symattn's definition, in float64, with the mask of the configuration."
+        return Reference(found, words) if found else None
+
+    def as_given(self) -> Reference | None:
+        """The definition with a mask that transformers builds."""
+        unread = self.why
+        found = {name: read for name, other in _BY_MASK.items() if (read := self._definition(other))}
+        words = f"symattn's definition, in float64, with the mask as given: {unread}"
+        return self._of_several(found, words, "the masks that are built for") if found else None
+
+    def of_model(self) -> Reference:
+        """The model's own attention. Raises ``InputError`` where something in it knows no float64."""
+        unread = self.why
+        found = {name: read for name in dict.fromkeys((self.own.own, *_BY_MASK)) if (read := self.candidate(name))}
+        if self.own.own not in found:
+            raise InputError(f"the model does not run in float64: {self.why}; hint: modules that take any type")
+        words = f"the model's own in float64: {unread}"
+        return self._of_several(found, words, "attention by")
+
+    def candidate(self, implementation: str) -> Candidate | None:
+        """Run it; None where it does not run, and ``why`` says the reason."""
+        try:
+            read = [tuple(alone(m, s, implementation) for s in self.sequences) for m in (self.wide, self.own)]
+        except _FAILS as error:
+            self.why = str(error).partition("\n")[0]
+            return None
+        return Candidate(implementation, *read)
+
+    def agree(self, a: Candidate, b: Candidate) -> bool:
+        """Whether they differ by rounding alone."""
+        pairs = zip(a.own, a.wide, b.own, b.wide, strict=True)
+        return all(Held.of(*four, self.dtype).first(0) is None for four in pairs)
+
+    def _definition(self, name: str) -> Candidate | None:
+        defined.Calls.made = 0
+        found = self.candidate(name)
+        if found and not defined.Calls.made:
+            self.why = "the model asks for its attention in a way of its own"
+            return None
+        return found
+
+    def _of_several(self, found: Mapping[str, Candidate], words: str, what: str) -> Reference:
+        """The model's own where all agree; else those that are causal; else there is doubt."""
+        first = found.get(self.own.own) or next(iter(found.values()))
+        words = f"Attention of the reference is {words}."
+        apart = [name for name, other in found.items() if not self.agree(first, other)]
+        if not apart:
+            return Reference(first, words)
+        causal = {name: other for name, other in found.items() if self._causal(other)}
+        if causal and len(causal) < len(found):
+            kept = causal.get(self.own.own) or next(iter(causal.values()))
+            if all(self.agree(kept, other) for other in causal.values()):
+                later = " and ".join(name for name in found if name not in causal)
+                return Reference(
+                    kept, f"{words} With {later} tokens see later ones, so that it is not taken for right."
+                )
+        names = " and ".join((self.own.own, *apart) if self.own.own in found else found)
+        return Reference(first, words, doubt=f"{what} {names} differ", others=found)
+
+    def _causal(self, candidate: Candidate) -> bool:
+        """Whether the first half of each sequence stays as it is when the words after it are others."""
+        for k, sequence in enumerate(self.sequences):
+            way = Way(CONTINUATION, implementation=candidate.implementation, other=True)
+            own, wide = (way.run(m, (sequence,), models.generates, 0)[0] for m in (self.own, self.wide))
+            if Held.of(own, wide, candidate.own[k], candidate.wide[k], self.dtype).first(k) is not None:
+                return False
+        return True

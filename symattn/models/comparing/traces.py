@@ -1,0 +1,154 @@
+"""Two traces, files of q, k, v and the output: which output is wrong for its own inputs, and where the two part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.spec import Attention
+from symattn.bounds.sharp.sample import chosen
+from symattn.document.errors import InputError
+from symattn.models.comparing.answer import Comparison, Side
+from symattn.models.comparing.together import Given, Place, Together
+from symattn.programs.closeness import exact_and_allowed
+from symattn.programs.frameworks import read as floats_of
+from symattn.programs.traces import verify_trace
+from symattn.programs.traces.judging import ROWS
+from symattn.programs.traces.pieces import MADE, Piece, pieces
+from symattn.programs.traces.reading import read
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def compare_traces(
+    first: str,
+    second: str,
+    spec: Attention | None = None,
+    *,
+    precision: str | Precision | None = None,
+    contract: Contract | None = None,
+    layout: str | None = None,
+    rows: int | Sequence[int] = ROWS,
+    command: str = "",
+) -> Comparison:
+    """Which of two traces is wrong; parameters are those of ``verify_trace``, and so is what is raised.
+
+    Each output is judged by the inputs of its own file. Where both files hold the same inputs, the outputs are held
+    against each other, too, in parts of what one implementation may be off by, and beside ``rows`` those queries are
+    looked at in which they part. Where they do not, a note names the first array that differs: what made them apart
+    came before this attention. The precision is that of both files; raises ``InputError`` where they are of two formats
+    and none is told.
+    """
+    spec, paths = spec or Attention(), (first, second)
+    one, other = (read(path, spec, layout) for path in paths)
+    if precision is None and one["q"].dtype != other["q"].dtype:
+        raise InputError(
+            f"{first} is of {one['q'].dtype}, {second} of {other['q'].dtype}; hint: --dtype {one['q'].dtype}"
+        )
+    for path, arrays in zip(paths, (one, other), strict=True):
+        with _told_of(path):
+            next(pieces(spec, arrays), None)
+    unlike = _unlike(spec, one, other)
+    apart = {} if unlike else _parting(spec, one, other)
+    how: dict[str, Any] = {"precision": precision, "contract": contract, "layout": layout, "rows": rows, "also": apart}
+    sides = [_side(path, spec, how) for path in paths]
+    if unlike:
+        words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
+        return Comparison(sides[0], sides[1], Together(unlike=unlike), command, (words,))
+    arithmetic, found = Precision.of(precision or one["q"].dtype.name, contract), Together()
+    for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+        looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
+        found = _joined(found, _places(mine, theirs, arithmetic, looked), mine.place not in apart)
+    return Comparison(sides[0], sides[1], found, command)
+
+
+def _side(path: str, spec: Attention, how: dict[str, Any]) -> Side:
+    with _told_of(path):
+        return Side(path, verify_trace(path, spec, **how))
+
+
+@contextmanager
+def _told_of(path: str) -> Iterator[None]:
+    """Say of which file a complaint is, where it does not."""
+    try:
+        yield
+    except InputError as error:
+        words = str(error)
+        raise InputError(words if path in words else f"{path}: {words}") from None
+
+
+def _parting(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...], list[int]]:
+    """The first query of each piece whose outputs differ, and those that differ most, as numbers and relative to the
+    largest entry of the query; pieces with equal outputs are left out."""
+    found = {}
+    for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+        a, b = (floats_of(p.made["o"])[0] for p in (mine, theirs))
+        differ = _differ(a, b)
+        if differ.any():
+            with np.errstate(all="ignore"):
+                off = np.abs(a - b)
+                relative = off / np.maximum(np.abs(a), np.abs(b)).max(axis=-1, keepdims=True)
+            axes = tuple(i for i in range(differ.ndim) if i != differ.ndim - 2)
+            far = (np.where(differ, np.nan_to_num(x, nan=np.inf), 0.0) for x in (off, relative))
+            most = (x.max(axis=axes).argmax() for x in far)
+            found[mine.place] = sorted({int(differ.any(axis=axes).argmax()), *map(int, most)})
+    return found
+
+
+def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two outputs differ; two NaNs are alike."""
+    return np.asarray(~((a == b) | (np.isnan(a) & np.isnan(b))))
+
+
+def _unlike(spec: Attention, one: Arrays, other: Arrays) -> str:
+    """The first input that is not the same in both, bit for bit but for the sign of 0; empty where there is none."""
+    for name in (n for n in {**one, **other} if n not in MADE):
+        if name not in one or name not in other or one[name].shape != other[name].shape:
+            return name
+    for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+        for name, array in mine.inputs.items():
+            if not _equal(array, theirs.inputs[name]):
+                return name
+    return ""
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.dtype.kind in "biu" or b.dtype.kind in "biu":
+        return np.array_equal(a, b)
+    return np.array_equal(floats_of(a)[0], floats_of(b)[0], equal_nan=True)
+
+
+def _places(one: Piece, other: Piece, precision: Precision, rows: Sequence[int]) -> tuple[Place, ...]:
+    """Of some rows, the first entry at which the outputs differ, and that where they differ most."""
+    a, b = (floats_of(p.made["o"])[0][..., list(rows), :] for p in (one, other))
+    differ = _differ(a, b)
+    if not differ.any():
+        return ()
+    exact, allowed = exact_and_allowed(one.made["o"], one.inputs, one.spec, precision, rows)
+
+    def off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            found = np.abs(x - y) / allowed
+        return np.where(np.isnan(found), np.inf, found)
+
+    def place(number: int) -> Place:
+        at = tuple(int(i) for i in np.unravel_index(number, differ.shape))
+        mine, theirs = (Given(float(y[at]), float(off(y, exact)[at])) for y in (a, b))
+        index = (*one.place, *at[:-2], rows[at[-2]], at[-1])
+        return Place("trace", "output", index, float(exact[at]), float(allowed[at]), mine, theirs)
+
+    return place(int(differ.argmax())), place(int(np.where(differ, off(a, b), -1.0).argmax()))
+
+
+def _joined(found: Together, places: tuple[Place, ...], equal: bool) -> Together:
+    found = replace(found, cases=found.cases + 1, equal=found.equal + equal)
+    if not places:
+        return found
+    first, most = places
+    worst = most if found.worst is None or most.apart > found.worst.apart else found.worst
+    return replace(found, first=found.first or first, worst=worst)

@@ -1,0 +1,18 @@
+"""Attention as the configuration of a model promises it: ``config.json``, an object of Transformers, or a module.
+
+``attention`` gives the specification of one layer. What the configuration does not say, the row of its family does
+(``families.py``); what neither says is refused by ``CannotTell``, with the reason. ``block`` gives a whole layer, and
+``parameters`` its weights.
+"""
+
+from __future__ import annotations
+
+from symattn.models.configurations.adapter import KINDS, attention, layers
+from symattn.models.configurations.blocks import block, parameters
+from symattn.models.configurations.configuration import CannotTell, Configuration
+from symattn.models.configurations.families import FAMILIES
+from symattn.models.configurations.loading import configuration
+
+__all__ = [
+    "FAMILIES", "KINDS", "CannotTell", "Configuration", "attention", "block", "configuration", "layers", "parameters",
+]  # fmt: skip

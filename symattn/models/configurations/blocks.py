@@ -1,0 +1,181 @@
+"""``block``: the layer of a model by its configuration, as a ``Block``, and its parameters by the names of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.layers.block import Block
+from symattn.document.errors import InputError
+from symattn.models.configurations.adapter import attention, family_of, partly
+from symattn.models.configurations.configuration import CannotTell, Configuration
+from symattn.models.configurations.families import FAMILIES, Packing
+from symattn.models.configurations.layouts import LAYOUTS, UNSAID, Layout
+from symattn.models.configurations.loading import configuration
+from symattn.models.configurations.weights import inputs
+
+#: Activations by their names in configurations: the one of ``Block``, and whether Transformers spells it in operators.
+ACTIVATIONS: dict[str, tuple[str, bool]] = {
+    "relu": ("relu", False), "silu": ("silu", False), "swish": ("silu", False), "gelu": ("gelu", False),
+    "gelu_pytorch_tanh": ("gelu_tanh", False), "gelu_new": ("gelu_tanh", True), "gelu_fast": ("gelu_tanh", True),
+    "gelu_python": ("gelu", True), "sigmoid": ("sigmoid", False), "tanh": ("tanh", False),
+    "linear": ("identity", False),
+}  # fmt: skip
+_SUMS = ("attention_stream", "mlp_stream", "output")
+
+
+@dataclass(frozen=True)
+class Promised:
+    """A layer that a configuration promises: the specification, where its modules are, and how its activation is made.
+
+    ``spelled``: the activation is made of several operators, each of which stores what it gives. ``packing`` and
+    ``scaled_before`` are those of the family. ``open`` has the parts that cannot be told, with the reason; what
+    ``block`` says of them means nothing.
+    """
+
+    block: Block
+    layout: Layout
+    spelled: bool
+    packing: Packing
+    scaled_before: bool
+    open: Mapping[str, str]
+
+    @property
+    def shared(self) -> bool:
+        """Whether one norm stands before both parts."""
+        return "mlp_norm" not in self.layout.paths
+
+
+def block(source: Any, layer: int | None = None) -> Block:
+    """The layer that a configuration promises, as a whole. Arguments and errors are those of ``attention``.
+
+    >>> told = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+    ...         "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+    >>> found = block(told)
+    >>> found.norm, found.order, found.activation, found.gated
+    ('rms', 'pre', 'silu', True)
+    """
+    attention(source, layer)  # refuses what only its parts can be told of
+    return promised(source, layer).block
+
+
+def promised(source: Any, layer: int | None = None, parts: bool = False) -> Promised:
+    """The layer with what is known of its code, by its parts; its attention is that of the call. Raises as ``block``.
+
+    Norms of queries and keys that the call has no word for are among the layout's paths. Where only ``parts`` are asked
+    for, those that cannot be told are no error.
+    """
+    spec, unplaced = partly(source, layer)
+    c = configuration(source)
+    family = family_of(c)
+    c = c if c.model_type in FAMILIES else c.part("text_config")
+    layout = _layout(c)
+    activation, spelled, unknown = _activation(c, layout)
+    sums = _sums(c, layout)
+    open_ = {"attention.position": unplaced, "mlp.hidden": unknown, **dict.fromkeys(_SUMS, sums)}
+    open_ = {part: reason for part, reason in open_.items() if reason}
+    if open_ and not parts:
+        raise CannotTell(next(iter(open_.values())))
+    parallel = c.flag(layout.parallel) if isinstance(layout.parallel, str) else layout.parallel
+    layout = _by_fields(c, layout, parallel)
+    if spec.qk_norm is not None and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys():
+        c.cannot_tell("queries and keys are normalised, and nobody has written down by which modules of the layer")
+    made = Block(
+        attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
+        gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
+    )  # fmt: skip
+    return Promised(made, layout, spelled, family.packing, family.scaled_before, open_)
+
+
+def _layout(c: Configuration) -> Layout:
+    if c.model_type not in LAYOUTS:
+        c.cannot_tell(UNSAID.get(c.model_type, "nobody has written down what its layers are around the attention"))
+    return LAYOUTS[c.model_type]
+
+
+def _sums(c: Configuration, layout: Layout) -> str:
+    """Why the sums with the tokens cannot be told, if they cannot."""
+    for name, why in layout.unless.items():
+        value = c.optional(name)
+        if value is True or value not in (None, 0, 1):
+            return f"{c}: cannot tell: {name} is set: {why}, for which there is no field"
+    return ""
+
+
+def _activation(c: Configuration, layout: Layout) -> tuple[str, bool, str]:
+    """The activation, whether it is spelled in operators, and why it cannot be told, if it cannot."""
+    told = layout.fixed or c.find(layout.acts)
+    if told is None and layout.acts == "hidden_activation":
+        told = "gelu_pytorch_tanh"  # what the classes of Gemma put in its place
+    if not isinstance(told, str) or told not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        return "identity", False, f"{c}: cannot tell: {layout.acts} is {str(told)[:40]!r}; known: {known}"
+    return *ACTIVATIONS[told], ""
+
+
+def _by_fields(c: Configuration, layout: Layout, parallel: bool) -> Layout:
+    """Norms that are there or elsewhere by fields of the configuration."""
+    if c.model_type == "opt":
+        if not c.flag("layer_norm_elementwise_affine"):
+            c.cannot_tell("layer_norm_elementwise_affine is false, of which this adapter knows nothing")
+        return layout if c.flag("do_layer_norm_before") else replace(layout, order="post")
+    paths = dict(layout.paths)
+    if parallel and layout.shared:
+        paths.pop("mlp_norm", None)
+    if c.model_type == "phi" and c.flag("qk_layernorm"):
+        paths |= {f"attention.{role}_norm": f"self_attn.{role}_layernorm" for role in "qk"}
+    if c.model_type == "falcon" and c.flag("new_decoder_architecture"):
+        if not parallel:
+            c.cannot_tell("parallel_attn is false in the new architecture, whose norms are then others")
+        if c.optional("num_ln_in_parallel_attn") in (None, 2):
+            paths |= {"attention_norm": "ln_attn", "mlp_norm": "ln_mlp"}
+    return replace(layout, paths=paths)
+
+
+def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None = None) -> dict[str, np.ndarray]:
+    """The parameters of ``block(source, layer)`` by its names, from a layer's arrays by their names below the layer.
+
+    Raises CannotTell for an array that has no place in the layer, and what ``block`` raises.
+    """
+    block(source, layer)
+    found = promised(source, layer)
+    c = configuration(source)
+    left = c.model_type == "gpt2"  # which stores its matrices for tokens on the left
+    given: dict[str, np.ndarray] = {}
+    inner: dict[str, np.ndarray] = {}
+    attended, answer = f"{found.layout.paths['attention']}.", found.layout.paths["attention.o"]
+    for name, array in arrays.items():
+        path, _, what = name.rpartition(".")
+        if path == answer:  # which may stand beside the module of the heads
+            inner[f"{answer.rpartition('.')[2]}.{what}"] = array
+        elif name.startswith(attended):
+            inner[name.removeprefix(attended)] = array
+        else:
+            given |= _outside(name, array, found, left)
+    own = inputs(inner, found.block.attention, family_of(c))
+    if found.shared:
+        given |= {n.replace("attention_norm", "mlp_norm"): a for n, a in given.items() if n.startswith("attention_n")}
+    return {**{f"attention.{n}": a for n, a in own.items()}, **given}
+
+
+def _outside(name: str, array: np.ndarray, found: Promised, left: bool) -> dict[str, np.ndarray]:
+    """A parameter of a norm or of the feed-forward layer."""
+    path, _, what = name.rpartition(".")
+    part = next((p for p, known in found.layout.paths.items() if known == path), "")
+    if not part or what not in ("weight", "bias"):
+        raise CannotTell(f"cannot tell what the parameter {name[:60]!r} of the layer is")
+    if "norm" in part:
+        gain = array + 1 if found.layout.one_plus else array
+        return {f"{part}.gain": gain} if what == "weight" else {f"{part}.bias": array}
+    letter = "w" if what == "weight" else "b"
+    array = array.T if what == "weight" and not left else array
+    which = part.removeprefix("mlp.")
+    if which != "in":
+        return {f"mlp.{letter}_{which}": array}
+    if array.shape[-1] % 2:
+        raise InputError(f"{name[:60]} has {array.shape[-1]} columns, which are not a gate and as many others")
+    gate, up = np.split(array, 2, axis=-1)
+    return {f"mlp.{letter}_gate": gate, f"mlp.{letter}_up": up}

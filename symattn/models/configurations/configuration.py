@@ -1,0 +1,177 @@
+"""``Configuration``: the fields of a model's configuration, each checked when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import isqrt, sqrt
+from typing import Any, NoReturn
+
+from symattn.attention.fields import finite, whole
+from symattn.document.errors import InputError, MissingExtra
+
+MOST = 2**31 - 1  # of a whole number: no size or count of a model is larger
+_LARGEST = 1e300  # of a number, which is computed with as a float
+_ABSENT = object()
+
+
+class CannotTell(InputError):
+    """Neither the configuration nor what is known of its family says what the attention is; the message says why."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a configuration says.
+
+    model_type  the family, such as ``llama``
+    data        the fields as they are written in config.json
+    where       what messages call it: the path of a file, or ``the configuration``
+    given       the object of Transformers if that is what was given, which has every default
+    """
+
+    model_type: str
+    data: Mapping[str, Any]
+    where: str = "the configuration"
+    given: Any = None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.data
+
+    def __str__(self) -> str:
+        return f"{self.where} ({self.model_type})"
+
+    def find(self, *names: str) -> Any:
+        """The field by the first of its names that is written, else the default of its class in Transformers.
+
+        Raises MissingExtra where a default is asked for and Transformers is not installed, InputError where there is
+        no such default.
+        """
+        for name in names:
+            if name in self.data:
+                return self.data[name]
+        found = self.default(*names)
+        if found is _ABSENT:
+            raise InputError(f"{self} has no {names[0]}; hint: write it into the configuration")
+        return found
+
+    def told(self, name: str) -> Any:
+        """The field, or where it is null or not written the default of its class. Raises as ``find``."""
+        value = self.data.get(name)
+        found = self.default(name) if value is None else value
+        if found is _ABSENT or found is None:
+            raise InputError(f"{self} has no {name}; hint: write it into the configuration")
+        return found
+
+    def optional(self, name: str, otherwise: Any = None) -> Any:
+        """A field that no class has unless it is written."""
+        return self.data.get(name, otherwise)
+
+    def default(self, *names: str) -> Any:
+        """What the class of this configuration has for a field that is not written."""
+        try:
+            made = self.completed
+        except ImportError as error:
+            missing = MissingExtra("transformers", "transformers")
+            raise CannotTell(f"{self} leaves out {names[0]}, whose default {missing}") from error
+        for name in names:
+            if hasattr(made, name):
+                return getattr(made, name)
+        return _ABSENT
+
+    @cached_property
+    def completed(self) -> Any:
+        """The object of Transformers with every default. Raises ImportError without Transformers, or InputError."""
+        if self.given is not None:
+            return self.given
+        from transformers import CONFIG_MAPPING
+
+        if self.model_type not in CONFIG_MAPPING:
+            raise CannotTell(f"{self}: Transformers has no such model_type, from which defaults could be taken")
+        try:
+            return CONFIG_MAPPING[self.model_type].from_dict(dict(self.data))
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__  # the field, then what is wrong with it
+            raise InputError(f"{self}: Transformers refuses it: {reason[:240]}") from error
+
+    def part(self, name: str) -> Configuration:
+        """The configuration of a part, such as ``text_config`` of a model that also sees."""
+        inner = self.data[name]
+        if not isinstance(inner, Mapping):
+            raise self.refusal(name, inner, "an object of fields")
+        family = inner.get("model_type") or self.model_type
+        if not isinstance(family, str):
+            raise self.refusal(f"{name}.model_type", family, "a text")
+        given = getattr(self.given, name, None)
+        return replace(self, model_type=family, data=inner, where=f"{self.where}: {name}", given=given)
+
+    # -- values that are checked ---------------------------------------------------------------------------------------
+    def count(self, *names: str) -> int:
+        """A whole number from 1 on."""
+        return self.as_count(names[0], self.find(*names))
+
+    def as_count(self, name: str, value: Any, least: int = 1) -> int:
+        """The value of a field as a whole number. Raises InputError."""
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not whole(value, least) or value > MOST:
+            raise self.refusal(name, value, f"a whole number from {least} to {MOST}")
+        return int(value)
+
+    def number(self, *names: str) -> int | float:
+        """A finite number above 0."""
+        return self.as_number(names[0], self.find(*names))
+
+    def as_number(self, name: str, value: Any) -> int | float:
+        """The value of a field as a number above 0 and of at most 10³⁰⁰; whole ones are integers. Raises InputError."""
+        known = isinstance(value, (int, float)) and abs(value) <= _LARGEST  # first: larger ones are no float at all
+        if not known or not finite(value) or value <= 0:
+            raise self.refusal(name, value, f"a finite number above 0 and of at most {_LARGEST:g}")
+        return int(value) if value == int(value) and value <= MOST else float(value)
+
+    def flag(self, *names: str) -> bool:
+        """A truth value; null is False."""
+        value = self.find(*names)
+        if value is not None and not isinstance(value, bool):
+            raise self.refusal(names[0], value, "true or false")
+        return bool(value)
+
+    def switched(self, name: str) -> bool:
+        """A truth value that every class takes for false unless it is written."""
+        value = self.optional(name, False)
+        if value is not None and not isinstance(value, bool):
+            raise self.refusal(name, value, "true or false")
+        return bool(value)
+
+    def words(self, name: str, least: int) -> list[str]:
+        """A list of at least so many texts, one for each layer."""
+        value = self.told(name)
+        if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value) or len(value) < least:
+            raise self.refusal(name, value, f"a list of {least} texts or more, one for each layer")
+        return list(value)
+
+    def refusal(self, name: str, value: object, wanted: str) -> InputError:
+        """The error for a field whose value means nothing."""
+        return InputError(f"{self}: {name} must be {wanted}, got {_short(value)}")
+
+    def cannot_tell(self, reason: str) -> NoReturn:
+        """Raise CannotTell with the reason."""
+        raise CannotTell(f"{self}: cannot tell: {reason}")
+
+
+def _short(value: Any) -> str:
+    """A value as it is told in one line."""
+    if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
+        return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
+    if isinstance(value, int) and abs(value) > 10**20:
+        return "a number of more than 20 digits"
+    said = repr(value)
+    return said if len(said) <= 60 else said[:57] + "…"
+
+
+def inverse_root(value: int | float) -> float | Fraction:
+    """1/√value where that is a fraction, else as a float, as models compute it."""
+    if isinstance(value, int) and isqrt(value) ** 2 == value:
+        return Fraction(1, isqrt(value))
+    return 1 / sqrt(value)

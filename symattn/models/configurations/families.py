@@ -1,0 +1,174 @@
+"""The families: for each ``model_type`` the rules by which its attention is read.
+
+A row holds what configurations leave unsaid, because it stands in the code of the family: whether queries and keys are
+normalised, which columns a rotation pairs, by which field the scale is told, how a matrix of q, k and v is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from symattn.models.configurations import masking
+from symattn.models.configurations.masking import by_decoder, by_types, causal, everywhere, if_asked, local, two_sided
+from symattn.models.configurations.rotary import by_list, rotary, unless_full, where_sliding
+from symattn.models.configurations.rules import (
+    Rule,
+    factor,
+    gpt2_scale,
+    grouped,
+    heads,
+    normed,
+    root_of,
+    sinks,
+    softcap,
+    unscaled,
+    without,
+)
+from symattn.models.configurations.special import absolute, alibi, buckets, disentangled, falcon, gptj, latent, mpt
+
+Packing: TypeAlias = Literal["rows", "groups"]
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_HALVES = {
+    "encoder": ("encoder_layers", *_LAYERS),
+    "decoder": ("decoder_layers", *_LAYERS),
+    "cross": ("decoder_layers", *_LAYERS),
+}
+_T5 = {"encoder": ("num_layers",), "decoder": ("num_decoder_layers", "num_layers"),
+       "cross": ("num_decoder_layers", "num_layers")}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What is known of a family beside its configurations.
+
+    kinds    the rules of each kind of attention
+    layers   the names of the field that counts the layers of a kind
+    packing  how a matrix of q, k and v is split: ``rows``: all of q, all of k, all of v; ``groups``: for each head of
+             keys its queries, its keys, its values
+    scaled_before  whether queries are scaled before attention is called, with the scale 1
+    gains    what is added to the stored gains of norms: 1 where they are stored as their distance from 1
+    before   what is done to queries and keys before the call and no field can say: the rules are those of the call
+    """
+
+    kinds: Mapping[str, tuple[Rule, ...]]
+    layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    packing: Packing = "rows"
+    scaled_before: bool = False
+    gains: int = 0
+    before: str = ""
+
+    def depth(self, kind: str) -> tuple[str, ...]:
+        """The names of the field that counts the layers of this kind."""
+        return self.layers.get(kind, _LAYERS)
+
+
+def _plain(*rules: Rule, packing: Packing = "rows") -> Family:
+    """A family with one kind of attention."""
+    return Family(kinds={"self": rules}, packing=packing)
+
+
+def _halves(layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[Rule, ...]) -> Family:
+    """A family with an encoder and a decoder that reads it."""
+    return Family(kinds=kinds, layers=layers)
+
+
+_DECODER = (causal, grouped, rotary())
+_GEMMA2 = (*_DECODER, by_types("even"), root_of("query_pre_attn_scalar"), softcap("attn_logit_softcapping"))
+_GEMMA3 = (
+    causal, grouped, rotary(local="rope_local_base_freq"), by_types("but last"), normed(),
+    root_of("query_pre_attn_scalar"), without("attn_logit_softcapping", "Transformers' module leaves it out"),
+)  # fmt: skip
+_PARTLY = rotary(share="partial_rotary_factor")
+_LAYERED = normed("layer", "layer_norm_eps", "qk_layernorm")
+_EACH = "each head has a norm of its own gains"
+_SEQ2SEQ = _halves(encoder=(two_sided, heads), decoder=(causal, heads), cross=(two_sided, heads))
+_OF_T5 = _halves(
+    _T5,
+    encoder=(two_sided, heads, unscaled, buckets(True)),
+    decoder=(causal, heads, unscaled, buckets(False)),
+    cross=(two_sided, heads, unscaled),
+)
+_BERT = _plain(by_decoder, heads, absolute)
+_ACROSS = "queries and keys are normalised over all heads together"
+
+FAMILIES: dict[str, Family] = {
+    # -- rotations, causal ---------------------------------------------------------------------------------------------
+    "llama": _plain(*_DECODER),
+    "mistral": _plain(*_DECODER, everywhere),
+    "mixtral": _plain(*_DECODER, everywhere),
+    "gemma": _plain(*_DECODER),
+    "gemma2": _plain(*_GEMMA2),
+    "qwen2": _plain(*_DECODER, by_types("after")),
+    "qwen3": _plain(*_DECODER, by_types("after"), normed()),
+    "qwen2_moe": _plain(*_DECODER, by_types("if asked")),
+    "qwen3_moe": _plain(*_DECODER, if_asked, normed()),
+    "gemma3_text": replace(_plain(*_GEMMA3), gains=1),
+    "ministral": _plain(*_DECODER, by_types()),
+    "starcoder2": _plain(*_DECODER, everywhere),
+    "granite": _plain(*_DECODER, factor("attention_multiplier")),
+    "olmo": _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")),
+    "olmo2": replace(_plain(*_DECODER), before=_ACROSS),
+    "olmo3": replace(_plain(*_DECODER, by_types()), before=_ACROSS),
+    "olmoe": replace(_plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")), before=_ACROSS),
+    "flex_olmo": replace(_plain(*_DECODER), before=_ACROSS),
+    "exaone4": _plain(causal, grouped, unless_full(rotary()), by_types(), normed()),
+    "arcee": _plain(*_DECODER),
+    "seed_oss": _plain(*_DECODER),
+    "jais2": _plain(*_DECODER),
+    "helium": _plain(causal, grouped, rotary("interleaved")),
+    "ernie4_5_moe": _plain(causal, grouped, rotary("interleaved")),
+    "cwm": _plain(*_DECODER, by_types()),
+    "apertus": _plain(*_DECODER, normed()),
+    "dots1": _plain(*_DECODER, by_types(), normed()),
+    "granitemoe": _plain(*_DECODER, factor("attention_multiplier")),
+    "glm4_moe": _plain(causal, grouped, _PARTLY, normed(switch="use_qk_norm")),
+    "hunyuan_v1_dense": replace(_plain(*_DECODER), before="queries and keys are normalised after their rotation"),
+    "stablelm": _plain(causal, grouped, _PARTLY, without("qk_layernorm", _EACH)),
+    "phi": _plain(causal, grouped, _PARTLY, _LAYERED),
+    "persimmon": _plain(causal, heads, _PARTLY, _LAYERED, packing="groups"),
+    "gptj": _plain(causal, heads, gptj),
+    "nemotron": _plain(causal, grouped, _PARTLY),
+    "cohere": _plain(causal, grouped, rotary("interleaved"), without("use_qk_norm", _EACH)),
+    "cohere2": _plain(causal, grouped, where_sliding(rotary("interleaved"), "but last"), by_types("but last")),
+    "glm": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
+    "glm4": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
+    "ernie4_5": _plain(causal, grouped, rotary("interleaved")),
+    "smollm3": _plain(causal, grouped, by_list(rotary()), by_types("if asked")),
+    "phi3": _plain(causal, grouped, rotary(share="partial_rotary_factor"), everywhere),
+    "gpt_oss": _plain(*_DECODER, by_types("even"), sinks),
+    "gpt_neox": _plain(causal, heads, rotary(share="rotary_pct"), packing="groups"),
+    "deepseek_v3": _plain(causal, latent),
+    "falcon": _plain(causal, falcon, packing="groups"),
+    "llama4_text": replace(
+        _plain(causal, grouped, by_list(rotary("interleaved")), by_types()),
+        before="queries and keys are normalised after their rotation, or queries are scaled by their place",
+    ),
+    # -- other positions -----------------------------------------------------------------------------------------------
+    "gpt2": _plain(causal, heads, gpt2_scale),
+    "bloom": _plain(causal, heads, alibi, packing="groups"),
+    "mpt": _plain(causal, heads, mpt),
+    "opt": replace(_plain(causal, heads), scaled_before=True),
+    "biogpt": _plain(causal, heads),
+    "gpt_neo": _plain(causal, heads, unscaled, local),
+    # -- encoders, if they are no decoders -----------------------------------------------------------------------------
+    "bert": _BERT,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "camembert": _BERT,
+    "electra": _BERT,
+    "albert": _plain(two_sided, heads, absolute),
+    "distilbert": _plain(two_sided, heads),
+    "modernbert": _plain(two_sided, heads, rotary(), masking.around),
+    "deberta-v2": _plain(two_sided, heads, disentangled),
+    # -- two halves ----------------------------------------------------------------------------------------------------
+    "t5": _OF_T5,
+    "mt5": _OF_T5,
+    "bart": _SEQ2SEQ,
+    "mbart": _SEQ2SEQ,
+    "pegasus": _SEQ2SEQ,
+    "marian": _SEQ2SEQ,
+    "m2m_100": _SEQ2SEQ,
+    "whisper": replace(_SEQ2SEQ, scaled_before=True),
+}

@@ -1,0 +1,85 @@
+"""Configurations from where they are found: a file, a folder of a checkpoint, an object, a module."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from symattn.document.errors import InputError
+from symattn.models.configurations.configuration import CannotTell, Configuration
+
+MOST_BYTES = 16 * 2**20  # some files list a label for each of 20 000 classes
+MOST_DEPTH = 32
+
+
+def configuration(source: Any) -> Configuration:
+    """What ``source`` says: a path of config.json or of its folder, a mapping, a configuration or a module.
+
+    A module is read by its attribute ``config``; config.json alone is enough, and Transformers is asked for defaults
+    that it leaves out. Raises InputError, in one line, for what cannot be read.
+    """
+    if isinstance(source, Configuration):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        return _of_fields(decoded(path), str(path))
+    if isinstance(source, Mapping):
+        return _of_fields(source, "the configuration")
+    if hasattr(source, "to_dict") and hasattr(source, "model_type"):
+        return _of_fields({"model_type": source.model_type, **source.to_dict()}, type(source).__name__, source)
+    if hasattr(source, "config"):
+        return configuration(source.config)
+    raise CannotTell(f"{type(source).__name__} has no configuration; hint: give config.json, or a model that has one")
+
+
+def _of_fields(data: Any, where: str, given: object = None) -> Configuration:
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where} holds no object of fields, as config.json does")
+    family = data.get("model_type")
+    if not isinstance(family, str) or not family or len(family) > 100:
+        raise CannotTell(f"{where} has no model_type, by which its family is known; hint: write it into the file")
+    return Configuration(family, data, where, given)
+
+
+def decoded(path: Path) -> Any:
+    """The JSON of a file that nobody vouches for. Raises InputError."""
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        data = json.loads(_text(path))
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path} is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except (RecursionError, ValueError):  # a whole number of thousands of digits is a ValueError
+        raise InputError(f"{path} is nested too deeply, or holds a number too long, to be a configuration") from None
+    if _depth(data) > MOST_DEPTH:
+        raise InputError(f"{path} is nested more than {MOST_DEPTH} levels deep; no configuration is")
+    return data
+
+
+def _text(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a file")
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path} is larger than {MOST_BYTES} bytes; no configuration is")
+    return content.decode("utf-8-sig")
+
+
+def _depth(data: Any) -> int:
+    """How deep the lists and objects of a JSON text are nested."""
+    depth, level = 0, [data]
+    while level:
+        depth += 1
+        level = [x for d in level if isinstance(d, (dict, list)) for x in (d.values() if isinstance(d, dict) else d)]
+    return depth

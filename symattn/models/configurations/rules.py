@@ -1,0 +1,152 @@
+"""Rules: each reads one part of an attention from a configuration, and says in words what it takes for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from symattn.models.configurations.configuration import Configuration, inverse_root
+
+Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
+HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+#: Columns of a head where ``head_dim`` is left out, of families that do not share those of the model among the heads.
+HEAD_DIM = {
+    "gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "glm": 128, "glm4": 128, "ernie4_5": 128,
+    "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128, "llama4_text": 128,
+}  # fmt: skip
+WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
+KEYS = ("num_key_value_heads",)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One attention of a model: its configuration, the number of its layer, counted from 0, and which one it is."""
+
+    c: Configuration
+    layer: int = 0
+    kind: Kind = "self"
+
+    @property
+    def heads(self) -> int:
+        """The number of heads, which the halves of a model may have of their own."""
+        half = "encoder" if self.kind == "encoder" else "decoder"
+        own = f"{half}_attention_heads"
+        return self.c.count(own if self.kind != "self" and own in self.c else HEADS[0], *HEADS[1:])
+
+    @property
+    def d_k(self) -> int:
+        """The number of columns of a head: ``head_dim``, or those of the model shared evenly among the heads."""
+        if (told := self.c.optional("head_dim")) is not None:
+            return self.c.as_count("head_dim", told)
+        if "head_dim" not in self.c.data and (of_class := getattr(self.c.given, "head_dim", None)) is not None:
+            return self.c.as_count("head_dim", of_class)
+        if "head_dim" not in self.c.data and self.c.model_type in HEAD_DIM:
+            return HEAD_DIM[self.c.model_type]
+        width, heads = self.c.count(*WIDTH), self.heads
+        if width % heads:
+            raise self.c.refusal(HEADS[0], heads, f"a divisor of {width}, the number of columns")
+        return width // heads
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one part of an attention is, as fields of ``Attention``, and what it takes for granted.
+
+    ``before`` says that the part is done before attention is called, so that the call can be told without it.
+    """
+
+    says: str
+    run: Callable[[Place], Mapping[str, Any]]
+    before: bool = False
+
+    def __call__(self, at: Place) -> Mapping[str, Any]:
+        return self.run(at)
+
+
+# -- heads -------------------------------------------------------------------------------------------------------------
+def _heads(at: Place) -> dict[str, Any]:
+    return {"heads": at.heads}
+
+
+def _grouped(at: Place) -> dict[str, Any]:
+    told = at.c.find(*KEYS)
+    heads = at.heads
+    keys = heads if told is None else at.c.as_count(KEYS[0], told)
+    if heads % keys:
+        raise at.c.refusal(KEYS[0], keys, f"a divisor of {heads}, the number of heads")
+    return {"heads": heads, "kv_heads": keys if keys != heads else None}
+
+
+heads = Rule("each head has keys of its own", _heads)
+grouped = Rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋", _grouped)
+
+
+def fixed(says: str, **fields: Any) -> Rule:
+    """What a family always has, whatever its configuration says."""
+    return Rule(says, lambda at: fields)
+
+
+sinks = fixed("each head has a sink, which is learned", sink="given")
+unscaled = fixed("the scores are not scaled", scale=1)
+
+
+def without(field: str, why: str) -> Rule:
+    """A field that must be false, 0 or null, since there is no field of ``Attention`` for it."""
+
+    def run(at: Place) -> dict[str, Any]:
+        if at.c.find(field):
+            at.c.cannot_tell(f"{field} is set: {why}, for which there is no field")
+        return {}
+
+    return Rule(f"`{field}` is refused: {why}", run)
+
+
+# -- scale and cap -----------------------------------------------------------------------------------------------------
+def root_of(field: str) -> Rule:
+    """The scale 1/√c for a field c."""
+
+    def run(at: Place) -> dict[str, Any]:
+        c = at.c.number(field)
+        return {"scale": None if c == at.d_k else inverse_root(c)}
+
+    return Rule(f"the scale is 1/√`{field}`", run)
+
+
+def factor(field: str) -> Rule:
+    """The scale that a field says."""
+    return Rule(f"the scale is `{field}`", lambda at: {"scale": at.c.number(field)})
+
+
+def softcap(field: str) -> Rule:
+    """The cap c of c tanh(S/c); null for none."""
+
+    def run(at: Place) -> dict[str, Any]:
+        c = at.c.find(field)
+        return {"softcap": None if c is None else at.c.as_number(field, c)}
+
+    return Rule(f"scores are capped at `{field}`, null for no cap", run)
+
+
+def _gpt2(at: Place) -> dict[str, Any]:
+    scaled = at.c.flag("scale_attn_weights")
+    if not at.c.flag("scale_attn_by_inverse_layer_idx"):
+        return {"scale": None if scaled else 1}
+    more = at.layer + 1
+    return {"scale": inverse_root(at.d_k * more * more if scaled else more * more)}
+
+
+gpt2_scale = Rule("`scale_attn_weights`, and 1/(layer + 1) more by `scale_attn_by_inverse_layer_idx`", _gpt2)
+
+
+# -- queries and keys --------------------------------------------------------------------------------------------------
+def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Rule:
+    """Queries and keys normalised head by head, before positions; only if the field ``switch`` is true, if named."""
+
+    def run(at: Place) -> dict[str, Any]:
+        return {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
+
+    asked = f", if `{switch}`" if switch else ""
+    return Rule(
+        f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{asked}", run
+    )

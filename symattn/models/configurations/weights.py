@@ -1,0 +1,125 @@
+"""The weights of one attention as the inputs of ``Attention``: matrices for tokens on the left, by the names in use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.document.errors import InputError
+from symattn.models.configurations.configuration import CannotTell
+from symattn.models.configurations.families import Family
+
+Arrays = Mapping[str, np.ndarray]
+
+#: What the modules of projections are called, without what is before the last names.
+NAMES: dict[str, str] = {
+    **dict.fromkeys(("q_proj", "q", "query", "self.query", "attention.query", "self.query_proj", "q_lin"), "q"),
+    **dict.fromkeys(("k_proj", "k", "key", "self.key", "attention.key", "self.key_proj", "k_lin"), "k"),
+    **dict.fromkeys(("v_proj", "v", "value", "self.value", "attention.value", "self.value_proj", "v_lin"), "v"),
+    **dict.fromkeys(("o_proj", "o", "out_proj", "dense", "output.dense", "out_lin", "c_proj", "Wo"), "o"),
+    **dict.fromkeys(("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack", "qkv", "in_proj"), "in"),
+    "self.pos_key_proj": "pk", "self.pos_query_proj": "pq",
+    "q_a_proj": "dq", "q_b_proj": "uq", "kv_a_proj_with_mqa": "down", "kv_b_proj": "up",
+}  # fmt: skip
+#: Gains and tables, which are taken as they are.
+PLAIN = {
+    "q_layernorm.weight": "g_q", "k_layernorm.weight": "g_k",
+    "q_layernorm.bias": "beta_q", "k_layernorm.bias": "beta_k",
+    "q_norm.weight": "g_q", "k_norm.weight": "g_k", "q_norm.bias": "beta_q", "k_norm.bias": "beta_k",
+    "q_a_layernorm.weight": "g_cq", "kv_a_layernorm.weight": "g_ckv", "sinks": "sink",
+    "relative_attention_bias.weight": "b_rel",
+}  # fmt: skip
+#: Of these the gains of norms of queries and keys.
+GAINS = ("q_norm.weight", "k_norm.weight")
+#: Layers that store their matrices for tokens on the left already.
+_LEFT = ("c_attn", "c_proj")
+_OTHERS = re.compile(r"(^|\.)(LayerNorm|masked_bias|bias|inv_freq|rotary_emb\.\w+)(\.\w+)?$")
+
+
+def inputs(arrays: Arrays, spec: Attention, family: Family) -> dict[str, np.ndarray]:
+    """w_q, b_q, … of one attention, from arrays by their names below it, such as ``q_proj.weight``.
+
+    Raises CannotTell for an array that has no place in the specification.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if name in PLAIN:
+            found[PLAIN[name]] = array + family.gains if name in GAINS else array
+            continue
+        module, _, what = name.rpartition(".")
+        letter = NAMES.get(module)
+        if letter is None or what not in ("weight", "bias"):
+            if passed_over(name):
+                continue
+            raise CannotTell(f"cannot tell what the weight {name[:60]!r} of the attention is")
+        matrix = what == "weight"
+        turned = matrix and module not in _LEFT and array.ndim == 2
+        found[f"{'w' if matrix else 'b'}_{letter}"] = array.T if turned else array
+    return _split_latent(_split(found, spec, family), spec)
+
+
+def passed_over(name: str) -> bool:
+    """Whether an array, by its name below the attention, is no weight of it: a stored mask, a norm behind it.
+
+    >>> passed_over("bias"), passed_over("q_proj.bias")
+    (True, False)
+    """
+    module, _, what = name.rpartition(".")
+    weight = name in PLAIN or (module in NAMES and what in ("weight", "bias"))
+    return not weight and _OTHERS.search(name) is not None
+
+
+def _split(found: dict[str, np.ndarray], spec: Attention, family: Family) -> dict[str, np.ndarray]:
+    """q, k and v from one matrix."""
+    for letter in ("w", "b"):
+        packed = found.pop(f"{letter}_in", None)
+        if packed is not None:
+            parts = by_rows(packed, spec) if family.packing == "rows" else by_groups(packed, spec)
+            found |= {f"{letter}_{of}": part for of, part in zip("qkv", parts, strict=True)}
+    return found
+
+
+def by_rows(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
+    """All of q, all of k, all of v. Shapes: (…, (h + 2 h_kv) d)."""
+    each = _width(packed, spec.heads + 2 * spec.key_heads)
+    ends = each * spec.heads, each * (spec.heads + spec.key_heads)
+    return np.split(packed, ends, axis=-1)
+
+
+def by_groups(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
+    """For each head of keys its queries, its keys, its values. Shapes: (…, h_kv (h / h_kv + 2) d)."""
+    queries = spec.heads // spec.key_heads
+    front = packed.shape[:-1]
+    each = _width(packed, spec.key_heads * (queries + 2))
+    groups = packed.reshape(*front, spec.key_heads, queries + 2, each)
+    parts = groups[..., :queries, :], groups[..., queries, :], groups[..., queries + 1, :]
+    return [part.reshape(*front, -1) for part in parts]
+
+
+def _width(packed: np.ndarray, parts: int) -> int:
+    """The columns of one head. Raises InputError for columns that cannot be shared evenly."""
+    columns = packed.shape[-1]
+    if columns % parts:
+        raise InputError(f"{columns} columns of q, k and v are not {parts} heads of one width")
+    return int(columns) // parts
+
+
+def _split_latent(found: dict[str, np.ndarray], spec: Attention) -> dict[str, np.ndarray]:
+    """W_DKV and W_KR from the matrix down, W_UK and W_UV head by head from that up."""
+    if spec.latent is None:
+        return found
+    down, up = found.pop("w_down"), found.pop("w_up")
+    if "b_down" in found or "b_dq" in found:
+        raise CannotTell("projections to a latent have biases, for which there is no input")
+    rank = up.shape[0]
+    by_head = up.reshape(rank, spec.heads, -1)
+    queries = found["w_uq" if spec.latent.queries else "w_q"].shape[-1] // spec.heads
+    own = queries - (down.shape[-1] - rank)
+    return {
+        **found,
+        "w_dkv": down[:, :rank], "w_kr": down[:, rank:],
+        "w_uk": by_head[..., :own].reshape(rank, -1), "w_uv": by_head[..., own:].reshape(rank, -1),
+    }  # fmt: skip

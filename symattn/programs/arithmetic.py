@@ -1,0 +1,151 @@
+"""``symattn.arithmetic`` and ``symattn arithmetic``: what a function stores on the way, and in which order it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import Framework, Layout, Runner
+from symattn.bounds.threads import one_blas_thread
+from symattn.document.errors import InputError
+from symattn.document.keywords import format_name
+from symattn.programs.child import Child
+from symattn.programs.loading import CannotRun
+from symattn.programs.origin import Origin
+from symattn.programs.target import narrowed
+from symattn.programs.verify import called, check_numbers, checked, command_line, requested
+from symattn.verification.arithmetic.answer import Answer
+from symattn.verification.arithmetic.trial import HALF, tried
+from symattn.verification.attention import OfAttention
+from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+from symattn.verification.engine import BUDGET, SEED, Session
+from symattn.verification.summing import norming
+from symattn.verification.summing.attending import KEYS, order
+from symattn.verification.summing.scores import scores
+
+Told = Attention | LayerNorm | RMSNorm
+DTYPES = (*HALF, "float32", "float64")
+LEAST, MOST = 4, 512  # keys
+
+
+def arithmetic(
+    function: Callable[..., Any],
+    spec: Told | None = None,
+    *,
+    dtype: str = "bfloat16",
+    domain: Domain | None = None,
+    call: Mapping[str, object] | None = None,
+    mask_arg: str | None = None,
+    layout: Layout | None = None,
+    framework: Framework | None = None,
+    keys: int = KEYS,
+    seed: int = SEED,
+) -> Answer:
+    """Tell what ``function`` stores in half precision, and in which order it adds over keys, from its outputs alone.
+
+    The definition runs in float64 with the arrays rounded that an implementation may store: scores, scaled or capped
+    scores, scaled queries, weights, or exponentials relative to the row's maximum or a running one over tiles of keys.
+    Each choice gives some share of the function's outputs bit for bit; the function's own gives nearly all. A mistake
+    in the function is found with it: see ``verify``, which asks the same.
+
+    The answer's ``order`` is the tree by which it adds over ``keys`` keys, found by further calls with queries of zeros
+    (``symattn.verification.summing``), and ``scores`` says whether two keys with scores that the format does not tell
+    apart get the same weight. Of a ``LayerNorm`` the order of the sum over a row of ``keys`` entries alone is told, and
+    that of an ``RMSNorm`` never is, since squares do not cancel.
+
+    Parameters are those of ``verify``; ``dtype`` is ``bfloat16`` or ``float16``, or ``float32`` or ``float64``, of
+    which the order alone is told. Raises ``InputError`` for others, for ``keys`` not from 4 to 512, and where it is
+    open how to call the function, ``CannotRun`` where it gives no outputs to compare.
+
+    >>> import ml_dtypes, numpy as np
+    >>> def attention(q, k, v):
+    ...     q, k, v = (a.astype(np.float32) for a in (q, k, v))
+    ...     s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
+    ...     e = np.exp(s - s.max(axis=-1, keepdims=True))
+    ...     return (e / e.sum(axis=-1, keepdims=True) @ v).astype(ml_dtypes.bfloat16)
+    >>> found = arithmetic(attention)
+    >>> found.words, found.scores.stored, found.order.reading.way
+    ('the output alone is stored; in bfloat16', False, 'order')
+    """
+    check_numbers(function, seed=seed)
+    _check_keys(keys)
+    dtype = format_name(dtype)
+    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
+    spec = _spec(spec, domain, dtype)
+    request = requested(spec, dtype=dtype, call=tuple((call or {}).items()), domain=domain, **how)
+    return _answer(called(function, request), spec, dtype, domain, seed, keys)
+
+
+def arithmetic_target(
+    target: str,
+    spec: Told | None = None,
+    *,
+    dtype: str = "bfloat16",
+    domain: Domain | None = None,
+    call: Iterable[str] = (),
+    mask_arg: str | None = None,
+    layout: Layout | None = None,
+    framework: Framework | None = None,
+    origin: Origin | None = None,
+    keys: int = KEYS,
+    seed: int = SEED,
+) -> Answer:
+    """The same for ``package.module:function`` or ``file.py:function``, called in a child process."""
+    from symattn.programs.request import keyword
+
+    check_numbers(seed=seed)
+    _check_keys(keys)
+    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
+    spec = _spec(spec, domain, dtype)
+    request = requested(spec, dtype=dtype, call=tuple(map(keyword, call)), domain=domain, **how)
+    with Child(target, request) as child:
+        answer = _answer(child, spec, dtype, domain, seed, keys)
+    told = {"dtype": dtype, "keys": keys if keys != KEYS else None, "seed": seed if seed != SEED else None}
+    how = {"domain": domain or Domain(), "options": told, "origin": origin}
+    line = command_line(target, spec=spec, request=request, name="arithmetic", **how)
+    return replace(answer, command=line)
+
+
+def _spec(spec: Told | None, domain: Domain | None, dtype: str) -> Told:
+    found = checked(spec, domain)
+    if not isinstance(found, Attention | LayerNorm | RMSNorm):
+        raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype}; its bits tell nothing here; hint: {' or '.join(DTYPES)}")
+    return replace(found, lse=False) if isinstance(found, Attention) else found
+
+
+def _check_keys(keys: int) -> None:
+    if isinstance(keys, bool) or not isinstance(keys, int) or not LEAST <= keys <= MOST:
+        raise InputError(f"keys must be an integer from {LEAST} to {MOST}, got {keys!r}")
+
+
+@one_blas_thread
+def _answer(runner: Runner, spec: Told, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
+    try:
+        if not isinstance(spec, Attention):
+            return Answer(runner.describe(), None, norming.order(runner, spec, dtype, keys))
+        return _of_attention(runner, spec, dtype, domain, seed, keys)
+    finally:
+        runner.close()
+
+
+def _of_attention(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
+    session = Session(
+        runner,
+        OfAttention(spec),
+        Precision.of(dtype),
+        narrowed(runner, domain) or Domain(),
+        seed,
+        examples=0,
+        budget=BUDGET,
+    )
+    trial = tried(session, taken=False) if dtype in HALF else None
+    if trial is None and dtype in HALF:
+        raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
+    found = order(runner, session.maker, keys)
+    return Answer(runner.describe(), trial, found, scores(runner, session.maker, keys))

@@ -1,0 +1,323 @@
+"""How somebody's function is called: its parameters against the inputs and settings of a specification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any
+
+from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.positions.fields import Position
+from symattn.bounds.target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
+from symattn.document.errors import InputError, perhaps
+from symattn.document.keywords import plain
+from symattn.programs.matching import is_place, open_ended, unknown
+from symattn.programs.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning
+from symattn.programs.request import Request
+from symattn.programs.signature import bound_keywords, parameters, printed
+
+_QKV = ("q", "k", "v")
+_PROJECTED = ("x", "w_q", "w_k", "w_v")
+_PACKED = ("x", "w_in")
+_LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
+_NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
+_COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
+_END = re.compile("([qk])v?$")  # of the name of an input of queries, or of keys and values
+_STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def agree(function: Callable[..., Any], request: Request, name: str = "") -> Convention:
+    """How to call ``function`` with the inputs of the specification.
+
+    Parameters are matched by name (``q, k, v``; ``query, key, value``; ``x, w_q, w_k, w_v``; ``mask``, ``is_causal``;
+    …). Where the names say nothing, exactly three required positional parameters, ``*args`` or an unreadable signature
+    take q, k, v by position. Settings are passed where the function has a parameter for them, unless the user told; one
+    that has none is supposed to be built in. A mask that no name fits goes to the one parameter that is left over.
+    Raises ``InputError`` where something is left open: a required parameter, a mask with no place to go.
+    """
+    return _Agreement(function, request, name or getattr(function, "__name__", "the function")).convention()
+
+
+class _Agreement:
+    """One function and one request, on the way to a convention."""
+
+    def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
+        found = parameters(function)
+        self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
+        self.request = request
+        self.told = dict(request.call)
+        self.guessed = ""
+        self.mask_name = (request.mask_arg or "").removeprefix("~")
+        every = _with_places(found)
+        self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in every)
+        fixed = bound_keywords(function) - self.told.keys() - {self.mask_name}
+        self.parameters = [p for p in every if p.kind not in _STARS and p.name not in fixed]
+
+    def convention(self) -> Convention:
+        self._check_told()
+        self._bring_told()
+        arguments = self._arguments(self._meanings())
+        self._check_masks(arguments)
+        r = self.request
+        notes = self._notes(arguments)
+        layout = "nd" if r.layout == "auto" else r.layout
+        return Convention(arguments, r.framework or "numpy", r.dtype, layout, r.alignment, notes)
+
+    def _check_told(self) -> None:
+        """Keywords that the user told must exist, once."""
+        names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
+        for name in (*self.told, *filter(None, [self.mask_name])):
+            if name not in names and not self.open_ended:
+                raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
+        if self.mask_name in self.told:
+            raise InputError(f"{self.mask_name} is told twice, by --call and by --mask-arg; leave one out")
+
+    def _bring_told(self) -> None:
+        """What the user told and only ``**kwargs`` takes becomes a parameter like the others."""
+        names = {p.name for p in self.parameters}
+        new = [n for n in (*self.told, self.mask_name) if n and n not in names]
+        self.parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=None) for n in new]
+
+    def _meanings(self) -> dict[str, str]:
+        """parameter → input or setting, each of them once."""
+        found: dict[str, str] = {}
+        for p in self.parameters:
+            what = None if p.name in self.told or p.name == self.mask_name else self._meaning(p.name)
+            if what and (what not in found.values() or what in ("tile", "more", "bounds")):
+                found[p.name] = what
+        self._find_keep(found)
+        known = (*MASKS, *SETTINGS, *AROUND, *OF_POSITIONS, *self.request.extras, *self.request.optional)
+        others = {n: what for n, what in found.items() if what in known}
+        if set(_QKV) <= set(found.values()):
+            found = others | {n: what for n, what in found.items() if what in _QKV or _is_output(what)}
+            return found | self._left_over(found)
+        spec = self.request.spec
+        projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
+        if set(projected) <= set(found.values()):
+            found = {n: what for n, what in found.items() if what not in _QKV}
+            return found | self._left_over(found)
+        placed = self._placed(found, others)
+        return others | placed | self._left_over(others | placed)
+
+    def _meaning(self, name: str) -> str | None:
+        """What a parameter's name means for this specification: inputs that it does not have mean nothing."""
+        what, r = meaning(name), self.request
+        foreign = what in (*NEEDED, *OPTIONAL) and what not in (*MASKS, *SETTINGS, *r.extras, *r.optional)
+        return None if foreign else what
+
+    def _find_keep(self, found: dict[str, str]) -> None:
+        """Padding by lengths, by a mask of unclear polarity, or by what is called just a mask."""
+        if "keep" in found.values() or "keep" not in self.request.masks or self._told_for == "keep":
+            return
+        lengths = [n for n, what in found.items() if what == "lengths"]
+        unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS and p.name not in self.told]
+        masks = [n for n, what in found.items() if what == "mask" and "mask" not in self.request.masks]
+        for name in (lengths or unclear or masks)[:1]:
+            found[name] = "lengths" if lengths else "keep"
+
+    def _left_over(self, found: dict[str, str]) -> dict[str, str]:
+        """A mask, or labels of documents, for which there is no name goes to the only parameter without a meaning."""
+        placed = {"keep" if what == "lengths" else what for what in found.values()} | {self._told_for}
+        wanted = [what for what in self.request.masks if what not in placed]
+        if self.request.spec.documents and not {"doc", "doc_q", "doc_k", "bounds"} & placed:
+            wanted.append("doc")
+        free = [p.name for p in self.parameters if p.name not in (*found, *self.told, self.mask_name)]
+        if len(wanted) == 1 and len(free) == 1:
+            self.guessed = f"{free[0]} is taken for the {_NAMES[wanted[0]]}: no name fits better"
+            return {free[0]: wanted[0]}
+        return {}
+
+    @property
+    def _told_for(self) -> str:
+        """What the parameter is for that the user named for the mask."""
+        return next(iter(self.request.masks), "") if self.mask_name else ""
+
+    def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
+        """The three required places as q, k, v (one place x as x), where no name contradicts that."""
+        taken = (*others, *self.told, self.mask_name)
+        free = [p.name for p in self.parameters if is_place(p) and p.name not in taken]
+        if [found.get(n) for n in free] == ["x"]:
+            return {free[0]: "x"}
+        roles = dict(zip(free, _QKV, strict=False))
+        spare = bool({*self.request.masks} - {*others.values()}) or self.request.spec.documents
+        fits = len(free) == len(_QKV) or (len(free) == len(_QKV) + 1 and spare)
+        if not fits or any(found.get(n, role) != role for n, role in roles.items()):
+            raise InputError(
+                f"{self.label}: the names do not say which parameters are q, k, v (or x, w_q, w_k, w_v); "
+                "name them so, or give a function of q, k, v alone"
+            )
+        return roles
+
+    def _arguments(self, meanings: dict[str, str]) -> tuple[Argument, ...]:
+        found: list[Argument] = []
+        leading = True  # a place can be used as long as every place before it is
+        for p in self.parameters:
+            leading = leading and is_place(p) and p.name not in self.told
+            argument = self._argument(p, meanings.get(p.name), leading)
+            if argument is not None:
+                found.append(argument)
+        return tuple(found)
+
+    def _argument(self, p: Parameter, what: str | None, positional: bool) -> Argument | None:
+        required = p.default is Parameter.empty
+        if p.name in self.told:
+            return Argument(p.name, value=self.told[p.name])
+        if p.name == self.mask_name:
+            inverted = (self.request.mask_arg or "").startswith("~")
+            return Argument(p.name, self._mask_input(), None, positional, required, inverted)
+        if p.kind is Parameter.POSITIONAL_ONLY and not required:
+            return None  # it cannot be named, and can be left out
+        if what in MASKS:
+            return self._mask(p.name, what, positional, required)
+        if what in AROUND and not is_setting(what):
+            return self._around(p, what, positional, required)
+        if what == "scale" and required and self.request.spec.scale is None:
+            return Argument(p.name, FACTOR, None, positional, required)
+        if what is not None and is_setting(what) and what not in self.request.extras:
+            value = self._setting(what, p)
+            return None if value is None else Argument(p.name, None, value, positional, required)
+        if what is not None:
+            return Argument(p.name, what, None, positional, required)
+        if required:
+            raise unknown(self.label, p.name)
+        return None
+
+    def _mask(self, name: str, what: str, positional: bool, required: bool) -> Argument | None:
+        """A parameter whose name says that it is a mask. One that must be given and has nothing to say gets None."""
+        told = self._mask_input() if self.mask_name else None
+        if what in self.request.masks and what != told:
+            return Argument(name, what, None, positional, required, inverted=plain(name) in AMBIGUOUS)
+        if not required:
+            return None
+        by_mask = what == "mask" and self._causal_by_mask
+        return Argument(name, CAUSAL_MASK if by_mask else None, None, positional, required)
+
+    def _mask_input(self) -> str:
+        """What the parameter that the user told for the mask receives."""
+        for what in self.request.masks:
+            return what
+        if self.request.causal:
+            return CAUSAL_MASK
+        raise InputError(
+            f"--mask-arg {self.request.mask_arg}: the specification has no mask; give it one, or leave this"
+        )
+
+    @property
+    def _causal_by_mask(self) -> bool:
+        named = {meaning(p.name) for p in self.parameters}
+        told = self.request.masks or self.mask_name or "causal" in named
+        return self.request.causal and not told
+
+    def _around(self, p: Parameter, what: str, positional: bool, required: bool) -> Argument | None:
+        """What is made of other inputs: numbers of tokens, of valid keys, bounds of documents."""
+        if what == "lengths" and "keep" in self.request.masks:
+            return Argument(p.name, "keep", None, positional, required, form="length")
+        if what == "bounds" and self.request.spec.documents:
+            return Argument(p.name, self._bounded(p), None, positional, required, form="bounds")
+        if what == "past" or (required and what in ("n_q", "n_k", "d_k", "lengths")):
+            return Argument(p.name, _COUNTS.get(what, COUNT_K), None, positional, required)
+        if required:
+            raise unknown(self.label, p.name)
+        return None
+
+    def _bounded(self, p: Parameter) -> str:
+        """Whose bounds a parameter has: the documents' of queries or of keys, where there is one for either."""
+        ends = {q.name: _END.search(plain(q.name)) for q in self.parameters if meaning(q.name) == "bounds"}
+        of = {name: f"doc_{end[1]}" if end else "doc" for name, end in ends.items()}
+        both = {*of.values()} == {"doc_q", "doc_k"} and self.request.spec.position is None
+        return of[p.name] if both else "doc"
+
+    def _setting(self, what: str, p: Parameter) -> object:
+        """The value of a setting, None where it is left to the function."""
+        r, required = self.request, p.default is Parameter.empty
+        if what == "causal":
+            by_mask = self.mask_name and r.causal and not r.masks
+            return None if by_mask and not required else r.causal and not by_mask
+        value = setting(what, required, p.default, r)
+        if value is None and required:
+            raise unknown(self.label, p.name)
+        return value
+
+    def _check_masks(self, arguments: tuple[Argument, ...]) -> None:
+        placed = {a.input for a in arguments}
+        for what in self.request.masks:
+            if what not in placed:
+                unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS]
+                mend = "name the parameter with --mask-arg NAME"
+                if unclear:
+                    mend = f"say --mask-arg {unclear[0]}, or --mask-arg ~{unclear[0]} if True means ignore"
+                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; {mend}")
+        if self.request.spec.documents and not placed & {"doc", "doc_q", "doc_k"}:
+            raise InputError(f"{self.label}: no parameter for the specification's documents is known; name it doc")
+        for what in self.request.extras:
+            if what not in placed:
+                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; name it {what}")
+
+    def _notes(self, arguments: tuple[Argument, ...]) -> tuple[str, ...]:
+        notes = [self.guessed] if self.guessed else []
+        if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
+            notes.append(f"Sizes of tiles that must be given are {TILE}.")
+        topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
+        if topleft and self.request.framework == "torch" and self.request.alignment == "bottom-right":
+            notes.append("torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k")
+        left = [p.name for p in self.parameters if meaning(p.name) == "mask"]
+        if left and self._causal_by_mask and not any(a.input == CAUSAL_MASK for a in arguments):
+            notes.append(f"{left[0]} is not passed: --mask-arg {left[0]} would pass the causal mask")
+        return tuple(notes)
+
+
+def _with_places(found: tuple[Parameter, ...] | None) -> tuple[Parameter, ...]:
+    """The parameters, where ``*args`` or an unreadable signature are seen as places for q, k, v."""
+    qkv = tuple(Parameter(n, Parameter.POSITIONAL_ONLY) for n in _QKV)
+    if found is None:
+        return (*qkv, Parameter("keywords", Parameter.VAR_KEYWORD))
+    if open_ended(found):
+        return (*qkv, *(p for p in found if p.kind not in _PLACED))
+    return found
+
+
+def _is_output(what: str) -> bool:
+    """The output projection, which functions of q, k, v may have too."""
+    return what in ("w_o", "b_o")
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+def setting(what: str, required: bool, usual: object, request: Request) -> object:
+    """The value of a setting; None where it is left to the function. ``usual`` is the parameter's own default.
+
+    A result beside the output (``return_lse``) is refused where it would be given, and so is training.
+    """
+    if what == "lse":
+        return request.spec.lse if required or bool(usual) is not request.spec.lse else None
+    if what == "more":
+        return False if required or usual is True else None
+    if what == "repeats":
+        spec = request.spec
+        return spec.heads // spec.key_heads if required or spec.heads > spec.key_heads else None
+    if what == "tile":
+        return TILE if required else None
+    if what in OF_POSITIONS:
+        return _of_position(what, request.spec.position)
+    if what == "heads":
+        return request.heads if required or request.heads > 1 else None
+    if what == "dropout":
+        return 0.0 if required else None
+    if what == "scale":
+        return request.scale
+    found = dict(request.settings).get(what)
+    return request.heads if what == "kv_heads" and required and found is None else found
+
+
+def is_setting(what: str) -> bool:
+    """Whether it is a setting, and no array."""
+    return what in SETTINGS or what in OF_POSITIONS or what in ("lse", "more", "tile", "repeats")
+
+
+def _of_position(what: str, position: Position | None) -> Any:
+    """The field of a position by that name, None where there is none."""
+    found = getattr(position, OF_POSITIONS[what], None)
+    if what == "interleaved":
+        return None if found is None else found == "interleaved"
+    return found

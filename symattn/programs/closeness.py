@@ -1,0 +1,454 @@
+"""One output against the exact one: what is beyond the bound, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.precision import Contract, Precision
+from symattn.arrays.tensors import copied, is_tensor
+from symattn.attention.inputs import TOKENS, check_inputs, check_names
+from symattn.attention.spec import Attention
+from symattn.bounds.judge import expected
+from symattn.bounds.judgement import (
+    Judgement,
+    Measured,
+    element,
+    judge_output,
+    measure,
+    measure_logarithms,
+    widened,
+)
+from symattn.bounds.sharp import means
+from symattn.bounds.sharp.blocks import applies
+from symattn.bounds.sharp.elements import Accused
+from symattn.bounds.sharp.limits import FORMATS as HALF
+from symattn.bounds.sharp.limits import Stores
+from symattn.bounds.sharp.means import Mean
+from symattn.bounds.sharp.sample import averaged, chosen, only
+from symattn.document.errors import InputError, article
+from symattn.programs.descale import dequantised, split
+from symattn.programs.devices import on_device, shared_device, tensor_on
+from symattn.programs.frameworks import read
+from symattn.verification.attention import OfAttention
+
+Arrays = dict[str, Any]  # of NumPy, or tensors on a device that are judged there
+_LARGE = ("q", "k", "v")  # inputs that stay in float32 where that holds them
+_FORM = 64  # entries of the inputs up to which an exact form is sought
+
+
+class Ready(NamedTuple):
+    """A specification and inputs that fit it, in an arithmetic; the shape of the output; what the filter takes to be
+    stored, None where it is not asked or has nothing to say."""
+
+    spec: Attention
+    inputs: Arrays
+    precision: Precision
+    shape: tuple[int, ...]
+    how: Stores | None
+
+
+def ready(
+    given: Mapping[str, Any],
+    spec: Attention | None,
+    precision: str | Precision | None,
+    contract: Contract | None = None,
+    alpha: float | None = None,
+) -> Ready:
+    """The inputs, read and checked. Raises ``InputError`` where they do not fit the specification or the precision."""
+    if not isinstance(spec, Attention | None):
+        raise InputError(f"the specification is an Attention(...), and not {article(type(spec).__name__)}")
+    spec = spec or Attention()
+    arrays, factors = split(given)
+    check_names(spec, arrays)
+    if precision is None and "q" not in arrays:
+        raise InputError("there is no input 'q'; hint: queries, keys and values")
+    device = None if factors else shared_device(arrays)
+    read_as = {name: read_array(name, array, name in _LARGE, device) for name, array in arrays.items()}
+    inputs = {name: values for name, (values, _) in read_as.items()}
+    arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
+    check_alpha(alpha)
+    for name in TOKENS:
+        if name in inputs and read_as[name][1] != arithmetic.input.name:
+            check_held(name, inputs[name], arithmetic.input)
+    check_inputs(spec, dict(inputs))
+    inputs = _without_strangers(spec, dequantised(spec, inputs, factors))
+    named = isinstance(precision, Precision) or contract is not None
+    how = Stores.of(arithmetic, not named, spec.softcap is not None) if alpha is not None else None
+    return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
+
+
+def check_alpha(alpha: float | None) -> None:
+    """Raises ``InputError`` for what is no probability."""
+    if alpha is not None and (not isinstance(alpha, Real) or not 0 < alpha < 1):
+        raise InputError(f"alpha must be a probability between 0 and 1, or None, got {alpha!r}")
+
+
+def close_to_exact(
+    out: object,
+    given: Mapping[str, object],
+    spec: Attention | None,
+    precision: str | Precision | None,
+    lse: object = None,
+    *,
+    contract: Contract | None = None,
+    alpha: float | None = None,
+    rows: int | Sequence[int] | None = None,
+    called: str = "out",
+) -> str:
+    """What is wrong with ``out`` as the output of ``spec`` for these inputs, in words; empty where nothing is.
+
+    ``lse`` are logarithms of sums that were returned beside it, judged too. ``contract``, ``alpha`` and ``rows`` are
+    those of ``assert_close_to_exact``. Where no ``alpha`` is told, ``called`` is what the words call the output.
+
+    Raises ``InputError`` where the inputs do not fit the specification or the precision.
+    """
+    of = ready(given, spec, precision, contract, alpha)
+    seen = None if rows is None else chosen(of.spec, of.inputs, rows)
+    words = close(of, out, lse, alpha or 1.0, seen, called)
+    if words and of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
+        top = of.spec.alignment == "top-left"
+        aligned = of._replace(spec=replace(of.spec, alignment="bottom-right" if top else "top-left"))
+        if not close(aligned, out, lse, alpha or 1.0, seen, called):
+            return f'{words}\nIt is right for alignment="{aligned.spec.alignment}"'
+    return words
+
+
+def only_if_stored(
+    out: object, given: Mapping[str, object], spec: Attention | None, precision: str | None, alpha: float, rows: Any
+) -> str:
+    """Describe why a kernel that does not store scores could not give ``out``, which is right; empty if it could, or if
+    nothing is known. Looked at are as many rows as means are taken of, at most."""
+    of = ready(given, spec, precision, "fused", alpha)
+    if of.how is None or not applies(of.spec, of.inputs):
+        return ""
+    most = averaged(prod(of.shape[:-2]), of.inputs["k"].shape[-2])
+    seen = list(range(of.shape[-2])) if rows is None else chosen(of.spec, of.inputs, rows)
+    if len(seen) > most:
+        seen = chosen(of.spec, of.inputs, most)
+    words = close(of, out, None, alpha, None if len(seen) == of.shape[-2] else seen)
+    return f'A kernel that does not store scores could not give this: contract="fused"\n{words}' if words else ""
+
+
+def close(
+    of: Ready,
+    out: object,
+    lse: object = None,
+    alpha: float = 1.0,
+    rows: list[int] | None = None,
+    called: str = "out",
+    averaged: int | None = None,
+) -> str:
+    """The same of what is ready, in the ``rows`` that are named; means are of at most ``averaged`` rows of a head
+    (None: ``sample.averaged``)."""
+    words = _output(of.spec, of.inputs, of.precision, out, of.shape, _Asked(of.how, alpha, rows, called, averaged))
+    if words or lse is None:
+        return words
+    return _logarithms(of.spec, of.inputs, of.precision, lse, of.shape[:-1], rows)
+
+
+def worst_share(
+    out: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int], lse: Any = None
+) -> float:
+    """The largest error in ``rows`` of ``out``, or of ``lse`` where it is given, as a part of what the worst case
+    allows; ∞ for a wrong shape."""
+    read_as = {name: read_array(name, array)[0] for name, array in given.items()}
+    inputs = _without_strangers(spec, read_as)
+    wanted, (got, _) = _shape(spec, inputs), read_array("out", out if lse is None else lse)
+    if got.shape != (wanted if lse is None else wanted[:-1]):
+        return float("inf")
+    (less, mine), at = of_rows(spec, inputs, rows), list(rows)
+    if lse is None:
+        return float(measure(less, mine, got[..., at, :], precision).ratios.max(initial=0.0))
+    return float(measure_logarithms(less, mine, got[..., at], precision).ratios.max(initial=0.0))
+
+
+def exact_and_allowed(
+    out: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The exact output in ``rows``, of the shape of ``out`` there, and what the worst case allows of each entry."""
+    inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
+    (less, mine), got = of_rows(spec, inputs, rows), read_array("out", out)[0]
+    return output_and_allowed(less, mine, precision, got[..., list(rows), :])
+
+
+def output_and_allowed(
+    spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The exact output, of the shape of ``got``, and what the worst case allows of each entry."""
+    found = measure(spec, inputs, got, precision)
+    return found.exact, found.allowed
+
+
+def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Attention, Arrays]:
+    """The attention of some rows; of all rows any attention, as it is."""
+    return (spec, inputs) if len(rows) == inputs["q"].shape[-2] else only(spec, inputs, rows)
+
+
+def logarithms(
+    lse: object, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+) -> str:
+    """What is wrong with ``lse`` (…, n_q) in ``rows``, in words; empty where nothing is."""
+    inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
+    return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
+
+
+class _Asked(NamedTuple):
+    """What an implementation stores, if the filter is asked, with which probability; which rows; the output's name; and
+    of how many rows means are taken."""
+
+    how: Stores | None
+    alpha: float
+    rows: list[int] | None
+    called: str
+    averaged: int | None
+
+
+def _output(
+    spec: Attention, inputs: Arrays, precision: Precision, out: Any, wanted: tuple[int, ...], asked: _Asked
+) -> str:
+    shape = tuple(getattr(out, "shape", ()))
+    rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
+    some = asked.rows is not None and shape == wanted
+    device = inputs["q"].device if is_tensor(inputs["q"]) else None
+    got, dtype = read_array("out", out[..., np.asarray(rows), :] if some else out, device=device)
+    words = form_words(asked.called, shape, wanted, dtype, precision)
+    if words:
+        return words
+    if asked.rows is not None:
+        spec, inputs = only(spec, inputs, rows)
+    found = judge_output(spec, inputs, got, precision, asked.how, asked.alpha, rows, asked.averaged)
+    return _judged_in_words(found, spec, inputs, precision, got, asked, rows)
+
+
+def _judged_in_words(
+    found: Judgement, spec: Attention, inputs: Arrays, precision: Precision, got: Any, asked: _Asked, rows: list[int]
+) -> str:
+    """What is wrong, in words; empty where nothing is."""
+    if not found.beyond:
+        return ""
+    if found.mean is not None:
+        return _of_means(found.mean, asked)
+    assert found.measured is not None
+    accused, called = found.accused, [rows[i] for i in found.rows]
+    if accused is None:
+        form = partial(_form, spec, on_cpu(inputs), precision, copied(got))
+        return _told(asked.called, copied(got), found.measured, precision, form, called)
+    less, mine = only(spec, inputs, found.rows)
+    part, size = copied(got[..., list(found.rows), :]), prod(got.shape)
+    assert asked.how is not None
+    alike = _alike(less, on_cpu(mine), asked.how, part, called)
+    if found.beyond == "worst case":
+        return "\n".join((_told("out", part, found.measured, precision, lambda at: "", called, size), *alike))
+    return "\n".join(_of_elements(accused, found, part, size, rows, asked, alike))
+
+
+def _of_elements(
+    accused: Accused, found: Judgement, part: Any, size: int, rows: list[int], asked: _Asked, alike: Iterable[str]
+) -> Iterator[str]:
+    """What is wrong with elements by roundings to nearest, though not by the worst case."""
+    assert asked.how is not None
+    assert found.measured is not None
+    *front, row, column = accused.worst
+    at = (*front, found.rows.index(row), column)
+    y, o = part[at], found.measured.exact[at]
+    beyond = f"{'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)}"
+    yield f"{accused.count} of {size} elements {beyond} in {asked.how.format.name}"
+    yield f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}"
+    yield f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(found.measured.allowed[at]))}"
+    yield from alike
+    yield _sure(asked.how, asked.alpha, accused.guard, accused.certain, "tolerance")
+
+
+def _alike(spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]) -> Iterator[str]:
+    """A line on the known mistake that these rows look like, where there is one."""
+    found = means.looks_like(spec, inputs, how, got, rows)
+    if found is not None:
+        place, words = found
+        yield f"The worst rows{'' if place == 'of all rows' else f', {place},'} are {words}"
+
+
+def _legal(sharp: float, worst: float) -> str:
+    """The smaller of two tolerances, and why the sharp one is not, where it is not."""
+    if sharp <= worst:
+        return f"the sharp tolerance is {sharp:.2g} (the worst case: {worst:.2g})"
+    return f"at most {worst:.2g} is legal, by the worst case; the sharp tolerance lets exponentials be off by 2⁻¹³"
+
+
+def _of_means(mean: Mean, asked: _Asked) -> str:
+    """What is wrong with the elements together, where each alone is within its tolerance."""
+    assert asked.how is not None
+    return "\n".join(
+        (
+            f"Weighted means of the output ({mean.place}) are {_beyond(mean.certain)} in {asked.how.format.name},"
+            f" {mean.share:.3g} times the limit of roundings to nearest",
+            f"They are {mean.words}; every element is within its tolerance",
+            _sure(asked.how, asked.alpha, mean.guard, mean.certain, "limit"),
+        )
+    )
+
+
+def _beyond(certain: float) -> str:
+    return f"beyond {'all roundings together' if certain > 1 else 'rounding to nearest'}"
+
+
+def _sure(how: Stores, alpha: float, guard: float, certain: float, what: str) -> str:
+    """How sure it is: whatever roundings do, or by the filter."""
+    if certain > 1:
+        return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {how.stored}"
+    return (
+        f"A right output is accused with a probability of at most {alpha:g}, if {how.hypothesis}; right replays need"
+        f" {guard:.2f} of the {what} here"
+    )
+
+
+def _logarithms(
+    spec: Attention,
+    inputs: Arrays,
+    precision: Precision,
+    lse: Any,
+    wanted: tuple[int, ...],
+    seen: Sequence[int] | None,
+) -> str:
+    got, dtype = read_array("lse", lse)
+    words = form_words("lse", got.shape, wanted, dtype, precision)
+    if words:
+        return words
+    rows = range(wanted[-1]) if seen is None else list(seen)
+    if seen is not None:
+        (spec, inputs), got = only(spec, inputs, rows), got[..., rows]
+    measured = measure_logarithms(spec, on_cpu(inputs), got, precision)
+    return _told("lse", got, measured, precision, lambda at: "", rows)
+
+
+def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
+    """What is wrong with the shape or type of what came back; empty where nothing is."""
+    if shape != wanted:
+        return f"{name} has the shape {shape} in place of {wanted}"
+    if dtype not in FORMATS or Format(dtype).u > precision.returned.u:
+        return f"{name} is of {dtype} for inputs of {precision.input.name}"
+    return ""
+
+
+def read_array(name: str, array: Any, narrow: bool = False, device: Any = None) -> tuple[Any, str]:
+    """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
+    their type. They are NumPy's, or a tensor on the ``device``. Raises ``InputError`` for what is none."""
+    half = narrow and str(getattr(array, "dtype", "")).removeprefix("torch.") in HALF
+    if device is not None and is_tensor(array) and not array.is_complex():
+        return on_device(array.to(device), half), str(array.dtype).removeprefix("torch.")
+    try:
+        values, dtype, _ = read(array, np.float32 if half else np.float64)
+    except TypeError as error:
+        raise InputError(
+            f"{name} is not an array of NumPy or torch: it {error}".replace("it returned", "it is")
+        ) from None
+    if dtype == "bool":
+        values = values.astype(bool)
+    elif dtype.startswith(("int", "uint")):
+        values = values.astype(np.int64)
+    return (values if device is None else tensor_on(device, values)), dtype
+
+
+def _precision(dtype: str) -> str:
+    if dtype not in FORMATS:
+        raise InputError(f"q is of {dtype}, which says nothing about the arithmetic; hint: precision='float32'")
+    return dtype
+
+
+def check_held(name: str, values: Any, held: Format) -> None:
+    """Raises ``InputError`` for finite numbers that the format does not hold."""
+    xp: Any = namespace_of(values)
+    numbers = xp.astype(xp.where(xp.isfinite(values), values, 0.0), xp.float64)
+    if not xp.all(held.rounded(numbers) == numbers):
+        raise InputError(f"{name} holds numbers that {held.name} does not; hint: round them first")
+
+
+def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
+    """NaN and infinities in keys and values that no query attends to are of no account; elsewhere they are refused."""
+    xp: Any = namespace_of(inputs["q"])
+    strange = {name: ~xp.isfinite(inputs[name]) for name in "qkv"}
+    if not any(where.any() for where in strange.values()):
+        return inputs
+    tame = inputs | {name: xp.where(where, 0, inputs[name]) for name, where in strange.items()}
+    with np.errstate(all="ignore"):
+        masked = spec.trace(**widened(tame)).get("masked")
+    for name in "kv":
+        strange[name] = strange[name].any(axis=-1)
+        if masked is not None:
+            strange[name] &= xp.isfinite(masked).reshape(-1, *masked.shape[-2:]).any(axis=(0, 1))
+    for name, where in strange.items():
+        if where.any():
+            at = tuple(int(i) for i in xp.argwhere(where)[0])
+            raise InputError(f"{name}{list(at)} is not finite where it counts: there is no exact output")
+    return tame
+
+
+def on_cpu(inputs: Arrays) -> Arrays:
+    """The inputs as arrays of NumPy."""
+    return {name: copied(a) for name, a in inputs.items()}
+
+
+def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
+    q, k, v = (inputs[name].shape for name in "qkv")
+    own = 2 + (spec.heads > 1)
+    batch = np.broadcast_shapes(q[: len(q) - own], k[: len(k) - own], v[: len(v) - own])
+    return (*batch, *q[len(q) - own : -1], v[-1])
+
+
+def _told(
+    name: str,
+    got: np.ndarray,
+    measured: Measured,
+    precision: Precision,
+    form: Callable[[tuple[int, ...]], str],
+    rows: Sequence[int],
+    size: int = 0,
+) -> str:
+    """How many elements are beyond the bound, and the worst of them; empty where none is.
+
+    ``rows`` are those that ``got`` is of; ``size`` counts the elements where there are others, which were left out.
+    """
+    beyond = int((measured.ratios > 1).sum())
+    if not beyond:
+        return ""
+    elements = f"elements {'is' if beyond == 1 else 'are'}" if name == "out" else f"entries of {name} are"
+    at = tuple(int(i) for i in np.unravel_index(int(measured.ratios.argmax()), got.shape))
+    least = "At least " if size > got.size else ""
+    lines = [
+        f"{least}{beyond} of {size or got.size} {elements} beyond what any implementation in"
+        f" {precision.name}{precision.contracted} can give"
+    ]
+    row = -1 if name == "lse" else -2
+    place = [rows[i] if axis == len(at) + row else i for axis, i in enumerate(at)]
+    exact, allowed = measured.exact[at], measured.allowed[at]
+    if not np.isfinite(exact):
+        what = "NaN" if np.isnan(exact) else "−∞"
+        lines.append(f"The worst is {name}{place}: got {got[at]:.10g}, and {what} is what the specification says")
+    else:
+        lines.append(f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}")
+        if np.isfinite(got[at]):
+            off = abs(got[at] - exact)
+            lines.append(f"Off by {off:.2g}; at most {allowed:.2g} is legal, which the worst-case bound certifies")
+    silent = int(np.isinf(measured.allowed).sum())
+    return "\n".join([*lines, *([f"The bound says nothing about {silent} others"] if silent else [])])
+
+
+def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]) -> str:
+    """`` = exp(1)/(1+exp(1))``, where the exact value has a form and the inputs are few."""
+    own = 2 + (spec.heads > 1)
+    index = at[: len(at) - own]
+    mine = widened(element(spec, inputs, index))
+    if sum(a.size for a in mine.values()) > _FORM:
+        return ""
+    ratios = expected(spec, mine, precision).ratios(got[index])
+    worst = tuple(int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
+    exact = OfAttention(spec).exact(mine, 0, worst)
+    return "" if exact is None or exact.rational() is not None else f" = {exact}"

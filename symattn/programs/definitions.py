@@ -1,0 +1,388 @@
+"""Functions of any definition: how they are called, and what they return, against the definition's inputs and outputs.
+
+Parameters are matched by name, ``weight`` for a gain or ``dout`` for the gradient of the output; settings such as
+``eps`` are passed where a function has a parameter for them. Where names say nothing, the required places take the
+inputs in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import Convention, Failure, Layout, Outcome, Runner
+from symattn.document.errors import InputError, MissingExtra
+from symattn.document.keywords import plain
+from symattn.programs import frameworks
+from symattn.programs.held_layers import HeldLayer, is_layer
+from symattn.programs.hosts import host_of
+from symattn.programs.layouts import documented, in_words, readings, undocumented
+from symattn.programs.matching import Agreement, meanings, open_ended
+from symattn.programs.modules import HeldNorm
+from symattn.programs.request import Request
+from symattn.programs.signature import parameters
+from symattn.programs.target import Target, preferred, settled
+from symattn.verification import engine
+from symattn.verification.definitions.drawing import draw, within
+from symattn.verification.definitions.registry import ordered, subjects_of
+from symattn.verification.definitions.subject import Definition
+from symattn.verification.power import verdict
+from symattn.verification.report import Report
+
+
+def verified(runner: Runner, spec: object, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
+    """Does a function that is ready to be called compute the definition? See ``symattn.verify``."""
+    agreed = runner.convention
+    assert isinstance(agreed, Formed)
+    return engine.verify(runner, subject_of(spec, agreed), precision, domain, **tried)
+
+
+#: Promises that say something of two lengths, or of masks: a definition must have them.
+_OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
+_OF_ATTENTION = ("max_abs_score", "nonfinite_forbidden", "batch")
+
+
+def check_domain(spec: object, domain: Domain) -> None:
+    """Raise InputError for a promise that the inputs of a definition do not keep."""
+    subject = next(subjects_of(spec))
+    names = set(subject.named(subject.shapes[0]))
+    for promise in domain.promises:
+        told = f"--{promise.replace('_', '-')}"
+        if promise in _OF_ATTENTION:
+            raise InputError(f"{told}: definitions other than plain attention do not know it; hint: leave it out")
+        if not _OF_BOTH.get(promise, set()) <= names:
+            raise InputError(f"{told}: {subject.title} has no such sizes; hint: leave it out")
+        if promise == "fully_masked_rows" and subject.closing is None:
+            raise InputError(f"--fully-masked: {subject.title} has no rows without any key; hint: leave it out")
+
+
+def joined(output: Report, rest: Report) -> Report:
+    """The report on an output and the one on what is returned beside it."""
+    notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
+    notes = [n.replace("On residues it computes", "On residues its output is", 1) for n in notes]
+    checks = (c for c in output.checks if c.epsilon is None)  # that grade is not one of both
+    missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
+    return replace(
+        rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
+        verdict=verdict(rest.faults, missing), power=() if rest.faults else (*output.power, *rest.power),
+    )  # fmt: skip
+
+
+def target(function: Callable[..., Any], request: Request, name: str = "") -> Laid:
+    """The function ready to be called with the inputs of a definition, in the framework that it wants.
+
+    Raises InputError where it is open how to call it.
+    """
+    frameworks.numpy_dtype(request.dtype)
+    name = name or getattr(function, "__name__", type(function).__name__)
+    function, request = _differentiated(*_held(function, settled(function, request), name))
+    made, note = preferred(function, request, lambda told: _laid(function, told, name))
+    layout = made.place[0]
+    notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
+    notes += (function.note,) if isinstance(function, _HELD) else ()
+    if layout != "nd" and request.layout == "auto":
+        notes += (f"The axes are taken to be {in_words(layout)}, found by trial; --layout tells another order.",)
+    notes += (*made.other_readings, *note)
+    return Laid(made, made.formed((*made.convention.notes, *notes)), name)
+
+
+def restored(function: Callable[..., Any], request: Request, agreed: Formed, name: str) -> Laid:
+    """The function ready to be called as has been agreed before; nothing is tried."""
+    function, request = _differentiated(*_held(function, request, name))
+    place = (agreed.order, agreed.form)
+    return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
+
+
+def subject_of(spec: object, agreed: Formed) -> Definition:
+    """The definition in the form in which the function is called."""
+    return _of_sizes(tuple(subjects_of(spec, agreed.order))[agreed.form], dict(agreed.sizes))
+
+
+def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
+    """The definition for some sizes alone, where there are such."""
+    shapes = tuple({**s, **sizes} for s in subject.shapes)
+    return replace(subject, shapes=shapes, kept=subject.kept | set(sizes)) if sizes else subject
+
+
+def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Callable[..., Any], Request]:
+    """A module of a norm, or torch's layer of an encoder, that holds its weights as a function of them."""
+    kind = type(request.spec).__name__
+    host = host_of(function) if kind in ("LayerNorm", "RMSNorm", "Block") else None
+    if host is None:
+        return function, request
+    if kind != "Block":
+        return HeldNorm(host, request, name), replace(request, framework=host.framework)
+    if not is_layer(function):
+        return function, request
+    return HeldLayer(function, request, name), replace(request, framework="torch")
+
+
+_HELD = (HeldNorm, HeldLayer)
+
+
+def prepared(function: Callable[..., Any], request: Request) -> Request:
+    """The request with the framework, where it shows; what takes long to import is imported."""
+    next(subjects_of(request.spec, "nd" if request.layout == "auto" else request.layout))
+    request = settled(function, request)
+    _forward_alone(function, request)
+    return request
+
+
+_AUTOGRAD = "The gradients are those that torch's autograd gives for the function's output"
+
+
+@dataclass(frozen=True, slots=True)
+class Formed(Convention):
+    """How a function of a definition is called: with the axes in the ``order``, in the definition's ``form``.
+
+    The arrays are drawn in that order, so that the layout is that of arrays which are passed as they are. ``fills``
+    says that the function is not called with just these arrays and constants, and gives its outputs as they are.
+    """
+
+    order: Layout = "nd"
+    form: int = 0
+    sizes: tuple[tuple[str, int], ...] = ()  # that are those of a module alone
+    fills: bool = False
+
+
+class Laid(Target):
+    """A function, and the definition in the form in which it is called."""
+
+    def __init__(self, made: Adapted, convention: Convention, name: str) -> None:
+        super().__init__(made, convention, name)
+        self.subject, self.right = made.subject, made.right
+
+
+def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
+    """The first form, and order of the axes, in which a small call gives what it should.
+
+    Orders that the function's text names come first. Where no call gives what it should, it is the first in which the
+    shapes are right; the order is the one that was told. Without an order, it is the first form that runs.
+    """
+    named = documented(function)
+    orders: tuple[Layout, ...] = tuple(dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS)))
+    orders = orders if ordered(request.spec) else ("nd",)
+    found: dict[bool | None, Adapted] = {}
+    wrong: dict[Layout, None] = {}  # orders in which it runs and gives something else
+    refused: list[InputError] = []
+    failed: Failure | None = None
+    for layout in orders if request.layout == "auto" else (request.layout,):
+        try:
+            sizes = function.sizes if isinstance(function, _HELD) else {}
+            forms = tuple(_of_sizes(s, sizes) for s in subjects_of(request.spec, layout))
+        except InputError as error:
+            refused.append(error)
+            continue
+        for form, subject in enumerate(forms):
+            try:
+                made = Adapted(function, subject, request, name, (layout, form))
+            except InputError as error:
+                refused.append(error)
+                continue
+            made.try_out(request)
+            failed = failed or made.error
+            if not ordered(request.spec) and made.error is None:
+                if not _is_meant(axes_of(subject), axes_of(forms[0])):
+                    break
+                made.other_readings = _of_axes(subject, failed) if form else ()
+                return made
+            if made.right or made.partly:
+                made.other_readings = _other_readings(layout, wrong, named)
+                return made
+            wrong |= {layout: None} if made.right is False else {}
+            found.setdefault(made.right, made)
+    if not found:
+        raise refused[-1]
+    return found.get(False) or found[None]
+
+
+_ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd")
+
+
+def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[Layout, ...]) -> tuple[str, ...]:
+    """Notes where a right function is wrong with other axes, and where its text names other ones."""
+    others = [layout for layout in wrong if layout != taken]
+    if others and named and taken not in named:
+        return (undocumented(named[0], taken), *readings(others, right=False))
+    return tuple(readings(others, right=False))
+
+
+def axes_of(subject: Definition) -> list[int]:
+    """The numbers of axes that the first input has."""
+    return sorted({len(subject.axes_of(subject.inputs[0].name, sizes)) for sizes in subject.shapes})
+
+
+def _is_meant(numbers: list[int], every: list[int]) -> bool:
+    """Whether a function may be written for these numbers of axes: for one, or for all from some number on.
+
+    One that takes rows and matrices, and fails for a batch of them, is wrong there.
+    """
+    return len(numbers) == 1 or numbers[-1] >= every[-1]
+
+
+def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:
+    """A note on the numbers of axes that a function takes, where it does not take all."""
+    numbers = axes_of(subject)
+    told = f"{' or '.join(map(str, numbers))} {'axis' if numbers == [1] else 'axes'}"
+    return (
+        f"{subject.inputs[0].name} is taken to have {told}, found by trial; with another number of axes: {failed}.",
+    )
+
+
+def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]:
+    """The sizes of small calls: the second ones, in which as a rule all differ; without an order for all sets of axes.
+
+    The latter are such as do not come later, when what is left from an earlier call would be hard to see.
+    """
+    if by_order:
+        return (subject.shapes[1],)
+    larger = ({x: n if x in subject.kept else n + 5 for x, n in sizes.items()} for sizes in subject.shapes)
+    return tuple({frozenset(sizes): sizes for sizes in larger}.values())
+
+
+def _agrees(subject: Definition, outcome: Outcome, right: tuple[Any, ...]) -> bool | None:
+    """Whether a call gave about the right values; None where not even the shapes are right."""
+    got = [a for a in (outcome.output, *outcome.others) if a is not None]
+    if len(got) < len(right):
+        return None
+    for a, b, name in zip(got, right, subject.outputs, strict=False):
+        if a.size != np.size(b) or (a.shape != np.shape(b) and name not in subject.loose):
+            return None
+    return all(_about(np.ravel(a), np.ravel(b)) for a, b in zip(got, right, strict=False))
+
+
+def _partly(outcome: Outcome, right: tuple[Any, ...]) -> bool:
+    """Whether the first output and some other one are right: then all are meant, and what differs is a mistake."""
+    got = (outcome.output, *outcome.others)
+    if len(got) < len(right):
+        return False
+    alike = [a is not None and a.shape == np.shape(b) and _about(a, b) for a, b in zip(got, right, strict=False)]
+    return alike[0] and any(alike[1:])
+
+
+def _about(a: np.ndarray, b: np.ndarray) -> bool:
+    """Nearer to one another than arrays in another order would be. Nothing is judged by that."""
+    return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
+
+
+def _differentiated(function: Callable[..., Any], request: Request) -> tuple[Callable[..., Any], Request]:
+    """By autograd, where gradients are wanted of a function that gives none."""
+    if not _forward_alone(function, request):
+        return function, request
+    return Backpropagated(function), replace(request, framework="torch")
+
+
+def _forward_alone(function: Callable[..., Any], request: Request) -> bool:
+    """Whether a gradient is wanted of a function of torch that has no parameter for the gradient of its output."""
+    if type(request.spec).__name__ != "Gradient" or "numpy" in (request.framework, request.likely):
+        return False
+    subject = next(subjects_of(request.spec))
+    words = {w for w, what in meanings(subject).items() if what == "do"}
+    found = parameters(function)
+    return found is not None and not words & {plain(p.name) for p in found} and not open_ended(found) and _has_torch()
+
+
+def _has_torch() -> bool:
+    try:
+        frameworks.import_torch()
+    except MissingExtra:
+        return False
+    return True
+
+
+class Adapted:
+    """A function whose parameters for sizes are filled in from its inputs, and whose lists and mappings are tuples."""
+
+    def __init__(
+        self, function: Callable[..., Any], subject: Definition, request: Request, name: str, place: tuple[Layout, int]
+    ) -> None:
+        agreed = Agreement(function, subject, request, name)
+        self.subject = subject
+        self._function, self._outputs = function, subject.outputs
+        self._arguments, self._derived = agreed.arguments, agreed.derived
+        self.convention, self.place = agreed.convention(), place
+        self.other_readings: tuple[str, ...] = ()  # notes
+        self.right: bool | None = None  # of a small call: None where not even the shapes are
+        self.partly = False  # whether, of several outputs, the first and some other one are right
+        self.error: Failure | None = None
+        self._mapped = False  # whether outputs come by name
+        self.__name__ = name
+
+    def formed(self, notes: tuple[str, ...]) -> Formed:
+        """The convention, with the place of the subject among those of its specification."""
+        how = self.convention
+        sizes = tuple(self._function.sizes.items()) if isinstance(self._function, _HELD) else ()
+        order, form = self.place
+        fills = bool(self._derived) or self._mapped or isinstance(self._function, (*_HELD, Backpropagated))
+        return Formed(
+            how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
+        )
+
+    def try_out(self, request: Request) -> None:
+        """Make small calls, and see whether they give about the right values."""
+        found: list[bool] = []
+        for sizes in _shown(self.subject, ordered(request.spec)):
+            inputs = _small(self.subject, self.convention, request, within(sizes, self.subject, request.domain))
+            outcome = Target(self, self.convention).run(inputs)
+            with np.errstate(all="ignore"):
+                wanted = self.subject.run(self.subject.ways[0], inputs)
+            right = _agrees(self.subject, outcome, wanted)
+            self.partly = self.partly or _partly(outcome, wanted)
+            self.error = self.error or outcome.error
+            if right is None:
+                return
+            found.append(right)
+        self.right = all(found)
+
+    def __call__(self, *places: Any, **keywords: Any) -> Any:
+        if self._derived:
+            ordered = [a for a in self._arguments if a.positional]
+            arrays = {a.input: x for a, x in zip(ordered, places, strict=False)}
+            arrays |= {a.input: keywords[a.parameter] for a in self._arguments if a.parameter in keywords}
+            keywords |= {p: value(arrays) for p, value in self._derived.items()}
+        output = self._function(*places, **keywords)
+        if isinstance(output, Mapping):
+            self._mapped = True
+            return tuple(output[n] for n in self._outputs if n in output)
+        return tuple(output) if isinstance(output, list) else output
+
+
+def _small(
+    subject: Definition, convention: Convention, request: Request, sizes: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Inputs for one call."""
+    names = [i.name for i in subject.inputs if i.name in convention.inputs]
+    rng = np.random.default_rng(0)
+    return draw(subject, names, sizes, list(subject.families)[1], Precision.of(request.dtype), rng)
+
+
+# -- gradients by autograd ---------------------------------------------------------------------------------------------
+class Backpropagated:
+    """The gradients of a function of tensors, by autograd: it takes ``do`` besides."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        given = parameters(function) or ()
+        do = Parameter("do", Parameter.KEYWORD_ONLY)
+        stars = [p for p in given if p.kind is Parameter.VAR_KEYWORD]
+        self.__signature__ = Signature([*(p for p in given if p not in stars), do, *stars])
+
+    def __call__(self, *places: Any, do: Any, **keywords: Any) -> tuple[Any, ...]:
+        leaves = [x.detach().requires_grad_() if _moves(x) else x for x in places]
+        named = {n: x.detach().requires_grad_() if _moves(x) else x for n, x in keywords.items()}
+        output = self._function(*leaves, **named)
+        output = output[0] if isinstance(output, tuple) else output
+        output.backward(do)
+        moved = [x for x in (*leaves, *named.values()) if _moves(x)]
+        return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
+
+
+def _moves(x: object) -> bool:
+    return bool(getattr(x, "is_floating_point", lambda: False)())

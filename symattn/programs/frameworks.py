@@ -1,0 +1,266 @@
+"""The two frameworks a function may want its arrays in: made from float64 exactly, and read back exactly."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import CellType
+from typing import Any, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.bounds.target import Framework, Memory
+from symattn.document.errors import InputError, MissingExtra, perhaps
+from symattn.programs.signature import is_module, parameters
+
+DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+class Arrays(Protocol):
+    """A framework."""
+
+    def make(self, values: NDArray[Any], dtype: str) -> Any:
+        """A new array with these values; booleans and whole numbers stay what they are.
+
+        Raises ``InputError`` where one is not exact.
+        """
+
+    def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
+        """A new array of NaN (False for booleans, 0 for whole numbers), with the dtype of ``like``."""
+
+    def bits(self, array: Any) -> bytes:
+        """The contents, bit for bit."""
+
+    def lying(self, array: Any, memory: Memory) -> Any:
+        """The same numbers lying otherwise in memory; as they are where the framework has nothing of the kind."""
+
+    def shares(self, output: Any, array: Any) -> bool:
+        """Whether the output has memory in common with an array."""
+
+
+class NumpyArrays:
+    """NumPy; bfloat16 and fp8 by ml_dtypes."""
+
+    def make(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
+        return np.array(values) if values.dtype.kind in "biu" else exactly(values, dtype)
+
+    def blank(self, like: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        return np.full(shape, 0 if like.dtype.kind in "biu" else np.nan, dtype=like.dtype)
+
+    def bits(self, array: NDArray[Any]) -> bytes:
+        return array.tobytes()
+
+    def lying(self, array: NDArray[Any], memory: Memory) -> NDArray[Any]:
+        if memory == "fortran":
+            return np.asfortranarray(array)
+        if memory == "reversed" and array.ndim:
+            return np.ascontiguousarray(array[::-1])[::-1]
+        array.flags.writeable = memory != "frozen"
+        return array
+
+    def shares(self, output: Any, array: NDArray[Any]) -> bool:
+        return isinstance(output, np.ndarray) and bool(np.may_share_memory(output, array))
+
+
+class TorchArrays:
+    """torch on the CPU."""
+
+    def __init__(self) -> None:
+        self.torch = import_torch()
+
+    def make(self, values: NDArray[Any], dtype: str) -> Any:
+        if values.dtype.kind in "biu":
+            return self.torch.from_numpy(np.array(values))
+        exactly(values, dtype)
+        return self.torch.from_numpy(np.array(values, dtype=np.float64)).to(getattr(self.torch, dtype))
+
+    def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
+        fill = float("nan") if like.is_floating_point() else 0.0
+        return self.torch.full(shape, fill, dtype=self.torch.float64).to(like.dtype)
+
+    def bits(self, array: Any) -> bytes:
+        # A single element is contiguous whatever its stride is, which a view of bytes is not.
+        flat = array.detach().clone(memory_format=self.torch.contiguous_format).reshape(-1)
+        return bytes(flat.view(self.torch.uint8).numpy().tobytes())
+
+    def lying(self, array: Any, memory: Memory) -> Any:
+        return array
+
+    def shares(self, output: Any, array: Any) -> bool:
+        if not isinstance(output, self.torch.Tensor):
+            return False
+        return bool(output.untyped_storage().data_ptr() == array.untyped_storage().data_ptr())
+
+
+def arrays(framework: Framework) -> Arrays:
+    """The framework of that name. Raises ``InputError`` for another, ``MissingExtra`` where torch is not installed."""
+    if framework not in get_args(Framework):
+        raise InputError(f"framework is {framework!r}; hint: {' or '.join(get_args(Framework))}")
+    return TorchArrays() if framework == "torch" else NumpyArrays()
+
+
+def read(output: Any, kind: type[np.floating[Any]] = np.float64) -> tuple[NDArray[Any], str, tuple[int, ...]]:
+    """Values as float64 or another ``kind``, name of the dtype, shape.
+
+    Raises ``TypeError`` for what is no array of real numbers.
+    """
+    if _module(type(output)) == "torch":
+        dtype = str(output.dtype).removeprefix("torch.")
+        shape = tuple(output.shape)
+        if output.is_complex():
+            raise TypeError(f"returned an array of {dtype}")
+        wide = getattr(import_torch(), np.dtype(kind).name)
+        return output.detach().cpu().to(wide, copy=True).numpy(), dtype, shape
+    output = output if isinstance(output, (np.ndarray, np.generic)) else _exported(output)
+    if not isinstance(output, (np.ndarray, np.generic)):
+        raise TypeError(f"returned {_article(type(output).__name__)}, not an array")
+    if output.dtype.kind not in "fiubV" or output.dtype.names:
+        raise TypeError(f"returned an array of {output.dtype.name}")
+    with np.errstate(over="ignore"):
+        return np.array(output, dtype=kind), output.dtype.name, output.shape
+
+
+def _exported(output: Any) -> Any:
+    """An array of another library as one of NumPy, by ``__array__`` or DLPack; what has neither as it is."""
+    ways: dict[str, Callable[[Any], Any]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
+    offered = [convert for name, convert in ways.items() if hasattr(type(output), name)]
+    for convert in offered[:-1]:
+        try:
+            return convert(output)
+        except Exception:  # a library that does not copy from its device unasked; the next way may
+            continue
+    return offered[-1](output) if offered else output
+
+
+def exactly(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """``values`` in ``dtype``. Raises ``InputError`` where that would round."""
+    wide = np.asarray(values, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        narrow = wide.astype(numpy_dtype(dtype))
+    if not np.array_equal(narrow.astype(np.float64), wide, equal_nan=True):
+        raise InputError(f"an input holds values that {dtype} cannot hold exactly; round them first")
+    return narrow
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of that name. Raises ``InputError`` for one that symattn does not know."""
+    if name not in DTYPES:
+        mend = perhaps(name, DTYPES) or f"; choose one of {', '.join(DTYPES)}"
+        raise InputError(f"unknown dtype {name}{mend}")
+    if name in DTYPES[:3]:
+        return np.dtype(name)
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
+
+
+def import_torch() -> Any:
+    """torch. Raises ``MissingExtra`` where it is not installed."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("torch", "torch") from error
+    return torch
+
+
+def import_jax() -> Any:
+    """jax. Raises ``MissingExtra`` where it is not installed."""
+    try:
+        import jax
+    except ImportError as error:
+        raise MissingExtra("jax", "jax") from error
+    return jax
+
+
+def check_wide(dtype: str) -> None:
+    """Raise ``InputError`` where JAX would make float32 of float64."""
+    if dtype == "float64" and not import_jax().config.jax_enable_x64:
+        raise InputError("JAX makes float32 of float64; hint: JAX_ENABLE_X64=1 in the environment, or another dtype")
+
+
+def wanted(function: Callable[..., Any]) -> Framework | None:
+    """The framework that a function visibly wants: by its module, its annotations, the names in its code."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if _module(function) == "torch" or is_module(function):
+        return "torch"
+    hints = " ".join(str(p.annotation) for p in parameters(function) or ())
+    named = {m for m in ("torch", "numpy") if m in hints or (m == "numpy" and "NDArray" in hints)}
+    named = named or ({"torch"} if "Tensor" in hints else set())
+    named = named or _modules_used(function)
+    return _one(named)
+
+
+def has_torch(function: Callable[..., Any]) -> bool:
+    """Whether the module of a function, or what surrounds it, has names from torch."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    function = function if hasattr(function, "__globals__") else type(function).__call__
+    seen = (*getattr(function, "__globals__", {}).values(), *_held(function))
+    return any(_module(thing) == "torch" for thing in seen)
+
+
+def is_of_jax(function: Callable[..., Any]) -> bool:
+    """Whether it is a function of JAX: by its module, its type, or what its code names. JAX is not imported."""
+    if "jax" not in sys.modules:
+        return False
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = {_module(function), _module(type(function)), *_packages(function)}
+    return getattr(function, "traceable", False) or not named.isdisjoint(("jax", "jaxlib", "equinox"))
+
+
+def _one(named: set[str]) -> Framework | None:
+    if named == {"torch"}:
+        return "torch"
+    return "numpy" if named == {"numpy"} else None
+
+
+def _modules_used(function: Callable[..., Any]) -> set[str]:
+    """Which of torch and numpy the function's own code names, directly or by something imported from them."""
+    used, names = _packages(function), _names(_with_code(function))
+    return {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
+
+
+def _packages(function: Callable[..., Any]) -> set[str]:
+    """The top-level packages of what the function's own code names."""
+    function = _with_code(function)
+    scope = getattr(function, "__globals__", {})
+    things = (*_held(function), *(scope[name] for name in _names(function) if name in scope))
+    return {_module(thing) for thing in things}
+
+
+def _with_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = inspect.unwrap(function)
+    return function if hasattr(function, "__code__") else type(function).__call__
+
+
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    return getattr(getattr(function, "__code__", None), "co_names", ())
+
+
+def _held(function: Callable[..., Any]) -> list[object]:
+    """What a function holds from the functions around it."""
+    return [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _module(thing: object) -> str:
+    """The top-level package that a thing comes from."""
+    name = getattr(thing, "__module__", None) or getattr(thing, "__name__", None) or ""
+    return str(name).partition(".")[0]
+
+
+def _article(word: str) -> str:
+    return f"an {word}" if word[:1].lower() in "aeiou" else f"a {word}"

@@ -1,0 +1,156 @@
+"""Gradients against the exact ones: what is beyond all roundings together, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.inputs import check_inputs
+from symattn.attention.spec import Attention
+from symattn.bounds.sharp.backward import NAMES, Gradient, beyond, gradients, sampled
+from symattn.bounds.sharp.limits import STORED, Stores
+from symattn.bounds.sharp.sample import chosen
+from symattn.bounds.sharp.scaled import bounded, largest_scale, scalings
+from symattn.document.errors import InputError
+from symattn.programs.closeness import check_held, form_words, read_array
+
+Arrays = dict[str, np.ndarray]
+
+
+def gradients_close_to_exact(
+    given: Mapping[str, Any],
+    do: object,
+    returned: Sequence[Any],
+    spec: Attention | None,
+    precision: str | Precision | None,
+    *,
+    contract: Contract | None = None,
+    rows: int | Sequence[int] | None = None,
+) -> str:
+    """What is wrong with (dq, dk, dv), of which each may be None, in words; empty where nothing is.
+
+    ``given`` are the inputs, ``do`` the gradient of the output; the others are those of ``assert_close_to_exact``.
+    Raises ``InputError`` where the inputs do not fit, and for what the bound does not speak of.
+    """
+    spec = spec or Attention()
+    read_as = {name: read_array(name, array) for name, array in {**given, "do": do}.items()}
+    inputs = {name: values for name, (values, _) in read_as.items()}
+    arithmetic = Precision.of(precision if precision is not None else read_as["q"][1], contract)
+    named = isinstance(precision, Precision) or contract is not None
+    how = Stores.of(arithmetic, not named)
+    upstream = inputs.pop("do")
+    check_inputs(spec, dict(inputs))
+    if read_as["do"][1] != arithmetic.input.name:
+        check_held("do", upstream, arithmetic.input)
+    _check(spec, inputs, upstream, how, returned)
+    assert how is not None
+    got = {name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None}
+    for name, (values, dtype) in got.items():
+        words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
+        if words:
+            return words
+    return _judged(spec, inputs, upstream, how, {name: values for name, (values, _) in got.items()}, rows)
+
+
+def _judged(
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, rows: int | Sequence[int] | None
+) -> str:
+    """What is wrong, in words; empty where nothing is."""
+    n_q, n_k = (inputs[name].shape[-2] for name in "qk")
+    queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
+    named = rows is None or not np.isscalar(rows)
+    keys = np.arange(n_k) if rows is None else queries[queries < n_k] if named else sampled(n_k, int(rows))  # type: ignore[arg-type]
+    found = nearest(spec, inputs, do, how, got, queries, keys)
+    return next(filter(None, (_words(name, found[name], values, how) for name, values in got.items())), "")
+
+
+def nearest(
+    spec: Attention,
+    inputs: Arrays,
+    do: np.ndarray,
+    how: Stores,
+    got: Arrays,
+    queries: np.ndarray,
+    keys: np.ndarray,
+    factors: np.ndarray | None = None,
+) -> dict[str, Gradient]:
+    """dQ of ``queries``, dK and dV of ``keys`` for the scale as it is, or for a constant of the format as the scale.
+
+    They are those of the first of these with which all of ``got`` is legal, and those of the scale itself where there
+    is none; ``factors`` are those of dropout. Raises ``InputError`` where there are no exact gradients, or where right
+    ones may be out of range.
+    """
+    first: dict[str, Gradient] = {}
+    for one, given in scalings(spec, inputs, how):
+        found = gradients(one, given, do, how, queries, keys, factors)
+        if any(np.isnan(g.exact).any() for g in found.values()):
+            raise InputError(
+                f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
+                " hint: fully_masked='zeros'"
+            )
+        if all((beyond(found[name], values[..., found[name].rows, :]) <= 1).all() for name, values in got.items()):
+            return found
+        first = first or found
+        _check_range(spec, inputs, do, how, found, got)
+    return first
+
+
+def _check_range(
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, found: Mapping[str, Gradient], got: Arrays
+) -> None:
+    """Raises ``InputError`` where gradients are not finite and right ones need not be: numbers may be out of range."""
+    if all(np.isfinite(values).all() for values in got.values()):
+        return
+    within, scale = float(how.format.largest), largest_scale(spec, inputs) or 1.0
+    least = min(1.0, scale) if how.scores else 1.0
+    of_scores = 2 * np.linalg.norm(do, axis=-1).max() * np.linalg.norm(inputs["v"], axis=-1).max()
+    of_scores *= max(1.0, float(spec.softcap or 1)) if how.scores else 1.0
+    most = max(float((np.abs(g.exact) + g.allowed).max(initial=0.0)) / least for g in found.values())
+    if max(float(of_scores), most) > within:
+        raise InputError(
+            f"gradients that are not finite may be right here: dO Vᵀ, dS or a gradient may be above {within:.5g}, the"
+            f" largest number of {how.format.name}; hint: give a smaller do"
+        )
+
+
+def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
+    got = values[..., found.rows, :]
+    shares = beyond(found, got)
+    count = int((shares > 1).sum())
+    if not count:
+        return ""
+    at = tuple(int(i) for i in np.unravel_index(int(shares.argmax()), shares.shape))
+    place = [*at[:-2], int(found.rows[at[-2]]), at[-1]]
+    exact, allowed = float(found.exact[at]), float(found.allowed[at])
+    return "\n".join(
+        (
+            f"{count} of {got.size} elements of {name} {'is' if count == 1 else 'are'} beyond all roundings together in"
+            f" {how.format.name}",
+            f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}",
+            f"Off by {abs(got[at] - exact):.2g}; roundings can do no more than {allowed:.2g}, however they fall, if"
+            f" {STORED}",
+        )
+    )
+
+
+def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Sequence[Any]) -> None:
+    if not hasattr(returned, "__len__") or len(returned) != len(NAMES):
+        raise InputError(f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged")
+    mend = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
+    if how is None:
+        raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {mend}")
+    if not bounded(spec, inputs):
+        raise InputError(
+            f"gradients are judged of dot products times a scale, with caps, sinks, biases and masks alone; {mend}"
+        )
+    own = 3 if spec.heads > 1 else 2
+    if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
+        raise InputError("gradients: q, k and v have batches of other shapes; hint: give each item its own k and v")
+    wanted = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])
+    if do.shape != wanted:
+        raise InputError(f"do has the shape {do.shape} in place of {wanted}, that of the output")
+    if not all(np.isfinite(a).all() for a in (inputs["q"], inputs["k"], inputs["v"], do)):
+        raise InputError("q, k, v or do is not finite: there are no exact gradients")

@@ -1,0 +1,284 @@
+"""Jaxprs of JAX in the common form: calls within them are spelled out, scans of a fixed length unrolled.
+
+A function is traced, never run. Arrays that are arguments by themselves are inputs, by the names of its parameters;
+arrays within an argument (the tree of parameters of flax, a module of equinox) are weights, by their path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, signature
+from typing import Any, Literal
+
+import numpy as np
+
+from symattn.document.errors import InputError
+from symattn.programs.frameworks import import_jax
+from symattn.programs.graphs.form import MOST_NODES, Given, Graph, Node, Ref
+from symattn.programs.graphs.jax_sizes import size_nodes
+from symattn.programs.graphs.ranges import whole
+from symattn.programs.loading import one_line
+from symattn.programs.modules import flat
+from symattn.programs.names import meaning
+from symattn.verification.definitions.gradients import UPSTREAM
+
+_CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
+_CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
+_LONGEST = 256  # turns of a scan that is unrolled
+_BITWISE = ("and", "or", "not")  # of truth values, or of the bits of whole numbers
+Axes = Literal["bhnd", "bnhd"]
+
+
+def traced(function: Callable[..., Any], *args: Any, layout: Axes = "bhnd", name: str = "", **told: Any) -> Graph:
+    """The graph of ``function(*args, **told)``, whose first output, or whose gradients, are to be judged.
+
+    Arrays, and ``jax.ShapeDtypeStruct`` with the sizes of ``jax.export.symbolic_shape``, are arguments to trace;
+    anything else is passed as it is. ``layout`` is where the heads of queries, keys and values stand, ``bnhd`` for
+    ``jax.nn.dot_product_attention``. A module of equinox is a function that brings its weights.
+    Raises ``InputError`` for a function that cannot be traced, ``MissingExtra`` where jax is not installed.
+    """
+    jax = import_jax()
+    label = name or getattr(function, "__name__", type(function).__name__)
+    flat, tree = jax.tree_util.tree_flatten_with_path((function, args, told))
+    own = [(path, leaf) for path, leaf in flat if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
+    others = [None if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else leaf for _, leaf in flat]
+
+    def called(*arrays: Any) -> Any:
+        rest = iter(arrays)
+        leaves = [next(rest) if x is None else x for x in others]
+        own_function, places, keywords = jax.tree_util.tree_unflatten(tree, leaves)
+        return own_function(*places, **keywords)
+
+    closed = jaxpr_of(label, called, [leaf for _, leaf in own])
+    names = [_named(jax, path, function, len(args)) for path, _ in own]
+    return of_jaxpr(closed, label, names, layout)
+
+
+def jaxpr_of(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """The jaxpr. Raises ``InputError`` with what JAX says where the function cannot be traced."""
+    try:
+        return import_jax().make_jaxpr(function)(*arrays)
+    except Exception as error:  # whatever a foreign function raises
+        mend = ""
+        if "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__:
+            mend = "; hint: jnp.where or a static argument in place of control flow that depends on data"
+        raise InputError(f"{label} cannot be traced: {one_line(error)}{mend}") from error
+
+
+def _named(jax: Any, path: Any, function: object, places: int) -> tuple[str, bool]:
+    """What an array is called, and whether it is a weight: one that stands within a tree."""
+    which, *inner = path
+    if which.idx == 0:
+        return jax.tree_util.keystr(tuple(inner), simple=True, separator="."), True
+    first, *deeper = inner
+    if deeper:
+        return jax.tree_util.keystr(tuple(deeper), simple=True, separator="."), True
+    return (_parameters(function, places)[first.idx] if which.idx == 1 else str(first.key)), False
+
+
+def _parameters(function: Any, places: int) -> list[str]:
+    """The names of the places of a function; ``0``, ``1``, … for those that its signature does not name."""
+    try:
+        found = tuple(signature(function).parameters.values())
+    except (TypeError, ValueError):
+        found = ()
+    named = [p.name for p in found if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    return [*named, *(str(n) for n in range(len(named), places))]
+
+
+def of_jaxpr(
+    closed: Any, name: str = "the function", names: Sequence[tuple[str, bool]] | None = None, layout: Axes = "bhnd"
+) -> Graph:
+    """The graph of a ``ClosedJaxpr``; ``names`` are those of its arguments, each with whether it is a weight.
+
+    Without names they are those that JAX kept of the function. Constants that a function holds are what they are.
+    """
+    if names is None:
+        told = closed.jaxpr.debug_info.arg_names or ()
+        names = [_of_debug(word, at) for at, word in enumerate([*told, *[None] * len(closed.jaxpr.invars)])]
+    reader = _Reader(name)
+    values = [reader.given(var.aval, *called, layout) for var, called in zip(closed.jaxpr.invars, names, strict=False)]
+    reader.open_sizes()
+    found = reader.inlined(closed, values)
+    outputs = [reader.returned(x, var.aval, layout) for x, var in zip(found, closed.jaxpr.outvars, strict=True)]
+    return reader.graph(outputs)
+
+
+def _of_debug(word: str | None, at: int) -> tuple[str, bool]:
+    """``params['a']['kernel']`` is the weight ``a.kernel``, a bare name an input."""
+    bare, sign, path = (word or str(at)).partition("[")
+    return (path.replace("']['", ".").replace("][", ".").strip("'[]"), True) if sign else (bare, False)
+
+
+class _Reader:
+    """The nodes, made one after the other, and the names of values."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._inputs: list[Given] = []
+        self._weights: list[Given] = []
+        self._constants: dict[str, Any] = {}
+        self._nodes: list[Node] = []
+        self._sizes: dict[str, Ref] = {}
+        self._maxima: set[Any] = set()
+        self._count = 0
+
+    def graph(self, outputs: Iterable[Any]) -> Graph:
+        """What was read, without the nodes that no output needs."""
+        kept = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
+        nodes = _needed(self._nodes, kept)
+        return Graph("jax", self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept)
+
+    def add(
+        self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **told: Any
+    ) -> list[Ref]:
+        """The outputs of a new node."""
+        if len(self._nodes) >= MOST_NODES:
+            raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
+        made = [Ref(self._fresh()) for _ in range(count)]
+        self._nodes.append(Node(operator, tuple(operands), tuple(r.name for r in made), told, tuple(types)))
+        return made
+
+    def constant(self, value: Any) -> Ref:
+        """A value that is what it is; floats of any format as float64, whole numbers as int64."""
+        found = np.asarray(value)
+        told = _type(found.dtype)
+        found = found.astype(np.float64) if told == "float" else found
+        found = whole(found) if told.startswith(("int", "uint")) else found
+        ref = Ref(self._fresh())
+        self._constants[ref.name] = found
+        return ref
+
+    def _fresh(self) -> str:
+        self._count += 1
+        return f"%{self._count}"
+
+    # -- inputs and outputs --------------------------------------------------------------------------------------------
+    def given(self, aval: Any, called: str, weight: bool, layout: Axes) -> Ref:
+        """An argument, and the nodes that bring it from the order of the specification to that of the function."""
+        shape, floats = tuple(_length(n) for n in aval.shape), _kind(aval.dtype) == "float"
+        unique = called if called not in self._taken else f"{called} {len(self._taken)}"
+        if weight:
+            known = tuple(n for n in shape if isinstance(n, int))
+            side = flat(called, known) if len(known) == len(shape) else shape
+            self._weights.append(Given(unique, side, floats, called))
+            return Ref(unique) if side == shape else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
+        moved = layout == "bnhd" and len(shape) == 4 and _is_heads(called)
+        self._inputs.append(Given(unique, _swapped(shape) if moved else shape, floats))
+        return self._turned(Ref(unique)) if moved else Ref(unique)
+
+    @property
+    def _taken(self) -> list[str]:
+        return [g.name for g in (*self._inputs, *self._weights)]
+
+    def _turned(self, x: Ref) -> Ref:
+        return self.add("transpose", [x], permutation=[0, 2, 1, 3])[0]
+
+    def returned(self, x: Any, aval: Any, layout: Axes) -> Any:
+        """An output in the order of the specification."""
+        return self._turned(x) if layout == "bnhd" and len(aval.shape) == 4 and isinstance(x, Ref) else x
+
+    def open_sizes(self) -> None:
+        """The lengths that were left open, from the first input or weight that has each."""
+        for g in (*self._inputs, *self._weights):
+            for axis, n in enumerate(g.shape):
+                if isinstance(n, str) and n.isidentifier() and n not in self._sizes:
+                    self._sizes[n] = self.add("size", [Ref(g.name), axis])[0]
+
+    # -- equations -----------------------------------------------------------------------------------------------------
+    def inlined(self, closed: Any, values: Sequence[Any]) -> list[Any]:
+        """The outputs of a jaxpr for these arguments."""
+        jaxpr = getattr(closed, "jaxpr", closed)
+        held = [self.constant(x) for x in getattr(closed, "consts", ())]
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*held, *values), strict=True))
+        for equation in jaxpr.eqns:
+            operands = [self._operand(env, v) for v in equation.invars]
+            made = self._equation(equation, operands)
+            env.update((v, x) for v, x in zip(equation.outvars, made, strict=True))
+        return [self._operand(env, v) for v in jaxpr.outvars]
+
+    def _operand(self, env: Mapping[Any, Any], v: Any) -> Any:
+        return self.constant(v.val) if hasattr(v, "val") else env[v]
+
+    def _equation(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
+        name, told = equation.primitive.name, equation.params
+        if name == "scan":
+            return self._scanned(told, operands)
+        inner = next((told[k] for k in _CALLED if k in told), None) if name in _CALLS else None
+        if inner is not None:
+            return self.inlined(inner, operands)
+        types = [_type(getattr(v.aval, "dtype", "")) for v in equation.outvars]
+        name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
+        name = f"{name}.bits" if name in _BITWISE and types[0] != "bool" else name
+        given = {k: self._attribute(v) for k, v in told.items()}
+        made = self.add(name, operands, len(types), types, **given)
+        if name == "reduce_max" or (name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima):
+            self._maxima.update(made)
+        return made
+
+    def _attribute(self, x: Any) -> Any:
+        """A parameter of an equation as plain values; a length that was left open as what computes it."""
+        if hasattr(x, "_asdict"):
+            return {k: self._attribute(v) for k, v in x._asdict().items()}
+        if isinstance(x, (list, tuple)):
+            return [self._attribute(part) for part in x]
+        if isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)):
+            return _kind(np.dtype(x))
+        if isinstance(x, (bool, str, float, type(None))):
+            return x
+        if isinstance(x, (int, np.integer)):
+            return int(x)
+        return size_nodes(str(x), self._sizes, self.add) if type(x).__name__ == "_DimExpr" else str(x)
+
+    def _scanned(self, told: Mapping[str, Any], operands: list[Any]) -> list[Any]:
+        """A scan turn by turn. Raises ``InputError`` where the number of turns is open, or large."""
+        count, consts, carries = told["length"], told["num_consts"], told["num_carry"]
+        if not isinstance(count, int) or count > _LONGEST:
+            raise InputError(f"{self.name}: a scan of {count} turns is not read; at most {_LONGEST}, a fixed number")
+        fixed, carry, rows = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
+        if not count and len(told["jaxpr"].jaxpr.outvars) > carries:
+            raise InputError(f"{self.name}: rows of a scan of 0 turns are not read")
+        turns = range(count)[::-1] if told["reverse"] else range(count)
+        stacked: list[list[Any]] = []
+        for turn in turns:
+            row = [self.add("scan.row", [x, turn])[0] for x in rows]
+            made = self.inlined(told["jaxpr"], [*fixed, *carry, *row])
+            carry = made[:carries]
+            stacked.append(made[carries:])
+        stacked = stacked[::-1] if told["reverse"] else stacked
+        return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
+
+
+def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
+    """The nodes that the outputs depend on: what only serves derivatives is left out."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if wanted.intersection(node.outputs):
+            wanted.update(r.name for r in node.refs())
+            kept.append(node)
+    return tuple(reversed(kept))
+
+
+def _type(dtype: object) -> str:
+    """``float`` for floats of any format, those of ml_dtypes as well; else the name, such as ``uint32``."""
+    return "float" if str(dtype).startswith(("bfloat", "float")) else str(dtype)
+
+
+def _kind(dtype: object) -> str:
+    """What a cast is to; the range of whole numbers is told with the node."""
+    found = _type(dtype)
+    return "int" if found.startswith(("int", "uint")) else found
+
+
+def _length(n: Any) -> int | str:
+    """A number, or the words of one that was left open."""
+    return int(n) if isinstance(n, (int, np.integer)) else str(n)
+
+
+def _is_heads(name: str) -> bool:
+    return meaning(name) in ("q", "k", "v") or name == "do" or name in UPSTREAM.split()
+
+
+def _swapped(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    return (shape[0], shape[2], shape[1], shape[3])

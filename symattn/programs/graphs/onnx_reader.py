@@ -1,0 +1,186 @@
+"""Models of ONNX in the common form. Nothing of a file is believed; weights are not even read, but for their shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symattn.document.errors import InputError, MissingExtra
+from symattn.programs.graphs import onnx_types
+from symattn.programs.graphs.form import Given, Graph, Node, Ref
+from symattn.programs.graphs.ranges import whole
+
+MOST_BYTES = 2**28
+_FLOATS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
+_HELD = {
+    1: (4, "float_data"),
+    10: (2, "int32_data"),
+    11: (8, "double_data"),
+    16: (2, "int32_data"),
+    2: (1, "int32_data"),
+    3: (1, "int32_data"),
+    6: (4, "int32_data"),
+    7: (8, "int64_data"),
+    9: (1, "int32_data"),
+}  # by the number of a type: the bytes of an entry, and the field of entries that are no bytes
+_SMALL = 2**16  # entries of a constant
+_MOST_AXES = 16
+_LONGEST = 2**16  # what an axis of an input may be fixed to
+_OPSETS = range(11, 26)
+_FLATTENING = 13  # the first opset whose Softmax is of one axis
+
+
+def read(path: str) -> Graph:
+    """The graph of an .onnx file.
+
+    Initializers of floats with axes are weights, which any numbers may stand for; others are constants. Raises
+    ``InputError`` for a file that cannot be read, is damaged or too large, and for data outside of its folder;
+    ``MissingExtra`` where onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingExtra("onnx", "onnx") from error
+    file = Path(path)
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise InputError(f"{path} is larger than {MOST_BYTES >> 20} MiB; hint: weights as external data")
+        model = onnx.load_model_from_string(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except InputError:
+        raise
+    except Exception as error:  # protobuf's own, which has no types
+        raise InputError(f"{path} is not an ONNX model, or is damaged: {str(error)[:100]}") from None
+    return of_model(model, file)
+
+
+def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
+    """The graph of a ``ModelProto``; ``file`` is where it was, for its name and its external data."""
+    g, name = model.graph, file.name
+    arrays = {a.name: a for a in g.initializer}
+    if len(arrays) < len(g.initializer) or g.sparse_initializer:
+        raise InputError(f"{name}: sparse initializers, and two with one name, are not read")
+    inputs = tuple(_given(name, v) for v in g.input if v.name not in arrays)
+    weights, constants = [], {}
+    for key, a in arrays.items():
+        shape = _shape(f"{name}: {key[:40]!r}", a, file)
+        if a.data_type in _FLOATS and len(shape) > 0:
+            weights.append(Given(key, shape, label=_label(g, key)))
+        else:
+            constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
+    opset = _opset(name, model)
+    types = onnx_types.of_nodes(g)
+    nodes = tuple(_node(name, n, opset, types) for n in g.node)
+    outputs = tuple(v.name for v in g.output)
+    return Graph("onnx", name, inputs, tuple(weights), constants, nodes, outputs[:1])
+
+
+def _opset(name: str, model: Any) -> int:
+    """The version of ONNX's own operators. Raises InputError for one whose operators are not known to be these."""
+    found = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
+    if len(found) != 1 or not found <= set(_OPSETS):
+        told = ", ".join(map(str, sorted(found))) or "none"
+        raise InputError(f"{name} is of opset {told}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
+    return int(found.pop())
+
+
+def _label(graph: Any, key: str) -> str:
+    """What a weight is called: its name, or where an exporter has made that up, the layer of the node that takes it."""
+    if not key.startswith("onnx::"):
+        return key
+    user = next((n.name for n in graph.node if key in n.input), "")
+    return ".".join([*user.strip("/").split("/")[:-1], "weight"])
+
+
+def _given(name: str, value: Any) -> Given:
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
+        raise InputError(f"{name}: the input {value.name[:40]!r} is not a tensor of known axes")
+    shape: list[int | str] = []
+    for k, n in enumerate(tensor.shape.dim):
+        if n.HasField("dim_value") and not 1 <= n.dim_value <= _LONGEST:
+            place = f"{name}: the input {value.name[:40]!r} has the length {n.dim_value}"
+            raise InputError(f"{place}; 1 to {_LONGEST} is read; hint: leave that axis open")
+        letter = n.dim_param if n.dim_param.isidentifier() else f"n_{len(value.name)}_{k}"
+        shape.append(n.dim_value if n.HasField("dim_value") else letter)
+    return Given(value.name, tuple(shape), tensor.elem_type in _FLOATS)
+
+
+def _shape(place: str, a: Any, file: Path) -> tuple[int, ...]:
+    """The shape of an initializer, whose data must be as long, or in a file beside the model."""
+    shape = tuple(a.dims)
+    if len(shape) > _MOST_AXES or any(n < 0 for n in shape):
+        raise InputError(f"{place} has the shape {shape[:_MOST_AXES]}; the file is damaged")
+    if a.data_location == 1:
+        _check_external(place, {e.key: e.value for e in a.external_data}, file)
+    else:
+        _check_data(place, a, shape)
+    return shape
+
+
+def _check_data(place: str, a: Any, shape: tuple[int, ...]) -> None:
+    """Raise InputError where an array of a type that is read holds another number of entries than its shape has."""
+    if a.data_type not in _HELD:
+        return
+    size, field = _HELD[a.data_type]
+    if a.HasField("raw_data"):
+        unit, held, entry = "bytes", len(a.raw_data), size
+    else:
+        unit, held, entry = "numbers", len(getattr(a, field)), 1
+    if math.prod(shape) * entry != held:
+        raise InputError(f"{place} has the shape {shape}, and holds {held} {unit}; the file is damaged")
+
+
+def _check_external(place: str, told: Mapping[str, str], file: Path) -> None:
+    """Data of weights is not read; a place outside of the model's folder is refused all the same."""
+    folder = file.resolve().parent
+    there = (folder / told.get("location", "")).resolve()
+    if not there.is_relative_to(folder) or there == folder:
+        raise InputError(f"{place} has its data at {told.get('location', '')[:80]!r}, outside of the model's folder")
+
+
+def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The numbers of a constant."""
+    from onnx import numpy_helper
+
+    if math.prod(shape) > _SMALL or a.data_location == 1:
+        raise InputError(
+            f"{place} is a constant of shape {shape}; at most {_SMALL} entries in the model itself are read"
+        )
+    try:
+        found = np.asarray(numpy_helper.to_array(a))
+        return whole(found) if found.dtype.kind in "iu" else found
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
+
+
+def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> Node:
+    operator = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+    operands = tuple(Ref(i) if i else None for i in proto.input)
+    attributes = dict(_attributes(f"{name}: {operator}", proto))
+    if operator == "Softmax" and opset < _FLATTENING:
+        attributes = {"axis": 1, **attributes, "flattening": True}
+    if operator == "Attention":
+        if "opset" in attributes:  # which is told below, and is no attribute of the operator
+            raise InputError(f"{name}: Attention: unknown attribute 'opset'")
+        attributes = {**attributes, "opset": opset}
+    return Node(operator, operands, tuple(proto.output), attributes, tuple(types[o] for o in proto.output))
+
+
+def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:
+    from onnx import helper
+
+    for attribute in proto.attribute:
+        if attribute.type == 4:
+            yield attribute.name, _array(place, attribute.t, tuple(attribute.t.dims))
+            continue
+        try:
+            value = helper.get_attribute_value(attribute)
+        except ValueError as error:
+            raise InputError(f"{place}: {attribute.name} cannot be read: {str(error)[:80]}") from None
+        yield attribute.name, value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,142 @@
+"""The operators of ONNX that are read, as calls of what ``operators`` and ``attending`` define.
+
+Source: ONNX, Operator Schemas, opsets 11 to 25; what an operator took as an attribute before it became an input is
+taken as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.array import Array
+from symattn.document.errors import InputError
+from symattn.programs.graphs import attending as at
+from symattn.programs.graphs import contributed, fused
+from symattn.programs.graphs import operators as op
+from symattn.programs.graphs.casting import cast, cast_like
+from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.values import Context, length, place
+
+_TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
+
+
+def _cast(c: Context, x: Any, to: int, **_: object) -> Any:
+    if to not in _TYPES:
+        raise InputError(f"the type number {to} is not read")
+    return cast(c, x, _TYPES[to])
+
+
+def _constant(c: Context, value: Any = None, **others: Any) -> Any:
+    return value if value is not None else next(iter(others.values()))
+
+
+def _slice(c: Context, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    starts, ends = np.atleast_1d(starts), np.atleast_1d(ends)
+    places = range(len(starts)) if axes is None else [int(n) for n in np.atleast_1d(axes)]
+    each = [1] * len(starts) if steps is None else np.atleast_1d(steps)
+    for axis, first, last, step in zip(places, starts, ends, each, strict=True):
+        x = op.part(c, x, axis, first, last, step)
+    return x
+
+
+def _split(c: Context, x: Any, split: Any = None, axis: int = 0, num_outputs: int = 0) -> Any:
+    if split is None:
+        return op.chunk(c, x, num_outputs, axis)
+    return op.split(c, x, list(np.atleast_1d(split)), axis)
+
+
+def _reduce(name: str) -> Rule:
+    rule = op.reduce(name)
+
+    def run(c: Context, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+        if axes is None or not np.size(axes):
+            return x if noop_with_empty_axes else rule(c, x, None, bool(keepdims))
+        return rule(c, x, axes, bool(keepdims))
+
+    return run
+
+
+def _softmax(c: Context, x: Any, axis: int = -1, flattening: bool = False) -> Any:
+    if flattening and place(axis, x.ndim) != x.ndim - 1:
+        raise InputError("Softmax over several axes, as opsets below 13 have it, is not read")
+    return at.softmax(c, x, axis)
+
+
+def _flatten(c: Context, x: Array, axis: int = 1) -> Any:
+    """Two axes: all before ``axis``, and all from there on."""
+    k = x.ndim if axis == x.ndim else place(axis, x.ndim)
+    lengths = [length(n) for n in x.shape]
+    return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))
+
+
+def _shape(c: Context, x: Any, start: int = 0, end: int | None = None) -> np.ndarray:
+    return op.shape(c, x)[start:end]
+
+
+def _trilu(c: Context, x: object, k: object = 0, upper: int = 1) -> Any:
+    return op.triangle(c, x, k, bool(upper))
+
+
+def _gemm(c: Context, a: object, b: object, add: object = None, alpha: float = 1, beta: float = 1, transA: int = 0,
+          transB: int = 0) -> Any:  # fmt: skip
+    return at.gemm(c, a, b, add, alpha, beta, (bool(transA), bool(transB)))
+
+
+def _reshape(c: Context, x: Any, shape: Any, allowzero: int = 0) -> Any:
+    return op.reshape(c, x, shape) if allowzero else op.kept_reshape(c, x, shape)
+
+
+RULES: Mapping[str, Rule] = {
+    "Add": op.binary("add"),
+    "Sub": op.binary("subtract"),
+    "Mul": op.binary("multiply"),
+    "Div": op.divide_whole,
+    "Pow": op.power,
+    "Sqrt": op.unary("sqrt"),
+    "Exp": op.unary("exp"),
+    "Tanh": op.unary("tanh"),
+    "Neg": op.unary("negative"),
+    "Not": op.unary("logical_not"),
+    "And": op.binary("logical_and"),
+    "Or": op.binary("logical_or"),
+    "Equal": op.binary("equal"),
+    "Less": op.binary("less"),
+    "LessOrEqual": op.binary("less_equal"),
+    "Greater": op.binary("greater"),
+    "GreaterOrEqual": op.binary("greater_equal"),
+    "Where": op.where,
+    "Cast": _cast,
+    "CastLike": cast_like,
+    "Identity": lambda c, x: x,
+    "Constant": _constant,
+    "ConstantOfShape": lambda c, shape, value=0.0: op.full(c, shape, np.asarray(value).reshape(-1)[0]),
+    "Range": op.arange,
+    "Trilu": _trilu,
+    "Shape": _shape,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Transpose": lambda c, x, perm=None: op.transpose(c, x, perm),
+    "Unsqueeze": lambda c, x, axes: op.unsqueeze(c, x, axes),
+    "Squeeze": lambda c, x, axes: op.squeeze(c, x, axes),
+    "Expand": lambda c, x, shape: op.expand(c, x, shape),
+    "Concat": lambda c, *xs, axis: op.concat(c, xs, axis),
+    "Split": _split,
+    "Slice": _slice,
+    "Gather": lambda c, x, index, axis=0: op.gather(c, x, index, axis),
+    "ReduceSum": _reduce("sum"),
+    "ReduceMax": _reduce("max"),
+    "ReduceMean": _reduce("mean"),
+    "MatMul": at.matmul,
+    "Gemm": _gemm,
+    "Softmax": _softmax,
+    "Attention": fused.attention,
+    "RotaryEmbedding": fused.rotary_embedding,
+    "RMSNormalization": fused.rms_normalization,
+    "LayerNormalization": fused.layer_normalization,
+    "com.microsoft.MultiHeadAttention": contributed.multi_head_attention,
+    "com.microsoft.GroupQueryAttention": contributed.group_query_attention,
+}

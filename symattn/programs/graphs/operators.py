@@ -1,0 +1,288 @@
+"""What operators do, each once, as array code on any kind of array: elementwise ones, and those that move elements.
+
+A function takes the context and then the operands; plain ones (NumPy's booleans and whole numbers, sizes) stay plain.
+Those of attention stand in ``attending``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.array import Array
+from symattn.document.errors import InputError, Refused
+from symattn.programs.graphs.ranges import are_whole, check_wide
+from symattn.programs.graphs.values import Context, Joined, is_plain, length, lengths, place, sizes, whole
+
+_COMPARISONS = frozenset(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
+_LAST = 2**31  # an end of a slice from here on is the end of the axis
+
+
+def binary(name: str) -> Callable[..., Any]:
+    """An operator of two arrays by its name in the namespace."""
+
+    def run(c: Context, a: Any, b: Any) -> Any:
+        if isinstance(a, Joined) and isinstance(b, Joined) and len(a.parts) == len(b.parts):
+            return Joined(tuple(run(c, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
+        a, b = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b))
+        compared = name in _COMPARISONS and are_whole(a, b)
+        if is_plain(a) and is_plain(b) and (compared or not (c.kind is not None and _has_float(a, b))):
+            return _plain(name, a, b)
+        return getattr(c.xp, name)(c.lifted(a), c.lifted(b))
+
+    return run
+
+
+def unary(name: str) -> Callable[..., Any]:
+    """An operator of one array."""
+
+    def run(c: Context, a: Any) -> Any:
+        if is_plain(a) and name in ("negative", "logical_not", "abs"):
+            return getattr(np, name)(a)
+        return getattr(c.xp, name)(c.lifted(a))
+
+    return run
+
+
+def _has_float(*arrays: Any) -> bool:
+    return any(np.asarray(a, dtype=None if isinstance(a, np.ndarray) else object).dtype.kind == "f"
+               or isinstance(a, float) for a in arrays)  # fmt: skip
+
+
+_BY_SIGN: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "floor_divide": lambda a, b: a // b,
+    "divide": lambda a, b: a / b,
+}
+
+
+def _plain(name: str, a: Any, b: Any) -> Any:
+    check_wide(name, a, b)
+    if name in _BY_SIGN:
+        return _BY_SIGN[name](a, b)
+    return getattr(np, {"pow": "power"}.get(name, name))(a, b)
+
+
+def divide(c: Context, a: Any, b: Any) -> Any:
+    """a / b."""
+    return binary("divide")(c, a, b)
+
+
+def divide_whole(c: Context, a: Any, b: Any) -> Any:
+    """a / b, of plain whole numbers without its rest, rounded toward zero, as ONNX divides them.
+
+    Sizes that were left open are not negative: of them it is the quotient rounded down.
+    """
+    if is_plain(a) and is_plain(b) and not _has_float(a, b):
+        if object in (np.asarray(a).dtype, np.asarray(b).dtype):
+            return a // b
+        if not np.all(b):
+            raise InputError("a whole number is divided by 0")
+        return np.abs(a) // np.abs(b) * (np.sign(a) * np.sign(b))
+    return binary("divide")(c, a, b)
+
+
+def power(c: Context, a: Any, b: Any) -> Any:
+    """a to a power that is a plain number."""
+    if not is_plain(b):
+        raise InputError("a power whose exponent is computed is not read")
+    return c.lifted(a) ** (np.asarray(b).item() if np.asarray(b).dtype != object else b)
+
+
+def where(c: Context, condition: Any, a: Any, b: Any) -> Any:
+    """a where the condition holds, else b."""
+    if is_plain(condition) and is_plain(a) and is_plain(b) and not _has_float(a, b):
+        return np.where(condition, a, b)
+    return c.xp.where(condition, c.lifted(a), c.lifted(b))
+
+
+def arange(c: Context, start: Any, stop: Any, step: Any = 1) -> Any:
+    """start, start + 1, … below stop."""
+    known = [n for n in (start, stop, step) if is_plain(n) and np.asarray(n).dtype != object]
+    if not are_whole(*known) or not all(np.isfinite(n).all() for n in known):
+        raise InputError("a range of numbers that are not whole is not read")
+    if whole(step, "the step of a range") != 1:
+        raise InputError("a range with another step than 1 is not read")
+    count = length(stop) - length(start)
+    if isinstance(count, int):
+        return np.arange(count) + length(start)
+    first = length(start)
+    found = c.xp.arange(length(stop) if isinstance(first, int) and first == 0 else count)
+    return found if isinstance(first, int) and first == 0 else found + first
+
+
+def full(c: Context, shape: Any, value: object) -> Any:
+    """An array of one value; booleans and whole numbers stay plain where its lengths are numbers."""
+    wanted = lengths(shape)
+    numbers = all(isinstance(n, int) for n in wanted)
+    plain = np.asarray(value)
+    if numbers and (plain.dtype.kind in "biu" or c.kind is None):
+        return np.full(wanted, plain if plain.dtype.kind != "f" else plain.astype(c.dtype))
+    return c.xp.broadcast_to(c.lifted(plain if plain.ndim else plain.item()), wanted)
+
+
+def triangle(c: Context, x: Any, diagonal: Any, upper: bool) -> Any:
+    """The entries with j − i ≥ ``diagonal`` (upper) or ≤ (lower), others 0 or False."""
+    k = whole(diagonal, "the diagonal of a triangle")
+    i, j = (arange(c, 0, n) for n in x.shape[-2:])
+    seen = j[None, :] >= i[:, None] + k if upper else j[None, :] <= i[:, None] + k
+    if isinstance(x, np.ndarray) and x.dtype == bool:
+        return x & seen
+    if x.dtype is None:  # letters, which may be truth values
+        return x * seen
+    return c.xp.where(seen, x, c.lifted(0))
+
+
+# -- moving ------------------------------------------------------------------------------------------------------------
+def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Any:
+    """The axes in another order; reversed without one."""
+    axes = tuple(range(x.ndim))[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
+    if sorted(axes) != list(range(x.ndim)):
+        raise InputError(f"the order {list(axes)} of {x.ndim} axes")
+    return _namespace(c, x).permute_dims(x, axes)
+
+
+def swap(c: Context, x: Array, a: int, b: int) -> Any:
+    """Two axes in each other's place."""
+    order = list(range(x.ndim))
+    a, b = place(a, x.ndim), place(b, x.ndim)
+    order[a], order[b] = order[b], order[a]
+    return transpose(c, x, order)
+
+
+def reshape(c: Context, x: Any, shape: Any) -> Any:
+    """The same elements in other axes; −1 is what is left over."""
+    return _namespace(c, x).reshape(x, lengths(shape))
+
+
+def kept_reshape(c: Context, x: Any, shape: Any) -> Any:
+    """The same, where 0 keeps the length of the axis, as in ONNX."""
+    wanted = [x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))]
+    return _namespace(c, x).reshape(x, tuple(wanted))
+
+
+def unsqueeze(c: Context, x: Any, axes: object) -> Any:
+    """New axes of length 1."""
+    x = np.asarray(x) if isinstance(x, (int, float)) else x
+    for k in sorted(place(n, x.ndim + len(_ints(axes))) for n in _ints(axes)):
+        x = _namespace(c, x).expand_dims(x, axis=k)
+    return x
+
+
+def squeeze(c: Context, x: Any, axes: object) -> Any:
+    """Without axes of length 1."""
+    for k in sorted((place(n, x.ndim) for n in _ints(axes)), reverse=True):
+        x = _namespace(c, x).squeeze(x, axis=k)
+    return x
+
+
+def expand(c: Context, x: Array, shape: Any) -> Any:
+    """Axes of length 1 repeated; −1 and 1 keep an axis."""
+    wanted = list(lengths(shape))
+    own = [1] * (len(wanted) - x.ndim) + [length(n) for n in x.shape]
+    kept = [o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)]
+    return _namespace(c, x).broadcast_to(x, tuple(kept))
+
+
+def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
+    """Side by side along an axis."""
+    if all(map(is_plain, arrays)) and not _has_float(*arrays):
+        return np.concatenate([np.atleast_1d(np.asarray(a)) for a in arrays], axis=int(axis))
+    lifted, k = [c.lifted(a) for a in arrays], place(axis, arrays[0].ndim)
+    if c.kind is None or any(not isinstance(length(a.shape[k]), int) for a in lifted) or not _by_numbers(lifted[0]):
+        return c.xp.concat(lifted, axis=k)
+    return _stacked(c, [one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], k)
+
+
+def part(c: Context, x: Any, axis: int, start: Any, stop: Any, step: Any = 1) -> Any:
+    """The elements from ``start`` to before ``stop`` of an axis."""
+    k, by = place(axis, x.ndim), whole(step, "the step of a slice")
+    first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
+    last = None if isinstance(last, int) and last >= _LAST else last
+    if isinstance(x, Joined):
+        one = x.between(first, last) if k == x.ndim - 1 and by == 1 else None
+        return part(c, x.whole(c), axis, start, stop, step) if one is None else one
+    key = (*[slice(None)] * k, slice(first, last, None if by == 1 else by))
+    try:
+        return x[key]
+    except Refused:
+        n = length(x.shape[k])
+        if not isinstance(n, int) or not (isinstance(first, int) and isinstance(last, int | None)):
+            raise
+        return _stacked(c, _slices(x, k, range(*slice(first, last, by).indices(n))), k)
+
+
+def gather(c: Context, x: Any, index: Any, axis: int = 0) -> Any:
+    """The elements that a plain index names."""
+    if not is_plain(index):
+        raise InputError("a gather by places that are computed from the inputs is not read")
+    at = np.asarray(index)
+    if is_plain(x):
+        return np.take(x, at, axis=axis)
+    k = place(axis, x.ndim)
+    if at.ndim == 0:
+        return x[(*[slice(None)] * k, int(at))]
+    if at.ndim != 1:
+        raise InputError("a gather by a table of places is not read")
+    return _stacked(c, _slices(x, k, [int(i) for i in at]), k)
+
+
+def split(c: Context, x: object, counts: Sequence[Any], axis: int) -> tuple[Any, ...]:
+    """Parts of these lengths, one after another."""
+    ends = [0, *np.cumsum([whole(n, "the length of a part") for n in counts])]
+    return tuple(part(c, x, axis, int(a), int(b)) for a, b in pairwise(ends))
+
+
+def chunk(c: Context, x: Array, count: int, axis: int) -> tuple[Any, ...]:
+    """``count`` parts of one length."""
+    size = whole(x.shape[axis], "the length of an axis that is divided")
+    each = -(-size // count)
+    return split(c, x, [min(each, size - at) for at in range(0, size, each)], axis)
+
+
+def shape(c: Context, x: Array) -> np.ndarray:
+    """The lengths of the axes, as a plain array."""
+    return sizes(x.shape)
+
+
+def size(c: Context, x: Array, axis: int) -> Any:
+    """The length of an axis."""
+    return length(x.shape[axis])
+
+
+def reduce(name: str) -> Callable[..., Any]:
+    """``sum``, ``max`` or ``mean`` over some axes."""
+
+    def run(c: Context, x: Any, axes: object = None, keep: bool = True) -> Any:
+        chosen = None if axes is None else tuple(place(n, x.ndim) for n in _ints(axes))
+        return getattr(c.xp, name)(
+            c.lifted(x), axis=chosen[0] if chosen and len(chosen) == 1 else chosen, keepdims=keep
+        )
+
+    return run
+
+
+def _namespace(c: Context, x: Any) -> Any:
+    return np if is_plain(x) else c.xp
+
+
+def _ints(x: object) -> list[int]:
+    return [int(n) for n in np.atleast_1d(np.asarray(x))]
+
+
+def _by_numbers(x: Array) -> bool:
+    """Whether its lengths are sums of products, of which parts are no boundaries."""
+    return bool(x.shape) and hasattr(x.shape[0], "blocks")
+
+
+def _slices(x: Array, k: int, places: Sequence[int]) -> list[Any]:
+    return [x[(*[slice(None)] * k, int(i))] for i in places]
+
+
+def _stacked(c: Context, arrays: Sequence[Any], k: int) -> Any:
+    return c.xp.stack(arrays, axis=k)

@@ -1,0 +1,120 @@
+"""Running a graph on any kind of array: node by node, each operator by its name in the table of its language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from symattn.document.errors import InputError, SymattnError
+from symattn.programs.graphs.form import Graph, Node, Ref
+from symattn.programs.graphs.ranges import settled
+from symattn.programs.graphs.values import Context, Joined
+
+#: What an operator does with a node: the context, its operands in order, its attributes by name.
+Rule = Callable[..., Any]
+#: Operators that take ``Joined`` arrays as they are.
+APART = frozenset(
+    [
+        "MatMul",
+        "Gemm",
+        "Add",
+        "Split",
+        "Slice",
+        "aten.linear",
+        "aten.addmm",
+        "aten.matmul",
+        "aten.add",
+        "aten.chunk",
+        "aten.split",
+        "aten.split_with_sizes",
+        "aten.slice",
+        "getitem",
+        "dot_general",
+        "add",
+        "split",
+        "slice",
+    ]
+)
+
+
+def table(language: str) -> Mapping[str, Rule]:
+    """The operators of a language that are read."""
+    if language == "onnx":
+        from symattn.programs.graphs.onnx_table import RULES
+    elif language == "jax":
+        from symattn.programs.graphs.jax_table import RULES
+    else:
+        from symattn.programs.graphs.torch_table import RULES
+    return RULES
+
+
+def unknown(graph: Graph) -> tuple[str, ...]:
+    """The operators of a graph that are not read, each once."""
+    known = table(graph.language)
+    return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in known))
+
+
+def check_operators(graph: Graph) -> None:
+    """Raise InputError that names the first operator that is not read."""
+    names = unknown(graph)
+    if names:
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        raise InputError(
+            f"{graph.name}: the operator {names[0]} is not read{more}; hint: give a graph of attention alone"
+        )
+
+
+def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]:
+    """The outputs of the graph for arrays by the names of its inputs and weights, on the kind of array of ``like``.
+
+    Raises ``InputError`` for an operator that is not read and for a missing array that some node takes; what a
+    kind lacks is refused by name, with the operator that asked for it.
+    """
+    rules, context = table(graph.language), Context(like)
+    values: dict[str, Any] = {**graph.constants, **given}
+    used = graph.used
+    lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in given), None)
+    if lacking is not None:
+        raise InputError(f"{graph.name}: no array is given for {lacking}")
+    for node in graph.nodes:
+        if node.operator not in rules:
+            check_operators(graph)
+        made = _made(rules[node.operator], context, node, values)
+        apart = isinstance(made, tuple) and (len(node.outputs) > 1 or graph.language == "onnx")
+        several = made if apart else (made,)
+        if lost := next((name for name in node.outputs[len(several) :] if name), None):
+            raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
+        typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
+        several = tuple(_settled(node, x, told) for x, told in typed)
+        values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
+    return tuple(values[name] for name in graph.outputs)
+
+
+def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, object]) -> Any:
+    operands = [_value(x, values) for x in node.operands]
+    if node.operator not in APART:
+        operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
+    try:
+        return rule(context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()})
+    except SymattnError as error:
+        words = str(error).removeprefix(f"{node.operator}: ")
+        raise type(error)(f"{node.operator}: {words}") from None
+    except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError, StopIteration) as error:
+        words = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError(f"{node.operator} cannot be computed: {words}") from error
+
+
+def _settled(node: Node, x: Any, told: str) -> Any:
+    try:
+        return settled(x, told)
+    except SymattnError as error:
+        raise type(error)(f"{node.operator}: {error}") from None
+
+
+def _value(x: object, values: Mapping[str, Any]) -> Any:
+    if isinstance(x, Ref):
+        return values[x.name]
+    if isinstance(x, (list, tuple)):
+        return [_value(part, values) for part in x]
+    return x

@@ -1,0 +1,70 @@
+"""What is asked of a library of modules that hold their weights: their names, and a call with others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import Parameter
+from typing import Any, Literal, Protocol
+
+from symattn.bounds.target import Framework
+from symattn.programs.signature import is_module
+
+Order = Literal["out in", "in out"]
+#: What a layer calls its own arrays.
+OWN = ("weight", "bias", "kernel")
+
+
+class Weight(Protocol):
+    """An array that a module holds."""
+
+    @property
+    def shape(self) -> Any: ...
+
+
+class Host(Protocol):
+    """A module of some library: its weights by name, how it is called with others, and what is told of it."""
+
+    xp: Any  # in which weights are joined
+    module: Any
+    framework: Framework  # of the arrays that it is given
+
+    def weights(self) -> Mapping[str, Weight]:
+        """The weights by name; of those that keep heads apart, the shape in which heads are side by side."""
+
+    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+        """The order of the axes of a weight, if it is known."""
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Those that a call may be given: tokens, masks, settings."""
+
+    def tokens(self) -> tuple[str, ...]:
+        """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
+
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        """What the module gives for other weights."""
+
+    @property
+    def text(self) -> Any:
+        """The function in whose text the axes may be told."""
+
+    def prepared(self, dtype: str) -> Host:
+        """A copy of the module for inputs of that format. Raises ``InputError`` where there is none."""
+
+
+def host_of(function: object) -> Host | None:
+    """The host of a module with weights of its own; None for any other function. Told without importing a library."""
+    classes = {(c.__module__.partition(".")[0], c.__name__) for c in type(function).__mro__}
+    if ("keras", "Layer") in classes:
+        from symattn.programs.keras_host import KerasHost
+
+        return KerasHost(function)  # on PyTorch it is a module of torch, too
+    if is_module(function):
+        from symattn.programs.torch_host import TorchHost
+
+        return TorchHost(function) if any(True for _ in function.parameters()) else None  # type: ignore[attr-defined]
+    if ("equinox", "Module") in classes:
+        from symattn.programs.equinox_host import EquinoxHost
+
+        found = EquinoxHost(function)
+        return found if found.weights() else None
+    return None

@@ -1,0 +1,141 @@
+"""The identity test of somebody's function: called as a convention says, on modular arrays, with globals replaced."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.modular import Modular
+from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
+from symattn.bounds import inputs as tried
+from symattn.bounds.domain import Domain
+from symattn.bounds.inputs import Maker
+from symattn.bounds.target import Convention
+from symattn.document.evidence import Evidence, Grade
+from symattn.programs.apart import NotDone, apart
+from symattn.programs.calling import agree
+from symattn.programs.forms import argument
+from symattn.programs.frameworks import is_of_jax
+from symattn.programs.layouts import from_layout
+from symattn.programs.request import Request
+from symattn.programs.substitute import substitute
+from symattn.programs.watching import captured
+from symattn.verification.semantics import EPSILON, SIZES, Identity, Sizes, identity_test
+
+#: Of a function and a kind of array the function on that kind.
+Make = Callable[[Callable[..., Any], type[Modular]], Callable[..., Any]]
+LARGE = (Sizes(64, 64, 4, 3), Sizes(5, 130, 4, 2), Sizes(33, 128, 16, 2))
+
+
+def identity(
+    function: Callable[..., Any],
+    spec: Attention,
+    convention: Convention | None = None,
+    sizes: Sequence[Sizes] = SIZES,
+    epsilon: float = EPSILON,
+    seed: int = 0,
+    domain: Domain | None = None,
+    make: Make = substitute,
+) -> Identity:
+    """Whether NumPy code computes ``spec``, but for rounding and a probability of at most ε; see ``identity_test``.
+
+    Without a convention the function is called as ``agree`` finds. Code that cannot run on residues (``float()`` of an
+    element, a comparison of data) is not judged: ``Identity.agrees`` is None and ``reason`` names what was refused.
+    Functions in layouts with axes for a batch and for heads are called with several; sizes keep the promises of the
+    ``domain``, but for the largest ones. ``make`` makes of the function one for a kind of array.
+    """
+    how = convention or agree(function, Request.of(spec))
+    names = tuple(dict.fromkeys(how.inputs))
+    maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
+    given = [_fitted(s, maker) for s in sizes]
+
+    def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
+        made = make(function, kind)
+        return lambda inputs: _call(made, how, inputs)
+
+    def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
+        return maker.masks(s.n_q, s.n_k, np.random.default_rng(random.getrandbits(32)), None, s.batch)
+
+    return identity_test(prepare, spec, names, given, epsilon, seed, masks)
+
+
+def _roomy(domain: Domain) -> Domain:
+    """The domain with lengths up to the usual ones: what differs beyond it is no fault, and is a note at most.
+
+    Where it has one width alone, as a module with weights has, that stays.
+    """
+    usual = Domain()
+    wide = domain.max_width if domain.min_width == domain.max_width else max(domain.max_width, usual.max_width)
+    return replace(domain, max_tokens=max(domain.max_tokens, usual.max_tokens), max_width=wide)
+
+
+def _fitted(s: Sizes, maker: Maker) -> Sizes:
+    """Sizes that the specification allows, with a batch of several where the layout has an axis for it."""
+    fitted = maker.fitted(tried.Sizes(s.n_q, s.n_k, s.d_k, s.d_v))
+    batch = (2, 3)[: maker.batches]
+    return replace(s, n_q=fitted.n_q, n_k=fitted.n_k, d_k=fitted.d_k, d_v=fitted.d_v, batch=batch)
+
+
+def understood(
+    function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, domain: Domain | None = None
+) -> Identity:
+    """The identity test in a copy of this process, within ``seconds``; at larger sizes too where it goes well.
+
+    What stands in the way is the ``reason`` of an identity that neither agrees nor differs.
+    """
+    numbers = {"doc", "doc_q", "doc_k", "positions", "positions_q", "drop"} & {*how.inputs}
+    if how.framework != "numpy":
+        return _not_tried("it takes tensors, not NumPy arrays")
+    if numbers or spec.documents:
+        return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
+    if is_of_jax(function):
+        return _quietly(lambda: _traced(function, how, spec, domain))  # JAX does not outlive a copy of the process
+    found = _within(lambda: identity(function, spec, how, domain=domain), seconds)
+    if not found.agrees:
+        return found
+    large = _within(lambda: identity(function, spec, how, LARGE, domain=domain), seconds)
+    return large if large.agrees is False else found.joined(large) if large.agrees else found
+
+
+def _traced(function: Callable[..., Any], how: Convention, spec: Attention, domain: Domain | None) -> Identity:
+    """By the jaxpr of a function of JAX."""
+    from symattn.programs.graphs.jax_kinds import on_kind
+
+    return identity(function, spec, how, domain=domain, make=on_kind)
+
+
+def _quietly(test: Callable[[], Identity]) -> Identity:
+    with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return test()
+
+
+def _within(test: Callable[[], Identity], seconds: float) -> Identity:
+    try:
+        found: Identity = apart(lambda: _quietly(test), seconds)
+    except NotDone as error:
+        return _not_tried(str(error))
+    return found
+
+
+def _not_tried(reason: str) -> Identity:
+    return Identity(None, Evidence(Grade.UNDECIDED, reason), reason=reason)
+
+
+def _call(function: Callable[..., Any], how: Convention, inputs: Mapping[str, Any]) -> Any:
+    places, keywords = [], {}
+    for a in how.arguments:
+        value = argument(a, how, inputs)
+        if a.positional:
+            places.append(value)
+        else:
+            keywords[a.parameter] = value
+    output = function(*places, **keywords)
+    first = output[0] if isinstance(output, tuple) and output else output
+    return from_layout(first, inputs, how.layout) if isinstance(first, Modular) else first

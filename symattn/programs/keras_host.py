@@ -1,0 +1,92 @@
+"""Layers of Keras 3, on whichever backend it runs: their variables, and calls with others by ``stateless_call``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from typing import Any
+
+import numpy as np
+
+from symattn.bounds.target import Framework
+from symattn.document.errors import InputError
+from symattn.document.keywords import plain
+from symattn.programs.frameworks import check_wide, import_jax
+from symattn.programs.hosts import Order
+from symattn.programs.modules import flat
+from symattn.programs.names import meaning
+
+#: Parameters of a call that are never given.
+_LEFT_OUT = ("training", "return_attention_scores", "query_mask", "value_mask")
+
+
+class _Flat:
+    """A variable that keeps heads apart, as one that has them side by side."""
+
+    def __init__(self, key: str, shape: tuple[int, ...]) -> None:
+        self.shape = flat(key, shape)
+
+
+class KerasHost:
+    """A layer of Keras that is built; what it does in training is off."""
+
+    framework: Framework = "numpy"
+
+    def __init__(self, layer: Any) -> None:
+        import keras
+
+        self.module, self._keras = layer, keras
+        self.xp = import_jax().numpy if keras.backend.backend() == "jax" else np
+
+    def weights(self) -> Mapping[str, Any]:
+        if not self.module.built:
+            raise InputError(f"the layer {self.module.name} has no weights yet; hint: call it once on tokens")
+        return {key: _Flat(key, shape) for key, shape in self._shapes().items()}
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """``query.kernel``, … and the shapes in which Keras keeps them, in its order."""
+        held = self.module.trainable_variables
+        keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in held)
+        return dict(zip(keys, map(_shape, held), strict=True))
+
+    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+        """A kernel multiplies from the right."""
+        return "in out" if plain(key.rpartition(".")[2]) == "kernel" else None
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        found = signature(self.module.call).parameters.values()
+        stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        return tuple(p for p in found if p.name not in _LEFT_OUT and p.kind not in stars)
+
+    def tokens(self) -> tuple[str, ...]:
+        """Queries, keys and values, of which keys may be left out, but are given; or the first parameter."""
+        names = [p.name for p in self.parameters()]
+        roles = [n for n in names if meaning(n) in ("q", "k", "v")]
+        return tuple(roles) if len(roles) == 3 else tuple(names[:1])
+
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        """``stateless_call``, without a gradient."""
+        tensor = self._keras.ops.convert_to_tensor
+        weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
+        told = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **given}.items()}
+        fixed = [v.value for v in self.module.non_trainable_variables]
+        output, _ = self.module.stateless_call(weights, fixed, **told)
+        return output
+
+    @property
+    def text(self) -> Any:
+        return type(self.module).call
+
+    def prepared(self, dtype: str) -> KerasHost:
+        """The layer itself, or one of the same settings that computes in another format."""
+        if self._keras.backend.backend() == "jax":
+            check_wide(dtype)
+        if self.module.compute_dtype == dtype:
+            return self
+        made = type(self.module).from_config({**self.module.get_config(), "dtype": dtype})
+        made.build_from_config(self.module.get_build_config())
+        return KerasHost(made)
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in variable.shape)

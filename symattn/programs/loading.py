@@ -1,0 +1,239 @@
+"""Finding somebody's function: ``package.module:function`` and ``file.py:function``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from symattn.document.errors import InputError, MissingExtra, SymattnError, perhaps
+from symattn.programs.keras_backend import choose_backend
+from symattn.programs.signature import parameters, printed
+
+_NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
+_LIBRARY = str(Path(os.__file__).parent) + os.sep
+FORMS = "package.module:function or file.py:function"
+
+
+class CannotRun(SymattnError):
+    """The target cannot be imported, or never finishes being so. The command line exits with 4.
+
+    >>> from symattn import SymattnError
+    >>> print(CannotRun("attn.py cannot be imported: SyntaxError: '(' was never closed"))
+    attn.py cannot be imported: SyntaxError: '(' was never closed
+    """
+
+
+class BadTarget(InputError):
+    """The words are no target: no function is named, or the form is unknown."""
+
+
+class NoSuchFile(InputError):
+    """There is no such file."""
+
+
+class NoSuchAttribute(InputError):
+    """The module has no such name."""
+
+
+class NotCallable(InputError):
+    """The name is there, and cannot be called as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A function that was found: ``name`` is the target as typed, ``origin`` the file it came from."""
+
+    function: Callable[..., Any]
+    name: str
+    origin: str
+
+    @property
+    def display(self) -> str:
+        """The name with its parameters: ``attn.py:attention(q, k, v)``."""
+        found = parameters(self.function)
+        return self.name if found is None else f"{self.name}({', '.join(map(printed, found))})"
+
+
+def load(target: str) -> Loaded:
+    """The function that ``target`` names.
+
+    The current directory, and for a file its own, are put first on ``sys.path`` and stay there, since a function may
+    import when it is called. No ``.pyc`` is written. Raises ``BadTarget``, ``NoSuchFile``, ``NoSuchAttribute``,
+    ``NotCallable`` (bad input), ``CannotRun`` (the import fails) or ``MissingExtra`` (it needs torch).
+    """
+    place, attribute = _split(target)
+    module = load_module(place)
+    function = _find(module, attribute, place)
+    return Loaded(function, target, str(getattr(module, "__file__", None) or place))
+
+
+def load_module(place: str) -> ModuleType:
+    """The module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
+    choose_backend()
+    with _no_bytecode():
+        return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+
+
+def _split(target: str) -> tuple[str, str]:
+    place, _, attribute = target.rpartition(":")
+    if target.endswith((".npz", ".safetensors")):
+        raise BadTarget(f"{target} is a trace, and no function; hint: symattn verify {target}, or {FORMS}")
+    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+        raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
+    if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
+        raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
+    return place, attribute
+
+
+def _from_module(name: str) -> ModuleType:
+    _first_on_path(Path.cwd())
+    return _guarded(name, lambda: importlib.import_module(name))
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise NoSuchFile(f"{path}: there is no such file" + _nearby(path))
+    path = path.resolve()
+    root, name = _package(path)
+    _first_on_path(Path.cwd())
+    _first_on_path(root)
+    if "." in name:  # a file of a package may use relative imports
+        return _guarded(path.name, lambda: importlib.import_module(name))
+    return _guarded(path.name, lambda: _execute(path, name))
+
+
+def _package(path: Path) -> tuple[Path, str]:
+    """The folder that must be on the path for this file, and the file's name as a module seen from there."""
+    folder, parts = path.parent, [path.stem]
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+def _execute(path: Path, name: str) -> ModuleType:
+    # A file called like a module that is already there (numpy.py, attention.py) must not take its place.
+    name = f"symattn_target_{name}" if name in sys.modules else name
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} is not Python source")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _guarded(name: str, bring: Callable[[], ModuleType]) -> ModuleType:
+    try:
+        return bring()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise MissingExtra("torch", "torch") from error
+        raise CannotRun(f"{name} cannot be imported: {one_line(error)}{_at(error)}") from error
+
+
+def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
+    owner: object = module
+    found: object = module
+    seen = place
+    for part in attribute.split("."):
+        owner = found
+        try:
+            found = getattr(owner, part)
+        except AttributeError:
+            mend = perhaps(part, (n for n in dir(owner) if not n.startswith("__")))
+            raise NoSuchAttribute(f"{seen} has no {part}{mend}") from None
+        seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
+    return _callable(found, owner, seen)
+
+
+def _callable(found: object, owner: object, seen: str) -> Callable[..., Any]:
+    if inspect.isclass(found):
+        raise NotCallable(f"{seen} is a class; name a function, or an instance made in its file")
+    if not callable(found):
+        raise NotCallable(f"{seen} is of type {type(found).__name__} and cannot be called; name a function")
+    if inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, seen.rpartition(".")[2], None)):
+        raise NotCallable(f"{seen} is a method and needs an instance; name it on an instance made in its file")
+    return found
+
+
+def one_line(error: BaseException) -> str:
+    """The type and the first line of the message of an exception: what Python prints last."""
+    try:
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # an exception that cannot even be printed
+        message = ""
+    lines = message.strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def where(error: BaseException) -> str:
+    """``file.py:line`` of the innermost frame in the user's own code, else of the outermost in installed code."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{Path(error.filename).name}:{error.lineno}"
+    return users_frame([(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)])
+
+
+def installed(file: str) -> bool:
+    """Whether a file is of an installed package."""
+    return "site-packages" in file
+
+
+def own_frame(file: str) -> bool:
+    """Whether a file is neither symattn's nor of Python's library."""
+    return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(_LIBRARY))
+
+
+def users_frame(frames: Sequence[tuple[str, int]]) -> str:
+    """``file.py:line`` of the frame that a user wants to see, of frames from the outermost to the innermost."""
+    known = [f for f in frames if own_frame(f[0])]
+    own = [f for f in known if not installed(f[0])]
+    found = own[-1:] or known[:1]
+    return f"{Path(found[0][0]).name}:{found[0][1]}" if found else ""
+
+
+def _at(error: BaseException) -> str:
+    seen = where(error)
+    return f" ({seen})" if seen else ""
+
+
+def _nearby(path: Path) -> str:
+    folder = path.parent
+    names = [p.name for p in folder.glob("*.py")] if folder.is_dir() else []
+    return perhaps(path.name, names)
+
+
+def _first_on_path(folder: Path) -> None:
+    entry = str(folder)
+    if entry in sys.path:
+        sys.path.remove(entry)
+    sys.path.insert(0, entry)
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before

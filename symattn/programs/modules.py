@@ -1,0 +1,244 @@
+"""Modules that hold their weights, as functions of tokens and of weights that are given in their place.
+
+What is asked of the library of a module is its ``Host``, in a file of its own for each library.
+
+The names in ``state_dict`` say which weight is which: ``q_proj.weight``, ``attn.c_attn.weight``, ``to_out.0.bias``. A
+``Linear`` keeps (columns out, columns in), the ``Conv1D`` of Transformers the other order. What names leave open is
+found by trial: the order of a bare square matrix, and whether queries, keys and values that stand in one matrix stand
+side by side, or side by side for each head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from inspect import Parameter, Signature
+from itertools import product
+from math import prod
+from typing import Any, Literal
+
+from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError
+from symattn.document.keywords import plain
+from symattn.programs.hosts import OWN, Host, Order
+from symattn.programs.request import Request
+
+_WORDS = {
+    "q": "q q_proj to_q query wq q_lin linear_q q_linear query_proj proj_q fc_q",
+    "k": "k k_proj to_k key wk k_lin linear_k k_linear key_proj proj_k fc_k",
+    "v": "v v_proj to_v value wv v_lin linear_v v_linear value_proj proj_v fc_v",
+    "o": "o o_proj out_proj to_out c_proj wo out proj dense out_lin linear_out output_proj proj_out fc_o output "
+    "attention_output",
+    "qkv": "in_proj c_attn wqkv qkv qkv_proj to_qkv query_key_value w_qkv proj_qkv",
+    "kv": "to_kv kv_proj wkv kv",
+}
+ROLES = {plain(word): tuple(role) for role, words in _WORDS.items() for word in words.split()}
+_HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "num_query_heads")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A weight or bias of a module: its name, what stands in it side by side, and the order of its axes, if known."""
+
+    name: str
+    kind: Literal["w", "b"]
+    roles: tuple[str, ...]
+    shape: tuple[int, ...]
+    order: Order | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The inputs that go into it: ``w_q``, ``w_k``, ``w_v``."""
+        return tuple(f"{self.kind}_{role}" for role in self.roles)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How weights are read: the order of bare square matrices, and whether q, k, v are side by side for each head."""
+
+    order: Order = "out in"
+    by_head: bool = False
+
+
+def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a weight that keeps its heads apart as that of one that has them side by side.
+
+    (d_model, h, d_k) becomes (d_model, h·d_k), and of the output projection (h, d_v, d_model) becomes (h·d_v, d_model),
+    as flax and Keras keep them; a bias (h, d_k) becomes (h·d_k,).
+    """
+    words = [plain(word) for word in key.split(".")]
+    bias = words[-1].endswith("bias")
+    if len(shape) != 3 - bias:
+        return shape
+    cut = 2 if any(ROLES.get(word) == ("o",) for word in words[-2:]) else 1
+    return tuple(map(prod, [shape] if bias else [shape[:cut], shape[cut:]]))
+
+
+def readings(host: Host, request: Request, name: str) -> Iterator[Held]:
+    """The module as a function, in every way in which its weights can be read. Raises ``InputError`` where none is."""
+    label = name or "the module"
+    slots = tuple(_slot(host, key, tuple(weight.shape), label) for key, weight in host.weights().items())
+    _check(host.module, slots, request.spec, label)
+    host = host.prepared(request.dtype)
+    square = any(s.kind == "w" and s.order is None for s in slots)
+    packed = any(len(s.roles) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
+    for by_head, order in product((False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]):
+        yield Held(host, slots, Reading(order, by_head), request, label)
+
+
+_ORDERS: tuple[Order, ...] = ("out in", "in out")
+
+
+def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> Slot:
+    """What a parameter is, by its name and by the layer that it belongs to."""
+    path, _, last = key.rpartition(".")
+    own = plain(last) in OWN
+    words = [part for part in path.split(".") if not part.isdecimal()]
+    word = plain(words[-1] if words else "") if own else plain(last).removesuffix("weight").removesuffix("bias")
+    kind: Literal["w", "b"] = "b" if plain(last).endswith("bias") else "w"
+    if word not in ROLES or len(shape) != (1 if kind == "b" else 2):
+        raise InputError(
+            f"{label} holds {key} {shape}, which is not a projection that is known by its name; "
+            "give a function of x, w_q, w_k, w_v instead"
+        )
+    return Slot(key, kind, ROLES[word], shape, host.order(key, shape, ROLES[word]) or _order(shape, ROLES[word]))
+
+
+def _order(shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+    """The order of the axes, by which side is that of several projections."""
+    if len(shape) == 2 and len(roles) > 1 and shape[0] != shape[1]:
+        return "out in" if shape[0] > shape[1] else "in out"
+    return None
+
+
+def _check(module: object, slots: tuple[Slot, ...], spec: Attention, label: str) -> None:
+    """Raise ``InputError`` where a projection lacks or stands twice, or the numbers of heads are others."""
+    held = [n for s in slots for n in s.names]
+    for n in ("w_q", "w_k", "w_v"):
+        if n not in held:
+            raise InputError(f"{label} holds its own weights, and no {n} among them is known by its name")
+    twice = next((n for n in held if held.count(n) > 1), None)
+    if twice:
+        raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
+    found = next((getattr(module, n) for n in _HEADS if isinstance(getattr(module, n, None), int)), spec.heads)
+    if found != spec.heads:
+        told = f"{label} has {found} heads, and the specification {spec.heads}"
+        raise InputError(f"{told}; say --heads {found}, in Python heads={found}")
+
+
+class Held:
+    """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
+
+    def __init__(self, host: Host, slots: tuple[Slot, ...], reading: Reading, request: Request, label: str) -> None:
+        self._host, self._xp = host, host.xp
+        self._spec, self._slots, self.reading = request.spec, slots, reading
+        self.d_model, self.width = self._sizes(label)
+        self._tokens = host.tokens()
+        rest = [p for p in host.parameters() if p.name not in self._tokens]
+        self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
+        own = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest), *map(_keyword, self._names)]
+        self.__name__ = label
+        self.__signature__ = Signature([Parameter("x", Parameter.POSITIONAL_OR_KEYWORD), *own])
+        self.__wrapped__ = host.text  # where the text is read for axes
+
+    @property
+    def traceable(self) -> bool:
+        """Whether JAX can trace it."""
+        return getattr(self._xp, "__name__", "") == "jax.numpy"
+
+    @property
+    def note(self) -> str:
+        """Which weights are given, for the report."""
+        held = ", ".join(s.name for s in self._slots)
+        told = f"The module is called with other weights in the place of its own: {held}."
+        if self.reading.by_head:
+            told += " Each head has its own q, k and v there, side by side."
+        if self.reading.order == "in out":
+            told += " Bare square matrices are read as they are, not transposed."
+        return told
+
+    def within(self, domain: Domain) -> Domain:
+        """The domain with the sizes of the module alone."""
+        return replace(domain, square_weights=True, min_width=self.width, max_width=self.width, same_width=True)
+
+    def __call__(self, x: Any, **given: Any) -> Any:
+        weights = {n: given.pop(n) for n in self._names}
+        state = {s.name: self._filled(s, weights) for s in self._slots}
+        d = x.shape[-1]
+        output = self._host.run(state, dict.fromkeys(self._tokens, self._wide(x, -1)), given)
+        first, *others = output if isinstance(output, (tuple, list)) else (output,)
+        first = first[..., :d] if "w_o" in weights else first
+        return (first, *others) if others else first
+
+    def _filled(self, slot: Slot, weights: Mapping[str, Any]) -> Any:
+        """The array of the module's own shape that holds these weights."""
+        parts = [weights[n] for n in slot.names]
+        if slot.kind == "w" and slot.roles != ("o",):
+            parts = [self._wide(w, 0) for w in parts]
+        elif slot.roles == ("o",):
+            parts = [self._wide(w, -1) for w in parts]
+        if len(parts) == 3 and self.reading.by_head:
+            apart = [w.reshape(*w.shape[:-1], self._spec.heads, 1, -1) for w in parts]
+            together = self._xp.concat(apart, axis=-2)
+            joined = together.reshape((*together.shape[:-3], -1))
+        else:
+            joined = self._xp.concat(parts, axis=-1)
+        return joined if slot.kind == "b" or (slot.order or self.reading.order) == "in out" else joined.mT
+
+    def _wide(self, a: Any, axis: int) -> Any:
+        """Zeros at the end of an axis of d_model, where the module has more columns than its heads fill."""
+        more = self.d_model - a.shape[axis]
+        if more <= 0:
+            return a
+        shape = list(a.shape)
+        shape[axis] = more
+        return self._xp.concat([a, self._xp.zeros(shape, dtype=a.dtype)], axis=axis)
+
+    def _sizes(self, label: str) -> tuple[int, int]:
+        """d_model, and the width of a head."""
+        h, g = self._spec.heads, self._spec.key_heads
+        slot = next(s for s in self._slots if s.kind == "w" and "q" in s.roles)
+        out, d_model = slot.shape if (slot.order or self.reading.order) == "out in" else slot.shape[::-1]
+        columns = h + 2 * g if len(slot.roles) == 3 else h
+        if out % columns or d_model < h * (out // columns):
+            raise InputError(
+                f"{label}: {slot.name} {slot.shape} is not a projection of {d_model} columns to {h} heads; "
+                "give a function of x, w_q, w_k, w_v instead"
+            )
+        return d_model, out // columns
+
+
+def _keyword(name: str) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY)
+
+
+_GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "shift")
+
+
+class HeldNorm:
+    """A module of a norm as a function of ``x``, ``gain`` and ``bias``, of its own width alone."""
+
+    def __init__(self, host: Host, request: Request, label: str) -> None:
+        held = {key: tuple(weight.shape) for key, weight in host.weights().items()}
+        self._names = {_of_norm(key, shape, label): key for key, shape in held.items()}
+        self.sizes = {"d": next(iter(held.values()))[0]}
+        self._host, self._token = host.prepared(request.dtype), host.tokens()[0]
+        self.__name__, self.__wrapped__ = label, host.text
+        self.__signature__ = Signature([_keyword("x"), *map(_keyword, self._names)])
+        self.note = (
+            f"The module is called with other weights in the place of its own, {', '.join(self._names.values())}, "
+            f"and with rows of {self.sizes['d']} numbers."
+        )
+
+    def __call__(self, x: Any, **given: Any) -> Any:
+        return self._host.run({key: given[n] for n, key in self._names.items()}, {self._token: x}, {})
+
+
+def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
+    """The input that a parameter of a norm is."""
+    last = plain(key.rpartition(".")[2])
+    found = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
+    if found is None or len(shape) != 1:
+        raise InputError(f"{label} holds {key} {shape}, which is not a gain or bias of a norm; give a function of x")
+    return found

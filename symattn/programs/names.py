@@ -1,0 +1,110 @@
+"""What names mean: which of the specification's inputs a parameter is, and which target is a file of arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.document.keywords import FIELDS, OTHERS, plain
+
+_SPELLINGS = {
+    "q": "q query queries xq query_states query_layer",
+    "k": "k key keys xk key_states key_layer",
+    "v": "v val vals value values xv value_states value_layer",
+    "x": "x inputs input tokens embeddings hidden_states src",
+    "y": "y context ctx memory encoder_hidden_states encoder_output x_kv kv_input",
+    "keep": "keep keep_mask key_mask valid valid_mask kv_mask key_valid",
+    "lengths": "lengths lens seq_lens seqlens seq_lengths sequence_lengths valid_len valid_lens valid_length "
+    "length valid_lengths kv_len kv_lens kv_lengths kv_length key_lengths k_lens cache_seqlens context_lens n_valid "
+    "num_valid",
+    "past": "past_len past_length past offset start_pos start_position kv_offset q_offset query_offset pos_offset "
+    "position_offset n_past past_kv_len cache_len cache_length",
+    "n_q": "n_q seqlen_q max_seqlen_q seq_len_q q_len query_length seq_len seqlen",
+    "n_k": "n_k seqlen_k max_seqlen_k seq_len_k kv_seq_len k_len key_length max_seqlen",
+    "bounds": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seq_lens cu_seq_lens_q cu_seq_lens_k",
+    "more": "return_weights return_attn return_attention return_attn_weights return_attn_probs return_scores "
+    "return_probs need_weights output_attentions return_cache use_cache training train is_training",
+    "tile": "block_size tile tile_size chunk chunk_size block_q block_k block_m block_n bq bk block_kv tile_q tile_k",
+    "rope_base": "theta rope_theta rope_base rotary_base",
+    "rotary_width": "rotary_dim rot_dim rope_dim",
+    "interleaved": "interleaved interleave rotary_interleaved",
+    "buckets": "num_buckets n_buckets",
+    "max_distance": "max_distance",
+    "bidirectional": "bidirectional",
+    "repeats": "n_rep repeats group_size q_per_kv num_key_value_groups",
+    "slopes": "slopes alibi_slopes",
+    "b_rel": "b_rel rel_bias relative_bias relative_attention_bias bias_table",
+    "positions": "positions position_ids pos pos_ids positions_k k_positions kv_positions pos_k",
+    "positions_q": "positions_q q_positions pos_q query_positions",
+    "doc": "doc document_ids segment_ids doc_ids seq_ids seg_ids segments documents",
+    "doc_q": "doc_q q_segment_ids segment_ids_q",
+    "doc_k": "doc_k kv_segment_ids k_segment_ids segment_ids_k",
+    "drop": "drop dropout_mask",
+    "g_q": "g_q q_norm_weight q_gain",
+    "g_k": "g_k k_norm_weight k_gain",
+    "w_in": "w_in in_proj_weight w_qkv qkv_weight c_attn_weight",
+    "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
+}
+for _one in [
+    "mask",
+    "bias",
+    "sink",
+    "lse",
+    "causal",
+    "scale",
+    "heads",
+    "kv_heads",
+    "d_k",
+    "window",
+    "softcap",
+    "eps",
+    "dropout",
+]:
+    _SPELLINGS[_one] = f"{_one} {({**OTHERS, **FIELDS})[_one]}"
+for _one, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
+    _SPELLINGS[f"w_{_one}"] = f"w_{_one} weight_{_one} {_one}_weight {_one}_proj_weight w_{_word} {_word}_weight"
+    _SPELLINGS[f"w_{_one}"] += f" {_one}_proj proj_{_one} {_word}_proj"
+    _SPELLINGS[f"b_{_one}"] = f"b_{_one} bias_{_one} {_one}_bias {_one}_proj_bias b_{_word} {_word}_bias"
+_SPELLINGS["w_o"] += " out_proj_weight w_output"
+_SPELLINGS["b_o"] += " out_proj_bias b_output"
+
+MASKS = ("mask", "keep")
+SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps", "prefix")
+#: What else a parameter may ask for: numbers that follow from the sizes, results beside the output, sizes of tiles.
+AROUND = ("past", "n_q", "n_k", "d_k", "bounds", "lengths", "lse", "more", "tile", "repeats")
+#: Fields of a position.
+OF_POSITIONS = {
+    "rope_base": "base",
+    "rotary_width": "width",
+    "interleaved": "layout",
+    "buckets": "number",
+    "max_distance": "max_distance",
+    "bidirectional": "bidirectional",
+}
+TILE = 16  # where a size of tiles must be given
+
+# True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: that is found by trial.
+AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask")
+
+
+_MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {
+    plain(word): meaning for meaning, words in _SPELLINGS.items() for word in words.split()
+}
+
+
+def meaning(name: str) -> str | None:
+    """The input or setting that a parameter called ``name`` stands for; None where the name says nothing."""
+    return _MEANINGS.get(plain(name))
+
+
+#: How the names of files end that hold the arrays of a run.
+TRACES = (".safetensors", ".npz")
+
+
+def is_trace(target: str) -> bool:
+    """Whether a target is the name of a file of arrays.
+
+    >>> is_trace("run.safetensors"), is_trace("attn.py:attention")
+    (True, False)
+    """
+    return Path(target).suffix.lower() in TRACES

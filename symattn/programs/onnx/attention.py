@@ -1,0 +1,219 @@
+"""The operators Attention (opset 23 to 25) and FlexAttention of ONNX as ``Attention``.
+
+Sources: ONNX, Operator Schemas, Attention-23, Attention-24, Attention-25; ai.onnx.preview, FlexAttention-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from symattn.arrays.array import Array
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.projections import merge_heads, split_heads
+from symattn.attention.spec import Attention
+from symattn.document.errors import InputError
+from symattn.programs.onnx.masking import Frontier, masks_of
+
+# AttributeProto.AttributeType, and the field that holds a value of that type. Source: onnx.proto.
+_FIELDS = {1: "f", 2: "i", 3: "s", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: what it is called, its attributes, and the graph's names of its inputs and outputs by their role."""
+
+    operator: str
+    attributes: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+    def known(self, *attributes: str) -> None:
+        """Raise InputError for an attribute that is none of these."""
+        for name in self.attributes:
+            if name not in attributes:
+                words = ", ".join(sorted(attributes))
+                raise InputError(f"{self.operator}: unknown attribute {name!r}; known: {words}")
+
+
+def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
+    """The node of a ``NodeProto`` whose places mean ``inputs`` and ``outputs``; an input left out has an empty name."""
+    attributes = {attribute.name: _value(proto.op_type, attribute) for attribute in proto.attribute}
+    found = (_roles(proto.op_type, what, proto_names, names) for what, proto_names, names in (
+        ("inputs", proto.input, inputs),
+        ("outputs", proto.output, outputs),
+    ))  # fmt: skip
+    return Node(proto.op_type, attributes, *found)
+
+
+def _value(operator: str, attribute: Any) -> Any:
+    field = _FIELDS.get(attribute.type)
+    if field is None:
+        raise InputError(f"{operator}: attribute {attribute.name!r} has type {attribute.type}, which is not read")
+    value = getattr(attribute, field)
+    return (
+        value.decode() if isinstance(value, bytes) else list(value) if field.endswith("s") and field != "s" else value
+    )
+
+
+def _roles(operator: str, what: str, names: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
+    if len(names) > len(roles):
+        raise InputError(f"{operator} has {len(names)} {what}; known: {', '.join(roles)}")
+    return {role: name for role, name in zip(roles, names, strict=False) if name}
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
+OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
+_HEADS = ("q_num_heads", "kv_num_heads")
+_ATTRIBUTES = (
+    "is_causal", "left_window_size", "right_window_size", "scale", "softcap", *_HEADS, "softmax_precision",
+    "qk_matmul_output_mode",
+)  # fmt: skip
+_FLEX = ("scale", "softmax_precision")
+# The first opset that has an attribute or an input; all others are there from the operator's first.
+_SINCE = {"nonpad_kv_seqlen": 24, "left_window_size": 25, "right_window_size": 25}
+_FIRST = 23
+_PRECISIONS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
+# What qk_matmul_output shows in each mode: the last of these steps that the specification has.
+_MODES = (("scaled",), ("scaled", "capped"), ("scaled", "capped", "biased", "masked"), ("weights",))
+
+
+@dataclass(frozen=True)
+class OnnxAttention:
+    """A node as a specification and its inputs: ``spec(**inputs)`` is what it computes, before heads are merged.
+
+    ``outputs`` gives what the node gives, by the graph's names. ``softmax_precision`` is in no specification: it says
+    in which arithmetic an implementation takes the softmax, not what the softmax is.
+    """
+
+    spec: Attention
+    inputs: Mapping[str, Any]
+    node: Node
+    packed: bool
+
+    @cached_property
+    def outputs(self) -> dict[str, Any]:
+        """Y, present_key, present_value and qk_matmul_output, those that the node has, by the graph's names."""
+        steps = self.spec.trace(**self.inputs)
+        shown = _MODES[self.node.attributes.get("qk_matmul_output_mode", 0)]
+        found = {
+            "Y": merge_heads(steps["output"]) if self.packed else steps["output"],
+            "present_key": self.inputs["k"],
+            "present_value": self.inputs["v"],
+            "qk_matmul_output": steps[[name for name in shown if name in steps][-1]],
+        }
+        return {name: found[role] for role, name in self.node.outputs.items()}
+
+
+def attention_of(proto: object, arrays: Mapping[str, Any]) -> OnnxAttention:
+    """The attention that a ``NodeProto`` is, for the given inputs, of any kind of array, by the graph's names.
+
+    A node alone does not say it: whether a mask is boolean, whether heads are packed into the last axis, and where the
+    diagonal of a causal mask lies, depend on the inputs. Raises InputError for another operator, an attribute that is
+    not known, inputs that contradict each other, and modifiers of FlexAttention, which are graphs.
+    """
+    node = _read(proto)
+    missing = [name for name in node.inputs.values() if name not in arrays]
+    if missing:
+        raise InputError(f"{node.operator}: no array is given for the input {missing[0]!r}")
+    return of_node(node, {role: arrays[name] for role, name in node.inputs.items()})
+
+
+def of_node(node: Node, given: Mapping[str, Any], opset: int | None = None) -> OnnxAttention:
+    """The attention that a node is, for arrays by their role: ``Q``, ``K``, ``V``, ``attn_mask``, ….
+
+    What changed from one opset to another is as ``opset`` has it; where it is None, what depends on it is refused.
+    Raises InputError as ``attention_of`` does, and for an attribute or an input that the opset has not.
+    """
+    node.known(*(_FLEX if node.operator == "FlexAttention" else _ATTRIBUTES))
+    _check(node, given)
+    _check_opset(node, given, opset)
+    q, k, v = (_heads(node, given[role], role) for role in "QKV")
+    offset, lengths = 0, given.get("nonpad_kv_seqlen")
+    if lengths is not None:
+        offset = lengths - q.shape[-2]
+    if "past_key" in given:
+        offset = given["past_key"].shape[-2]
+        k, v = (namespace_of(q).concat([given[past], x], axis=-2) for past, x in (("past_key", k), ("past_value", v)))
+    frontier = Frontier.of(node.attributes, offset)
+    fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], given.get("attn_mask"), lengths, opset)
+    if int(q.shape[-3]) == 1 and "keep" in inputs:
+        inputs["keep"] = inputs["keep"][..., None, :]  # one head is no axis of heads, but one of batches
+    spec = _spec(node, fields, int(q.shape[-3]), int(k.shape[-3]))
+    return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, given["Q"].ndim == 3)
+
+
+def _spec(node: Node, fields: dict[str, Any], heads: int, kv_heads: int) -> Attention:
+    fields |= {"scale": node.attributes.get("scale"), "softcap": node.attributes.get("softcap") or None}
+    fields |= {"heads": heads, "kv_heads": None if kv_heads == heads else kv_heads}
+    return Attention(**{name: value for name, value in fields.items() if value is not None})
+
+
+def _read(proto: Any) -> Node:
+    name = (proto.domain if proto.domain != "ai.onnx" else "", proto.op_type)
+    if name == ("", "Attention"):
+        return read(proto, INPUTS, OUTPUTS)
+    if name != ("ai.onnx.preview", "FlexAttention"):
+        raise InputError(f"{'.'.join(filter(None, name))} is not read; known: Attention, ai.onnx.preview.FlexAttention")
+    node = read(proto, INPUTS[:3], OUTPUTS[:1])
+    for graph in ("score_mod", "prob_mod"):
+        if graph in node.attributes:
+            raise InputError(
+                f"FlexAttention: {graph} is a graph, and no field of Attention; hint: read what it computes"
+            )
+    return node
+
+
+def _heads(node: Node, x: Array, role: str) -> Array:
+    """The input with an axis of heads: its own, or blocks of the last axis."""
+    if x.ndim == 4:
+        return x
+    name = "q_num_heads" if role == "Q" else "kv_num_heads"
+    if name not in node.attributes:
+        raise InputError(
+            f"{node.operator}: {role} has three axes; then the attribute {name} says how many heads it has"
+        )
+    heads = node.attributes[name]
+    if heads < 1 or x.shape[-1] % heads:
+        raise InputError(
+            f"{node.operator}: {name} is {heads}, which does not divide the {x.shape[-1]} columns of {role}"
+        )
+    return split_heads(x, heads)
+
+
+def _check(node: Node, given: Mapping[str, Any]) -> None:
+    """Raise InputError for inputs and attributes that contradict each other."""
+    for role in "QKV":
+        if role not in given:
+            raise InputError(f"{node.operator} has no input {role}")
+    axes = {given[role].ndim for role in "QKV"}
+    if node.operator == "FlexAttention" and axes != {4}:
+        raise InputError("FlexAttention: Q, K and V must have four axes")
+    if len(axes) != 1 or not axes <= {3, 4}:
+        raise InputError(f"{node.operator}: Q, K and V must all have three axes, or all four")
+    if axes == {4} and any(name in node.attributes for name in _HEADS):
+        raise InputError(f"{node.operator}: q_num_heads and kv_num_heads belong to inputs of three axes")
+    if ("past_key" in given) != ("past_value" in given):
+        raise InputError(f"{node.operator}: past_key and past_value belong together")
+    if "past_key" in given and "nonpad_kv_seqlen" in given:
+        raise InputError(
+            f"{node.operator}: nonpad_kv_seqlen is for a cache outside of the node; there is a past_key too"
+        )
+    if (causal := node.attributes.get("is_causal", 0)) not in (0, 1):
+        raise InputError(f"{node.operator}: is_causal is {str(causal)[:40]!r}; known: 0 and 1")
+    precision = node.attributes.get("softmax_precision", 1)
+    if precision not in _PRECISIONS:
+        raise InputError(f"{node.operator}: softmax_precision is {precision}; known: {_PRECISIONS}")
+    mode = node.attributes.get("qk_matmul_output_mode", 0)
+    if mode not in range(len(_MODES)):
+        raise InputError(f"{node.operator}: qk_matmul_output_mode is {mode}; known: 0 to {len(_MODES) - 1}")
+
+
+def _check_opset(node: Node, given: Mapping[str, Any], opset: int | None) -> None:
+    """Raise InputError for an attribute or an input that an opset has not yet."""
+    for name in (*node.attributes, *given):
+        if opset is not None and opset < _SINCE.get(name, _FIRST):
+            raise InputError(f"{node.operator}: opset {opset} has no {name}; {_SINCE.get(name, _FIRST)} is the first")

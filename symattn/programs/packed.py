@@ -1,0 +1,121 @@
+"""Functions that take several inputs in one array: ``qkv``, ``kv``, or the projections ``w_qkv`` and biases ``b_qkv``.
+
+How the parts stand in it is found by trial: along an axis of their own, or side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+
+from symattn.bounds.domain import Domain
+from symattn.document.keywords import plain
+from symattn.programs.frameworks import import_torch
+from symattn.programs.names import meaning
+from symattn.programs.request import Request
+from symattn.programs.signature import bound_keywords, parameters
+
+_QKV = ("q", "k", "v")
+_TOGETHER = {
+    "qkv": _QKV,
+    "packedqkv": _QKV,
+    "mixedqkv": _QKV,
+    "qkvpacked": _QKV,
+    "kv": ("k", "v"),
+    "kvpacked": ("k", "v"),
+}
+#: The axis along which the parts stand, None for side by side, and how that is told.
+_STACKED = {
+    "stacked": (-3, "before the last two axes"),
+    "first": (0, "in the first axis"),
+    "second": (1, "in the second axis"),
+    "side by side": (None, "side by side in the last axis"),
+}
+_PROJECTED = {
+    "side by side": (None, "side by side in the last axis"),
+    "by head": (None, "side by side in the last axis, for each head"),
+}
+
+
+def ways(function: Callable[..., Any], request: Request, name: str) -> Iterator[Packed]:
+    """The function with the parts as parameters, in every way to join them; none where nothing is packed."""
+    given = parameters(function) or ()
+    groups = {p.name: parts for p in given if (parts := _parts(p, request, bound_keywords(function)))}
+    if groups:
+        arrays = not any(n.startswith(("w_", "b_")) for parts in groups.values() for n in parts)
+        for reading in _STACKED if arrays else _PROJECTED:
+            yield Packed(function, groups, reading, request.spec.heads, name)
+
+
+def _parts(p: Parameter, request: Request, bound: frozenset[str]) -> tuple[str, ...]:
+    """What a parameter is made of."""
+    if p.name in dict(request.call) or p.name in bound:
+        return ()
+    if plain(p.name) in _TOGETHER:
+        return _TOGETHER[plain(p.name)]
+    kind = {"w_in": "w", "b_in": "b"}.get(meaning(p.name) or "")
+    return tuple(f"{kind}_{x}" for x in _QKV) if kind and not request.spec.packed else ()
+
+
+class Packed:
+    """A function of the parts, which joins them in one ``reading``."""
+
+    def __init__(
+        self, function: Callable[..., Any], groups: Mapping[str, tuple[str, ...]], reading: str, heads: int, name: str
+    ) -> None:
+        self._function, self._groups, self.reading, self._heads = function, groups, reading, heads
+        self.__name__ = name or getattr(function, "__name__", "the function")
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function  # where the source is read for axes and frameworks
+        own = [q for p in parameters(function) or () for q in self._apart(p)]
+        self.__signature__ = Signature(sorted(own, key=lambda p: p.kind))
+
+    def _apart(self, p: Parameter) -> Iterator[Parameter]:
+        parts = self._groups.get(p.name)
+        if parts is None:
+            yield p.replace(kind=Parameter.KEYWORD_ONLY) if p.kind is Parameter.POSITIONAL_OR_KEYWORD else p
+        else:
+            yield from (Parameter(n, Parameter.KEYWORD_ONLY) for n in parts)
+
+    @property
+    def note(self) -> str:
+        """How the parts stand, for the report."""
+        told = (_STACKED | _PROJECTED)[self.reading][1]
+        return " ".join(f"{p} holds {', '.join(parts)}, {told}, found by trial." for p, parts in self._groups.items())
+
+    def within(self, domain: Domain) -> Domain:
+        """The domain, with arrays of one shape where they stand in one array."""
+        joined = {n for parts in self._groups.values() for n in parts}
+        return replace(domain, same_width=True, square=domain.square or "q" in joined)
+
+    def __call__(self, *places: Any, **given: Any) -> Any:
+        for parameter, parts in self._groups.items():
+            given[parameter] = self._joined([given.pop(n) for n in parts])
+        return self._function(*places, **given)
+
+    def _joined(self, parts: list[Any]) -> Any:
+        axis = (_STACKED | _PROJECTED)[self.reading][0]
+        if axis is not None:
+            return _stack(parts, axis)
+        if self.reading == "by head":
+            parts = [a.reshape((*a.shape[:-1], self._heads, 1, -1)) for a in parts]
+            joined = _concatenated(parts, -2)
+            return joined.reshape((*joined.shape[:-3], -1))
+        return _concatenated(parts, -1)
+
+
+def _stack(parts: list[Any], axis: int) -> Any:
+    return _library(parts).stack(parts, axis)
+
+
+def _concatenated(parts: list[Any], axis: int) -> Any:
+    return _library(parts).concatenate(parts, axis)
+
+
+def _library(parts: list[Any]) -> Any:
+    """torch for its tensors; other kinds of array take part in NumPy's functions."""
+    return import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np

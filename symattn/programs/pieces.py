@@ -1,0 +1,156 @@
+"""Outputs of many sequences in one array, and keys and values in pages: each sequence by itself, as plain attention.
+
+Sequences that lie one after another on the axis of tokens are named by where they begin: sequence i has the tokens
+cu[i] to cu[i + 1] − 1, and sees no other. Pages hold keys and values in blocks of the same number of tokens; the table
+says which blocks, in order, are those of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.arrays.array import Array
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.spec import Attention
+from symattn.document.errors import InputError
+from symattn.programs.closeness import close_to_exact
+
+_WHOLE = ("q", "k", "v", "sink")  # inputs that are known to have parts for a sequence, or none
+
+
+class Layout(NamedTuple):
+    """``cu_seqlens`` (batch + 1,), or a pair of them, for queries and for keys; or ``block_table`` (batch, blocks) and
+    ``lengths`` (batch,), the keys of each sequence."""
+
+    cu_seqlens: Any = None
+    block_table: Any = None
+    lengths: Any = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is packed or paged."""
+        return self.cu_seqlens is None and self.block_table is None and self.lengths is None
+
+
+class Piece(NamedTuple):
+    """One sequence: its name in messages, its inputs, and what came back for it."""
+
+    name: str
+    given: dict[str, Any]
+    out: Any
+    lse: Any
+
+
+def close_by_pieces(
+    out: object,
+    given: Mapping[str, object],
+    layout: Layout,
+    spec: Attention | None,
+    precision: str | Precision | None,
+    lse: object = None,
+    *,
+    contract: Contract | None = None,
+    alpha: float | None = None,
+    rows: int | Sequence[int] | None = None,
+) -> str:
+    """What is wrong with the first sequence that is not right, in words; empty where all are.
+
+    ``alpha`` is shared out among the sequences. Raises ``InputError`` where arrays, sequences and pages do not fit.
+    """
+    if rows is not None and np.ndim(rows):
+        raise InputError("rows are named, and there are several sequences; hint: how many of each")
+    every = pieces(layout, given, out, lse)
+    if not every:
+        raise InputError("cu_seqlens must have at least one query")
+    share = None if alpha is None else alpha / len(every)
+    for piece in every:
+        few = None if rows is None else min(int(rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
+        words = close_to_exact(
+            piece.out, piece.given, spec, precision, piece.lse, contract=contract, alpha=share, rows=few
+        )
+        if words:
+            return f"In {piece.name}:\n{words}"
+    return ""
+
+
+def pieces(layout: Layout, given: Mapping[str, object], out: object, lse: Any) -> list[Piece]:
+    """The sequences, each with arrays of its own. Raises ``InputError`` for what does not fit together."""
+    strange = [name for name in given if name not in _WHOLE]
+    if strange:
+        raise InputError(f"{strange[0]} is not split into sequences; hint: make one call for each sequence")
+    if layout.cu_seqlens is not None:
+        if layout.block_table is not None or layout.lengths is not None:
+            raise InputError("cu_seqlens and block_table exclude each other; give one of them")
+        return list(_packed(layout.cu_seqlens, given, out, lse))
+    if layout.block_table is None or layout.lengths is None:
+        raise InputError("block_table and lengths go together; hint: the number of keys of each sequence as lengths")
+    return list(_paged(layout.block_table, layout.lengths, given, out, lse))
+
+
+def _packed(cu_seqlens: Any, given: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
+    pair = isinstance(cu_seqlens, tuple) and len(cu_seqlens) == 2 and np.ndim(cu_seqlens[0]) == 1
+    of_q, of_k = cu_seqlens if pair else (cu_seqlens, cu_seqlens)
+    queries, keys = _bounds(of_q, "q", given["q"]), _bounds(of_k, "k", given["k"])
+    _bounds(of_k, "v", given["v"])
+    if len(queries) != len(keys):
+        raise InputError(f"cu_seqlens has {len(queries) - 1} sequences of queries and {len(keys) - 1} of keys")
+    if tuple(out.shape[-2:-1]) != (queries[-1],):
+        raise InputError(f"out has the shape {tuple(out.shape)}, and cu_seqlens ends with {queries[-1]} queries")
+    for i, ((start, stop), (first, last)) in enumerate(zip(pairwise(queries), pairwise(keys), strict=True)):
+        if start == stop:
+            continue
+        if first == last:
+            raise InputError(f"sequence {i} has queries and no keys")
+        mine = {**given, "q": given["q"][..., start:stop, :]}
+        mine |= {name: given[name][..., first:last, :] for name in ("k", "v")}
+        its = None if lse is None else lse[..., start:stop]
+        yield Piece(f"sequence {i}, queries {start} to {stop - 1}", mine, out[..., start:stop, :], its)
+
+
+def _bounds(given: object, name: str, array: Array) -> list[int]:
+    found = _numbers("cu_seqlens", given, 1).tolist()
+    total = int(array.shape[-2])
+    if len(found) < 2 or found[0] != 0 or found[-1] != total or found != sorted(found):
+        raise InputError(f"cu_seqlens of {name} is {_short(found)}; hint: numbers that rise from 0 to {total}")
+    return [int(i) for i in found]
+
+
+def _paged(table: object, lengths: object, given: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
+    blocks, counts = _numbers("block_table", table, 2), _numbers("lengths", lengths, 1)
+    k, v, q = given["k"], given["v"], given["q"]
+    page, batch = int(k.shape[-2]), len(blocks)
+    for name, size in (("lengths", len(counts)), ("q", int(q.shape[0])), ("out", int(out.shape[0]))):
+        if size != batch:
+            raise InputError(f"{name} has {size} sequences, and block_table {batch}")
+    for i, (row, n) in enumerate(zip(blocks, counts.tolist(), strict=True)):
+        used = row[: -(-n // page)]
+        if not 0 < n <= page * len(row):
+            raise InputError(
+                f"lengths[{i}] must be from 1 to {page * len(row)}, for {len(row)} blocks of {page} keys, got {n}"
+            )
+        if not ((used >= 0) & (used < k.shape[0])).all():
+            raise InputError(f"block_table[{i}] is {_short(used.tolist())}; there are blocks 0 to {k.shape[0] - 1}")
+        mine = {**given, "q": q[i], "k": _gathered(k, used, n), "v": _gathered(v, used, n)}
+        yield Piece(f"sequence {i}", mine, out[i], None if lse is None else lse[i])
+
+
+def _gathered(cache: Any, used: np.ndarray, n: int) -> Any:
+    """(blocks, …, page, d) to (…, n, d): the blocks of a sequence, one after another."""
+    some = cache[used.tolist()]
+    joined = some.swapaxes(0, -3) if some.ndim > 3 else some
+    return joined.reshape(*joined.shape[:-3], -1, joined.shape[-1])[..., :n, :]
+
+
+def _numbers(name: str, given: Any, axes: int) -> np.ndarray:
+    found = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
+    if found.ndim != axes or found.dtype.kind not in "iu":
+        raise InputError(f"{name} has {found.ndim} axes of {found.dtype}; hint: {axes} of whole numbers")
+    return found.astype(np.int64)
+
+
+def _short(numbers: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, numbers[:6]))}{', …' * (len(numbers) > 6)}]"

@@ -1,0 +1,89 @@
+"""What is known of the call before the function is: the specification's settings, and what the user told."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, Literal
+
+from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import Alignment, Framework, Layout
+from symattn.document.errors import InputError
+from symattn.programs.names import MASKS, SETTINGS
+
+_USUAL, _PROMISED = Attention(), Domain()
+_OWN = ("causal", "scale", "heads")  # settings that have a field of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The specification's settings, and what the user told about the call.
+
+    ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs beside tokens
+    and projections, ``optional`` those that it can do without; ``settings`` are its numbers (``kv_heads``, ``softcap``)
+    where they are not the usual ones. ``call`` are the keywords to pass as they are, ``mask_arg`` the parameter that
+    takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, within the domain.
+    ``likely`` is the framework that the function's code names, where the user told none.
+    """
+
+    dtype: str = "float64"
+    layout: Layout | Literal["auto"] = "nd"
+    framework: Framework | None = None
+    likely: Framework | None = None
+    masks: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
+    causal: bool = False
+    alignment: Alignment = "bottom-right"
+    scale: float | None = None
+    heads: int = 1
+    call: tuple[tuple[str, object], ...] = ()
+    mask_arg: str | None = None
+    domain: Domain = field(default=_PROMISED, compare=False)
+    spec: Attention = field(default=_USUAL, compare=False)
+
+    @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """Those that are tried, in order."""
+        if self.framework is not None:
+            return (self.framework,)
+        return ("torch", "numpy") if self.likely == "torch" else ("numpy", "torch")
+
+    @classmethod
+    def of(cls, spec: Attention, **told: Any) -> Request:
+        """The request for a specification: ``Request.of(Attention(causal=True), dtype="float32", layout="bhnd")``."""
+        needed = tuple(name for name, wanted in NEEDED.items() if wanted(spec))
+        numbers = {f: getattr(spec, f) for f in SETTINGS if f not in _OWN and hasattr(spec, f)}
+        return cls(
+            masks=tuple(n for n in needed if n in MASKS),
+            extras=tuple(n for n in needed if n not in MASKS),
+            optional=tuple(name for name, wanted in OPTIONAL.items() if wanted(spec)),
+            settings=tuple((f, x) for f, x in numbers.items() if x != getattr(_USUAL, f)),
+            causal=spec.causal,
+            alignment=spec.alignment,
+            scale=float(spec.scale) if isinstance(spec.scale, Real) else None,
+            heads=spec.heads,
+            spec=spec,
+            **told,
+        )
+
+
+def keyword(text: str) -> tuple[str, object]:
+    """``is_causal=true`` → ``("is_causal", True)``: a Python literal, where true, false and none may be small.
+
+    Raises ``InputError`` where there is no name before ``=`` or no literal behind it.
+    """
+    name, sign, value = (part.strip() for part in text.partition("="))
+    if not sign or not name.isidentifier():
+        raise InputError(f"--call {text}: give NAME=VALUE, such as is_causal=true")
+    words: dict[str, object] = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise InputError(f"--call {text}: {value} is not a literal; a word needs quotes, {name}='{value}'") from None

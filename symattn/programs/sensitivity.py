@@ -1,0 +1,176 @@
+"""``sought``: would comparing one output with the exact one have shown mistakes of the sizes that are asked for?
+
+A mistake of size x in a step is its number too large, or too small, by x of itself. It would be seen, on the rows that
+are read,
+
+1. where the filter speaks, if it accuses what the arithmetic nearest to the bits of the output gives with the mistake;
+2. elsewhere, if the definition with the mistake is off by twice what the worst case allows, so that every legal
+   arithmetic with the mistake is beyond it.
+
+A mean of N rows shows what is smaller by √N. So twice as many rows of every head are read, and the output is judged on
+them too, until all mistakes would be seen; where no more can be read, it is said what would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.bounds.contracts import Contract, stored_scales
+from symattn.bounds.reference import Variant
+from symattn.bounds.sharp.blocks import applies
+from symattn.bounds.sharp.sample import averaged, chosen
+from symattn.bounds.sharp.ways import scale_of
+from symattn.document.errors import InputError
+from symattn.programs.closeness import Arrays, Ready, close, of_rows, output_and_allowed, read_array
+from symattn.verification.arithmetic.aims import SURE, Aim, aims, in_percent, larger
+from symattn.verification.arithmetic.growth import Grown
+from symattn.verification.arithmetic.ranking import likeliest
+from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.power import Mutation, least_shown, of_variant
+from symattn.verification.report import Sought
+
+_CELLS = 1 << 23  # scores of all heads that are looked at together, at most, unless fewer rows were asked for
+_BITS = 4  # rows of each head by whose bits the arithmetic is told
+
+
+def sought(
+    of: Ready, out: Any, power: Mapping[str, float], alpha: float, rows: int | Sequence[int] | None
+) -> tuple[str, tuple[Sought, ...]]:
+    """What is wrong with ``out`` in the rows that are read for this, in words; and of each mistake, whether it would be
+    seen and how.
+
+    ``out`` is of the right shape and type. A right one is accused with a probability of at most ``alpha``, under the
+    hypothesis of ``sharp.limits``. Raises ``InputError`` for what cannot be asked for.
+    """
+    wanted = aims(of.spec, power)
+    if of.spec.lse:
+        raise InputError("power is for an output alone; hint: leave out lse")
+    looks, got = _looks(of, rows), read_array("out", out)[0]
+    found, left, share = dict[Aim, Sought](), list(wanted), alpha / len(looks)
+    look = None
+    for at in looks:
+        words = close(of, out, None, share, at, averaged=len(at))
+        if words:
+            return words, ()
+        look = _Look(of, got, at, share)
+        seen = [aim for aim in left if look.shows(aim.variants())]
+        found |= {aim: Sought(aim.step, aim.share, aim.words, True, f"in {look.words}") for aim in seen}
+        left = [aim for aim in left if aim not in seen]
+        if not left:
+            break
+    assert look is not None
+    for aim in left:
+        found[aim] = Sought(aim.step, aim.share, aim.words, False, look.why(aim, rows))
+    return "", tuple(found[aim] for aim in wanted)
+
+
+def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
+    """The rows that are read, one set after the other: those asked for, then twice as many, as far as memory goes."""
+    spec, inputs, n = of.spec, of.inputs, of.shape[-2]
+    if rows is not None and not np.isscalar(rows):
+        return [chosen(spec, inputs, rows)]
+    count, most = n, n
+    if applies(spec, inputs):
+        heads, keys = prod(of.shape[:-2]), inputs["k"].shape[-2]
+        count = min(n, averaged(heads, keys) if rows is None else int(rows))
+        most = min(n, _CELLS // (heads * keys))
+    looks = [chosen(spec, inputs, count) if count < n else list(range(n))]
+    while count < most and (2 * count <= most or most == n):
+        count *= 2
+        looks.append(chosen(spec, inputs, count) if count < n else list(range(n)))
+    return looks
+
+
+class _Expected(NamedTuple):
+    """The exact output and what the worst case allows, as ``power.least_shown`` asks for them."""
+
+    near: np.ndarray
+    allowed: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Some rows of an output, and what would be seen in them."""
+
+    of: Ready
+    out: np.ndarray
+    rows: list[int]
+    alpha: float
+
+    @property
+    def words(self) -> str:
+        """What is read."""
+        *front, n, _ = self.of.shape
+        of = f" of each of {prod(front)} heads" if prod(front) > 1 else ""
+        return f"{len(self.rows)} of {n} rows{of}, {self.of.inputs['k'].shape[-2]} keys"
+
+    def shows(self, variants: Sequence[Variant]) -> bool:
+        """Whether every one of these mistakes would be seen."""
+        if self._filtered is not None:
+            return self._filtered.shows(self._contract, variants)
+        return all(least_shown(self._mutation(v), [(self._given[1], [self._expected])]) < SURE for v in variants)
+
+    def why(self, aim: Aim, rows: int | Sequence[int] | None) -> str:
+        """Why a mistake would not be, and what to change, in lines."""
+        return "\n".join(filter(None, (self._least(aim), self._legal(aim), f"Mend: {self._mend(rows)}")))
+
+    def _least(self, aim: Aim) -> str:
+        least = next((x for x in larger(aim) if self.shows(aim.variants(x))), None)
+        who = "The worst case" if self._filtered is None else "The limits of roundings to nearest"
+        shows = f"from {in_percent(least)} on it would be seen" if least else "nothing near it would be seen"
+        return f"{who} in {self.words} allow{'s' * (self._filtered is None)} as much; {shows}"
+
+    def _legal(self, aim: Aim) -> str:
+        """A constant of the format that is as far off as the mistake."""
+        c = scale_of(self.of.spec, self.of.inputs["q"].shape[-1])
+        if aim.step != "scale" or not c or self._filtered is None:
+            return ""
+        off = [abs(x - 1) for x in stored_scales(self.of.precision.input, c)]
+        near = [x for x in off if abs(x - aim.share) < aim.share / 2]
+        name = self.of.precision.input.name
+        return f"A scale that is stored in {name}, which is legal, is {in_percent(near[0])} off" if near else ""
+
+    def _mend(self, rows: int | Sequence[int] | None) -> str:
+        least = "or a larger number in power"
+        if rows is not None and not np.isscalar(rows):
+            return f"rows as a number, so that more are read, {least}"
+        if self._filtered is None:
+            return f"a finer dtype, or alpha where it is None, {least}"
+        wide = "contract='fused' where scores are in float32, " if self._filtered.how.scores else ""
+        if len(self.rows) < self.of.shape[-2]:
+            return f"{wide}fewer heads in a call, of which more rows are read, {least}"
+        return f"{wide}more heads or tokens, larger queries, {least}"
+
+    @cached_property
+    def _given(self) -> tuple[Attention, Arrays]:
+        return of_rows(self.of.spec, self.of.inputs, self.rows)
+
+    @cached_property
+    def _filtered(self) -> Grown | None:
+        """The rows as the filter takes them; None where it has nothing to say."""
+        if self.of.how is None or not applies(self.of.spec, self.of.inputs):
+            return None
+        got = self.out[..., self.rows, :]
+        return Grown(*self._given, self.rows, got, self.of.how, self.words, self.alpha / 2)
+
+    @cached_property
+    def _contract(self) -> Contract:
+        """The arithmetic that is nearest to the output, by the bits of a few rows."""
+        few = self.rows[:: -(-len(self.rows) // _BITS)]
+        spec, inputs = of_rows(self.of.spec, self.of.inputs, few)
+        return likeliest(Sample(spec, inputs, self.out[..., few, :], self.of.precision.input))
+
+    @cached_property
+    def _expected(self) -> _Expected:
+        spec, inputs = self._given
+        return _Expected(*output_and_allowed(spec, inputs, self.of.precision, self.out[..., self.rows, :]))
+
+    def _mutation(self, variant: Variant) -> Mutation:
+        return of_variant(self._given[0], "", "", variant)

@@ -1,0 +1,373 @@
+"""A function called in this process: fresh arrays in, and everything worth knowing about the call out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import (
+    IN_PROCESS,
+    MADE,
+    Argument,
+    Convention,
+    Failure,
+    Framework,
+    Inputs,
+    Layout,
+    Memory,
+    Outcome,
+    Runner,
+)
+from symattn.document.errors import InputError, MissingExtra
+from symattn.programs import decoding, frameworks, modules, packed
+from symattn.programs.calling import agree
+from symattn.programs.forms import argument
+from symattn.programs.hosts import host_of
+from symattn.programs.layouts import from_layout, in_words
+from symattn.programs.loading import one_line
+from symattn.programs.refusing import by_memory
+from symattn.programs.request import Request
+from symattn.programs.runtimes import suspects
+from symattn.programs.trial import is_open, settle
+from symattn.programs.watching import watch
+from symattn.verification.semantics import first_of
+
+if TYPE_CHECKING:
+    from symattn.bounds.domain import Domain
+    from symattn.verification.semantics import Identity
+
+_QKV = ("q", "k", "v")
+_NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
+
+
+class Target:
+    """A function and the convention by which it is called: a ``Runner`` in this process."""
+
+    notes: tuple[str, ...] = (IN_PROCESS,)
+
+    def __init__(self, function: Callable[..., Any], convention: Convention, name: str = "") -> None:
+        self._function = function
+        self._name = name or getattr(function, "__name__", type(function).__name__)
+        self._arrays = frameworks.arrays(convention.framework)
+        self._before: tuple[Any, NDArray[np.float64]] | None = None  # what the last call returned, and its values then
+        self.convention = convention
+
+    def describe(self) -> str:
+        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+        return f"{self._name}({self.convention.printed})"
+
+    def close(self) -> None:
+        """Forget the last result."""
+        self._before = None
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Call the function once on fresh copies of ``inputs`` that lie in memory as told. See ``Runner``."""
+        given = self._given(inputs)
+        passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
+        bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
+        with suspects(self.convention.framework, self.convention.dtype) as runtimes:
+            seen = watch(self._function, *_sorted(self.convention.arguments, passed))
+        outcome = Outcome(
+            error=by_memory(seen.error, memory),
+            stdout=seen.stdout,
+            mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
+            overwrote=self._overwrote(),
+            views=self._views(first_of(seen.output), {a: passed[a] for a in bits}),
+            warnings=seen.warnings,
+            runtime=next(filter(None, runtimes), ""),
+        )
+        return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> Identity:
+        """The identity test on residues, in a copy of this process: see ``identity.understood``."""
+        from symattn.programs.identity import understood  # residues take a while to import
+
+        return understood(self._function, self.convention, spec, seconds, domain)
+
+    def _given(self, inputs: Inputs) -> dict[Argument, Any]:
+        """The arguments made of inputs, as the function wants them; those that can be left out may lack."""
+        given: dict[Argument, Any] = {}
+        for a in self.convention.arguments:
+            if a.input is None or (a.input not in inputs and a.input not in MADE and not a.required):
+                continue
+            if a.input not in inputs and a.input not in MADE:
+                raise InputError(f"{self.describe()} needs the input {a.input}")
+            given[a] = argument(a, self.convention, inputs)
+        return given
+
+    def _place(self, values: Any, memory: Memory) -> Any:
+        """A fresh array of the framework; plain numbers stay what they are."""
+        if isinstance(values, (int, float)):
+            return values
+        values, dtype = np.asarray(values), self.convention.dtype
+        if memory == "transposed" and values.ndim > 1:
+            turned = np.ascontiguousarray(values.swapaxes(-1, -2))
+            return self._arrays.make(turned, dtype).swapaxes(-1, -2)
+        made = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
+        if memory == "strided" and values.ndim > 0:
+            apart = self._arrays.blank(made, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
+            apart[...] = made
+            return apart
+        return self._arrays.lying(made, memory)
+
+    def _bits(self, array: Any) -> tuple[tuple[int, ...], bytes]:
+        return tuple(array.shape), self._arrays.bits(array)
+
+    def _views(self, output: Any, passed: Mapping[Argument, Any]) -> tuple[str, ...]:
+        """The inputs whose memory the output shares."""
+        return tuple(dict.fromkeys(a.input or "" for a, array in passed.items() if self._arrays.shares(output, array)))
+
+    def _overwrote(self) -> bool:
+        """Whether the array that the call before returned has changed since."""
+        if self._before is None:
+            return False
+        array, values = self._before
+        return not np.array_equal(frameworks.read(array)[0], values, equal_nan=True)
+
+    def _with_output(self, outcome: Outcome, output: Any, inputs: Inputs) -> Outcome:
+        returned = len(output) if isinstance(output, tuple) else 1
+        first = first_of(output)
+        try:
+            values, dtype, shape = frameworks.read(first)
+        except Exception as error:  # whatever a foreign array type does when it is read
+            self._before = None
+            message = str(error) if isinstance(error, TypeError) else f"returned what cannot be read: {one_line(error)}"
+            return replace(outcome, returned=returned, error=Failure("output", message))
+        self._before = first, values
+        values = from_layout(values, inputs, self.convention.layout)
+        others = tuple(map(_read, output[1:])) if isinstance(output, tuple) else ()
+        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
+
+
+def _shared(passed: dict[Argument, Any], given: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Any]:
+    """Equal arrays as one array, where ``memory`` says so."""
+    if memory != "shared":
+        return passed
+    kept: dict[Argument, Any] = {}
+    for a, array in passed.items():
+        twins = (b for b in kept if np.array_equal(given[a], given[b]) and a.input in _QKV and b.input in _QKV)
+        kept[a] = kept[twin] if (twin := next(twins, None)) else array
+    return kept
+
+
+def _read(item: Any) -> NDArray[np.float64] | None:
+    """A further item that was returned, where it is an array of numbers."""
+    try:
+        return frameworks.read(item)[0]
+    except Exception:  # whatever a foreign array type does when it is read
+        return None
+
+
+def target(function: Callable[..., Any], request: Request, name: str = "") -> Target:
+    """The function ready to be called as ``request`` says: matched by ``agree``, in the framework that it wants.
+
+    Small calls find what is open. Raises ``InputError`` and ``MissingExtra``.
+    """
+    frameworks.numpy_dtype(request.dtype)
+    if host := host_of(function):
+        request = replace(request, framework=request.framework or host.framework)
+    ways = tuple(wrappers(function, request, name))
+    if ways:
+        return _wrapped(*_best(ways, request, name), request, name)
+    found, note = _agreed(function, settled(function, request), name)
+    single = tuple(decoding.ways(function, name)) if found.tried and found.right is None else ()
+    if single and not request.domain.square:
+        best = _best(single, request, name)
+        # What gives an output for several queries takes them, and what is wrong with it is a fault.
+        alone = request.domain.decoding or best[1].convention.layout not in found.ran
+        if alone and (best[1].right or (best[1].right is False and request.domain.decoding)):
+            return _wrapped(*best, request, name)
+    return Target(function, found.noted(*note), name)
+
+
+def _best(ways: Sequence[Wrapper], request: Request, name: str) -> tuple[Wrapper, _Trial, tuple[str, ...]]:
+    """The first of several ways to call a function that is right, else the first that runs, else the first."""
+    best: tuple[Wrapper, _Trial, tuple[str, ...]] | None = None
+    for way in ways:
+        told = replace(settled(way, request), domain=way.within(request.domain))
+        found, note = _tried(way, told, name)
+        if best is None or found.right or (best[1].right is None and found.right is not None):
+            best = way, found, note
+        if found.right:
+            break
+    assert best is not None
+    return best
+
+
+def _wrapped(chosen: Wrapper, found: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
+    how = found.noted(*note)
+    told = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
+    return Target(chosen, Wrapped(**told, reading=chosen.reading, domain=chosen.within(request.domain)), name)
+
+
+def restored(function: Callable[..., Any], request: Request, agreed: Convention, name: str) -> Target:
+    """The function ready to be called as has been agreed before; nothing is tried."""
+    if isinstance(agreed, Wrapped):
+        ways: Iterator[Wrapper] = chain(wrappers(function, request, name), decoding.ways(function, name))
+        found = (way for way in ways if way.reading == agreed.reading)
+        return Target(next(found), agreed, name)
+    return Target(function, agreed, name)
+
+
+class Wrapper(Protocol):
+    """A function with other parameters, which stands for somebody's in one ``reading`` of what it takes."""
+
+    @property
+    def reading(self) -> object: ...
+
+    @property
+    def note(self) -> str: ...
+
+    def within(self, domain: Domain) -> Domain: ...
+
+    def __call__(self, *places: Any, **given: Any) -> Any: ...
+
+
+def wrappers(function: Callable[..., Any], request: Request, name: str) -> Iterator[Wrapper]:
+    """The ways to read a module that holds its weights, or a function that takes several inputs in one array."""
+    if host := host_of(function):
+        yield from modules.readings(host, request, name)
+    else:
+        yield from packed.ways(function, request, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped(Convention):
+    """How a wrapper is called: which of the readings it is, and the inputs that it can be given."""
+
+    reading: object = None
+    domain: Domain | None = None
+
+
+def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
+    """The domain of the inputs that a function can be given."""
+    how = runner.convention
+    return how.domain if isinstance(how, Wrapped) and how.domain else domain
+
+
+def settled(function: Callable[..., Any], request: Request) -> Request:
+    """The request with the framework that the function visibly wants, where nobody has told it."""
+    return request if request.framework else replace(request, likely=frameworks.wanted(function))
+
+
+def _agreed(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
+    """The function in the framework, the layout and the forms of arguments by which it runs, as far as that is open."""
+    if request.framework:
+        found = _Trial(function, request, name)
+        if not is_open(function, found.convention, request):
+            return found, ()
+    return _tried(function, request, name)
+
+
+def _tried(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
+    return preferred(function, request, lambda told: _Trial(function, told, name).run())
+
+
+class Attempt(Protocol):
+    """What small calls in one framework gave: ``right`` is None where nothing runs, ``error`` is the first one."""
+
+    right: bool | None
+    error: Failure | None
+
+
+A = TypeVar("A", bound=Attempt)
+_GIVEN: Mapping[Framework, str] = {"numpy": "NumPy arrays", "torch": "tensors"}
+
+
+def preferred(
+    function: Callable[..., Any], request: Request, attempt: Callable[[Request], A]
+) -> tuple[A, tuple[str, ...]]:
+    """The framework by trial, where none was told, and a note on it.
+
+    The second one is tried where nothing runs in the first; and where the output is not right in NumPy, which no name
+    in the code asks for, while the function's module has names from torch.
+    """
+    first, *others = request.frameworks
+    one = attempt(replace(request, framework=first))
+    unclear = request.likely is None and frameworks.has_torch(function)
+    if not others or one.right or (one.right is False and not unclear):
+        return one, () if request.framework or request.likely else (_NUMPY,)
+    try:
+        two = attempt(replace(request, framework=others[0]))
+    except MissingExtra:
+        return one, ("NumPy arrays are passed; tensors could not be tried, since torch is not installed",)
+    given, other = _GIVEN[first], _GIVEN[others[0]]
+    if two.right or (one.right is None and two.right is not None):
+        failed = one.error if one.right is None else "an output that is not right"
+        return two, (f"{other} are passed, since {given} gave {failed}",)
+    if one.right is None:
+        return one, (f"{given} are passed; {other}, tried too, are refused as well",)
+    return one, (_NUMPY,)
+
+
+class _Trial:
+    """The convention of a function in the framework that the request tells, found by small calls."""
+
+    def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
+        self._function, self._request = function, request
+        self.convention = agree(function, request, name)
+        self.right: bool | None = None
+        self.error: Failure | None = None
+        self.tried = False
+        self._reached: dict[Layout, tuple[int, Convention]] = {}  # the last line, and how it was called
+        self.ran: set[Layout] = set()  # orders of the axes with which an output came, of whatever shape
+
+    def run(self) -> _Trial:
+        """Make the calls."""
+        self.tried = True
+        found = settle(self._function, self.convention, self._request, self._call)
+        self.right = found.near if found else None
+        self.convention = found.convention if found else self.convention if self.ran else self._furthest()
+        return self
+
+    def _furthest(self) -> Convention:
+        """Where nothing ran: the first way to call it in which its code came to a later line than in all others."""
+        usual = self.convention.layout
+        layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
+        if layout == usual:
+            return self.convention
+        axes = f"The axes are taken to be {in_words(layout)}, with which its code came furthest; --layout tells others."
+        return replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
+
+    def noted(self, *notes: str) -> Convention:
+        """The convention with further notes."""
+        return replace(self.convention, notes=(*self.convention.notes, *notes))
+
+    def _call(self, how: Convention, inputs: Inputs) -> Outcome:
+        try:
+            outcome = Target(self._function, how).run(inputs)
+        except InputError as error:  # such inputs are not those of the call
+            outcome = Outcome(error=Failure("output", str(error)))
+        self.error = self.error or outcome.error
+        if outcome.error is None:
+            self.ran.add(how.layout)
+        elif how.layout not in self._reached or _line(outcome.error) > self._reached[how.layout][0]:
+            self._reached[how.layout] = _line(outcome.error), how
+        return outcome
+
+
+def _line(error: Failure) -> int:
+    """The line of ``file.py:line``; 0 where none is told."""
+    line = error.where.rpartition(":")[2]
+    return int(line) if line.isdecimal() else 0
+
+
+def _sorted(arguments: Sequence[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional arguments and keywords. An input that was not given is left out."""
+    places: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for a in arguments:
+        if a.input is None or a in passed:
+            value = a.value if a.input is None else passed[a]
+            if a.positional:
+                places.append(value)
+            else:
+                keywords[a.parameter] = value
+    return places, keywords

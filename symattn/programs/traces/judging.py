@@ -1,0 +1,178 @@
+"""``verify_trace``: q, k, v and the output of an earlier run, against what the specification says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from symattn.arrays.formats import FORMATS
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.spec import Attention
+from symattn.bounds.sharp.sample import chosen
+from symattn.bounds.threads import one_blas_thread
+from symattn.document.codec import changed_fields
+from symattn.document.errors import InputError
+from symattn.document.evidence import Grade, Verdict
+from symattn.programs.closeness import close_to_exact, worst_share
+from symattn.programs.traces.causes import cause
+from symattn.programs.traces.pieces import Piece, count, pieces
+from symattn.programs.traces.reading import read
+from symattn.programs.traces.steps import BESIDE
+from symattn.verification.report import STEPS, Check, Fault, Report
+
+ROWS, ALPHA = 32, 1e-9
+_CHOSEN = 2.0**-10  # the part of the probability alpha that is for queries of ``also``
+_STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
+_NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
+_RAN = "Nothing was run: the numbers of the file are judged, and what made them is not known."
+
+
+@one_blas_thread
+def verify_trace(
+    path: str,
+    spec: Attention | None = None,
+    *,
+    precision: str | Precision | None = None,
+    contract: Contract | None = None,
+    layout: str | None = None,
+    rows: int | Sequence[int] = ROWS,
+    alpha: float = ALPHA,
+    also: Mapping[tuple[int, ...], Sequence[int]] | None = None,
+    command: str = "",
+) -> Report:
+    """Whether o in the file is what ``spec`` gives for q, k and v in it, in ``rows`` of every head.
+
+    ``path`` is a .safetensors or .npz file with q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v), o (…, n_q, d_v), an
+    axis of heads before the last two where there are several, and what else the specification takes. ``lse``,
+    ``weights`` and ``scores`` in it are judged as well. The precision is by default that of q. Each head is judged as
+    ``assert_close_to_exact`` judges an output, with ``alpha`` shared among them; so the output of a right
+    implementation is accused with a probability of at most ``alpha``, and never by the worst case. Where one mistake
+    explains what is wrong, the report names it. ``also`` has queries that are looked at beside ``rows``, by the
+    index of a head; they may be chosen by what is in the output, for which ``alpha`` makes up.
+    Raises ``InputError`` for a file that cannot be read or lies, and for arrays that do not fit the specification.
+    """
+    spec = spec or Attention()
+    arrays = read(path, spec, layout)
+    held = arrays["q"].dtype.name
+    if precision is None and held not in FORMATS:
+        raise InputError(f"{path}: q is of {held}, which says nothing about the arithmetic; hint: --dtype float32")
+    judged = _Judged(precision or held, contract, rows, alpha, count(spec, arrays), also or {})
+    for piece in pieces(spec, arrays):
+        judged.look(piece)
+    shapes = ", ".join(f"{n} {' × '.join(map(str, a.shape))}" for n, a in arrays.items())
+    return Report(
+        Verdict.FAULT if judged.first else Verdict.NO_FAULT,
+        Path(path).name,
+        judged.precision.words,
+        f"{shapes}; {judged.rows_words}",
+        0,
+        tuple(judged.faults()),
+        tuple(judged.checks()),
+        (_RAN, *judged.notes()),
+        command=command,
+        fields=changed_fields(spec),
+    )
+
+
+@dataclass
+class _Judged:
+    """What has been looked at, and what was wrong with it."""
+
+    asked: str | Precision
+    contract: Contract | None
+    rows: int | Sequence[int]
+    whole: float  # the probability alpha for all pieces together
+    pieces: int
+    also: Mapping[tuple[int, ...], Sequence[int]]
+    first: dict[str, Fault] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+    wrong: dict[str, int] = field(default_factory=dict)
+    worst: dict[str, float] = field(default_factory=dict)
+    looked: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def precision(self) -> Precision:
+        """The arithmetic that is judged."""
+        return Precision.of(self.asked, self.contract)
+
+    def look(self, piece: Piece) -> None:
+        """Judge one piece."""
+        rows, more = chosen(piece.spec, piece.inputs, self.rows), self.also.get(piece.place, ())
+        words = self._output(piece, rows, sorted({*more} - {*rows}))
+        rows = sorted({*rows, *more})
+        self.looked = max(self.looked, len(rows))
+        self._take("o", words, self._share(piece, rows), piece)
+        for name, (judge, most) in BESIDE.items():
+            if name not in piece.made:
+                continue
+            if piece.inputs["k"].shape[-2] > most:
+                self.left_out[name] = most
+            else:
+                self._take(name, *judge(piece, self.precision, rows), piece)
+
+    def _output(self, piece: Piece, rows: Sequence[int], more: Sequence[int]) -> str:
+        """What is wrong in ``rows``, else in ``more``, which may be chosen by what is in the output."""
+        n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
+        every = len(rows) == n
+        words = self._close(piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha)
+        if words or not more:
+            return words
+        return self._close(piece, more, alpha * _CHOSEN / n ** (len(more) + 1))  # there are fewer ways to choose them
+
+    def _close(self, piece: Piece, rows: Sequence[int] | None, alpha: float) -> str:
+        return close_to_exact(
+            piece.made["o"], piece.inputs, piece.spec, self.asked, contract=self.contract, alpha=alpha, rows=rows
+        )
+
+    def _share(self, piece: Piece, rows: Sequence[int]) -> float:
+        return worst_share(piece.made["o"], piece.inputs, piece.spec, self.precision, rows)
+
+    def _take(self, name: str, words: str, share: float, piece: Piece) -> None:
+        """Note what came of a check of a piece."""
+        self.seen[name] = self.seen.get(name, 0) + 1
+        self.worst[name] = max(self.worst.get(name, 0.0), share)
+        if not words:
+            return
+        self.wrong[name] = self.wrong.get(name, 0) + 1
+        if self.wrong[name] == 1 or (share > 1 and not self.first[name].certified):
+            self.first[name] = replace(self._fault(name, words, piece), certified=share > 1)
+
+    def _fault(self, name: str, words: str, piece: Piece) -> Fault:
+        """What is wrong in the first head in which something is."""
+        said = "; ".join(words.splitlines())
+        where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
+        found = cause(piece, self.precision) if name == "o" else None
+        if found is None:
+            told = "; no one mistake that is known explains it" if name == "o" else ""
+            return Fault(_STEP[name], None, f"{said}{where}{told}")
+        mistake, share = found
+        return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {share:.1%} of it; {said}{where}")
+
+    def faults(self) -> Iterable[Fault]:
+        """The first of each array, and in how many heads there is one."""
+        found = sorted(self.first.items(), key=lambda item: STEPS.index(item[1].step))
+        for name, fault in found:
+            count = f"; wrong in {self.wrong[name]} of {self.seen[name]} heads" if self.seen[name] > 1 else ""
+            yield replace(fault, message=fault.message + count)
+
+    @property
+    def rows_words(self) -> str:
+        """How much was looked at."""
+        return f"{self.looked} queries of each of {self.seen.get('o', 0)} heads"
+
+    def checks(self) -> Iterable[Check]:
+        """A line for each array that was judged."""
+        for name, seen in self.seen.items():
+            wrong = self.wrong.get(name, 0)
+            grade = Grade.REFUTED if self.worst[name] > 1 else Grade.SAMPLED
+            yield Check(_NAMED[name], grade, seen, wrong, self.worst[name])
+
+    def notes(self) -> Iterable[str]:
+        """What a reader must not overlook."""
+        if self.precision.input.name in ("bfloat16", "float16") and self.contract != "eager":
+            law = "roundings to nearest that are independent, sums in float32"
+            yield f"The output has to be as near as {law}, take it but for a probability of at most {self.whole:g}."
+        for name, most in self.left_out.items():
+            yield f"Not judged: the {_NAMED[name]}, since there are more than {most} keys."

@@ -1,0 +1,101 @@
+"""The pieces in which a large trace is judged: an element of the batch at a time, and a head where heads are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from symattn.attention.inputs import check_inputs
+from symattn.attention.spec import Attention
+from symattn.bounds.judgement import element
+from symattn.document.errors import InputError
+from symattn.programs.frameworks import read
+
+MADE = ("o", "lse", "weights", "scores")
+MOST = 2**26  # entries of a piece: half a GiB in float64
+
+
+class Piece(NamedTuple):
+    """A specification, its inputs, what the trace says was made of them, and where it stands in the trace."""
+
+    spec: Attention
+    inputs: dict[str, np.ndarray]
+    made: dict[str, np.ndarray]
+    place: tuple[int, ...]
+    whole: Piece | None = None  # all heads, where this is one of them
+
+
+def floats(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs with the numbers of every format in float64; masks and whole numbers as they are."""
+    return {name: a if a.dtype.kind in "biu" else read(a)[0] for name, a in inputs.items()}
+
+
+def count(spec: Attention, arrays: Mapping[str, np.ndarray]) -> int:
+    """How many pieces there are."""
+    front = arrays["q"].shape[: -2 - (spec.heads > 1)]
+    return int(np.prod(front, dtype=int)) * (spec.heads if _alike(spec) else 1)
+
+
+def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[Piece]:
+    """All of them, none read before it is asked for.
+
+    Raises InputError for arrays that do not fit the specification or each other, and for pieces of more than ``MOST``
+    entries.
+    """
+    inputs = {name: a for name, a in arrays.items() if name not in MADE}
+    check_inputs(spec, {name: _stand_in(a) for name, a in inputs.items()})
+    own = 2 + (spec.heads > 1)
+    front = arrays["q"].shape[: arrays["q"].ndim - own]
+    _check_made(spec, arrays, front)
+    for index in np.ndindex(front):
+        given = element(spec, inputs, index)
+        made = {name: arrays[name][index] for name in MADE if name in arrays}
+        whole = Piece(spec, given, made, index)
+        for piece in _heads(whole) if _alike(spec) else (whole,):
+            _check_size(piece)
+            yield piece
+
+
+def _alike(spec: Attention) -> bool:
+    """Whether each head alone is the attention of a specification with one head."""
+    return spec.heads > 1 and spec.position is None and spec.sink is None and spec.scale != "given"
+
+
+def _heads(piece: Piece) -> Iterator[Piece]:
+    spec, shared = piece.spec, piece.spec.heads // piece.spec.key_heads
+    alone = replace(spec, heads=1, kv_heads=None)
+    for head in range(spec.heads):
+        inputs = {name: _of_head(name, a, head, shared) for name, a in piece.inputs.items()}
+        made = {name: a[head] for name, a in piece.made.items()}
+        yield Piece(alone, inputs, made, (*piece.place, head), piece)
+
+
+def _of_head(name: str, a: np.ndarray, head: int, shared: int) -> np.ndarray:
+    if name in ("q", "k", "v"):
+        return np.asarray(a[head if name == "q" else head // shared])
+    return np.asarray(a[min(head, a.shape[0] - 1)]) if name in ("mask", "bias") and a.ndim == 3 else a
+
+
+def _stand_in(a: np.ndarray) -> np.ndarray:
+    """An array of the shape that takes no room, of floats where it holds numbers of any format."""
+    return np.broadcast_to(np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64), a.shape)
+
+
+def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[int, ...]) -> None:
+    """Raise InputError where what was made has another shape than the specification gives."""
+    heads = (spec.heads,) if spec.heads > 1 else ()
+    n_q, n_k, d_v = arrays["q"].shape[-2], arrays["k"].shape[-2], arrays["v"].shape[-1]
+    own = {"o": (n_q, d_v), "lse": (n_q,), "weights": (n_q, n_k), "scores": (n_q, n_k)}
+    for name in MADE:
+        wanted = (*front, *heads, *own[name])
+        if name in arrays and arrays[name].shape != wanted:
+            raise InputError(f"{name} has the shape {arrays[name].shape} in place of {wanted}; hint: --heads, --layout")
+
+
+def _check_size(piece: Piece) -> None:
+    size = max(a.size for a in (*piece.inputs.values(), piece.made["o"]))
+    if size > MOST:
+        raise InputError(f"one head of the trace has an array of {size} entries; at most {MOST} are judged at once")

@@ -1,0 +1,418 @@
+"""How a function wants its arrays, found by small calls in which all sizes differ.
+
+Each layout, and each form of a mask, that could be meant is tried once. One that runs and gives an output of the right
+shape is possible. Among these the documented one comes first, then plain (n, d) if that runs for all sizes, then one
+whose output is near what the specification says, then one that runs for all sizes, one that the letters of an einsum
+name, and one in which a head of keys changes no output of another head: a wrong function has a layout, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
+from symattn.document.errors import InputError, SymattnError
+from symattn.document.keywords import plain
+from symattn.programs.layouts import documented, in_words, lengths, lettered, readings, undocumented
+from symattn.programs.names import AMBIGUOUS, meaning
+from symattn.programs.request import Request
+from symattn.programs.signature import bound_keywords, parameters
+from symattn.verification.effort import Effort
+from symattn.verification.probing.probes import small
+
+Call = Callable[[Convention, Inputs], Outcome]
+_CALLS = 2000
+_SECONDS = 120.0  # at most; where that strikes, it is told
+_NEAR = 64  # roundings
+_LEVELS = (  # the last ones for functions that take multiples of powers of two alone
+    Sizes(5, 11, 6, 7, 10), Sizes(9, 9, 6, 7, 10), Sizes(9, 9, 6, 6, 12), Sizes(16, 16, 16, 16, 32),
+    Sizes(64, 64, 64, 64, 128),
+)  # fmt: skip
+_BATCH = (2, 3)
+_MASKS = {
+    "nd": ("",), "nhd": ("",), "nc": ("",),
+    "bnd": ("bqk", "b1qk", "qk", "1qk"),
+    "bhnd": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
+    "bnhd": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
+    "bnc": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
+}  # fmt: skip
+_KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
+_LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
+
+
+@dataclass(frozen=True)
+class Possible:
+    """A convention that runs: how, at which sizes (0: all of them different), and what speaks for it."""
+
+    convention: Convention
+    level: int
+    near: bool
+    local: bool
+    named: bool = False  # by the letters of its einsums
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, bool, int]:
+        """The smaller the better."""
+        return not self.near, self.level > 0, not self.named, not self.local, self.level
+
+
+def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Possible | None:
+    """The convention with the layout and the forms that the function wants; None where nothing runs.
+
+    Raises ``InputError`` where nothing was found within so many calls, and the upper limit of time.
+    """
+    return _Trial(function, request, call).settled(convention)
+
+
+def is_open(function: Callable[..., Any], convention: Convention, request: Request) -> bool:
+    """Whether the convention is one of several that could be meant."""
+    trial = _Trial(function, request, lambda how, inputs: Outcome())
+    found = (how for variant in trial.variants(convention) for how in trial.formed(variant))
+    return next(found, None) is not None and next(found, None) is not None
+
+
+class _Trial:
+    """The calls for one function."""
+
+    def __init__(self, function: Callable[..., Any], request: Request, call: Call) -> None:
+        self._request, self._function = request, call
+        self._documented, self._lettered = documented(function), lettered(function)
+        self._optional_mask = [] if request.masks else _optional_masks(function)
+        self._effort = Effort(_CALLS, _SECONDS)
+        self._made: dict[tuple[Any, ...], Inputs | None] = {}
+        self._outputs: dict[int, tuple[Inputs, Any]] = {}  # by the identity of inputs, which are kept alive
+
+    def _call(self, convention: Convention, inputs: Inputs) -> Outcome:
+        self._effort.spend()
+        return self._function(convention, inputs)
+
+    def settled(self, convention: Convention) -> Possible | None:
+        """The best of all, with a note on what was found."""
+        best: Possible | None = None
+        for variant in self.variants(convention):
+            found = self._best(variant)
+            if found and not found.near and any(a.numbers for a in variant.arguments):
+                continue  # a mask goes in as numbers only where that is right
+            if found and (best is None or found.rank < best.rank or self._needs_mask(best, found)):
+                best = found
+            if best and best.near:
+                break
+        if best is None and self._effort.over:
+            raise InputError(f"no way to call it was found within {self._limit}; hint: --layout, --mask-arg, --call")
+        if best is None:
+            return None
+        best = self._as_specified(best)
+        chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
+        read = (*_notes(chosen, self._request), *self._other_readings(best), *self._bare_sigmoid(best), *self._cut())
+        notes = (*chosen.notes, *read)
+        return replace(best, convention=replace(chosen, notes=notes))
+
+    def formed(self, convention: Convention) -> Iterator[Convention]:
+        """In every layout, with every form of its masks."""
+        for layout in self._layouts(convention):
+            yield from _forms(replace(convention, layout=layout), self._request)
+
+    def _cut(self) -> Iterator[str]:
+        """That the search ended before its end."""
+        if self._effort.over:
+            yield f"The search for its calling convention ended early, after {self._limit}; --layout states the axes."
+
+    @property
+    def _limit(self) -> str:
+        """What the search may take."""
+        return f"{_SECONDS:g} s" if self._effort.struck else f"{_CALLS} calls"
+
+    def _other_readings(self, best: Possible) -> Iterator[str]:
+        """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""
+        chosen = best.convention.layout
+        if best.near and self._request.layout == "auto" and self._documented and chosen not in self._documented:
+            yield undocumented(self._documented[0], chosen)
+        if best.near and (chosen == "nd" or chosen in self._documented):
+            return  # axes in front of n and d are looked at apart
+        others = [layout for layout in self._layouts(best.convention) if layout != chosen]
+        different = [layout for layout in others if self._is_near(best, layout) is (not best.near)]
+        yield from readings(different, not best.near)
+        if not best.near:
+            yield from self._negated(best)
+
+    def _bare_sigmoid(self, best: Possible) -> Iterator[str]:
+        """Whether sigmoids are those of the scores less log n_k, or of the scores themselves."""
+        spec = self._request.spec
+        if spec.normaliser != "sigmoid" or spec.bias:
+            return
+        if best.near:
+            yield "The sigmoids are those of the scores less log n_k; with a bias (--bias) nothing is subtracted."
+            return
+        inputs = self._inputs(best.convention, _LEVELS[best.level])
+        got = None if inputs is None else self._call(best.convention, inputs).output
+        if inputs is None or got is None:
+            return
+        zeros = np.zeros((spec.heads,) * (spec.heads > 1) + lengths(inputs))
+        bare = replace(spec, bias=True)(**inputs, bias=zeros)
+        if got.shape == bare.shape and self._near(got, bare):
+            yield (
+                "It would be right without − log n_k: the specification subtracts nothing where it has a bias, "
+                "--bias, for which the function then needs a parameter."
+            )
+
+    def _is_near(self, best: Possible, layout: Layout) -> bool | None:
+        """Whether some form gives the right output in another layout; None where nothing runs in it."""
+        forms = _forms(replace(best.convention, layout=layout), self._request)
+        found = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
+        return any(found) if found else None
+
+    def _negated(self, best: Possible) -> Iterator[str]:
+        """Masks whose negation makes the output right."""
+        for i, a in enumerate(best.convention.arguments):
+            if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != ("mask", "boolean"):
+                continue
+            found = self._possible(_with(best.convention, i, replace(a, inverted=not a.inverted)), at=best.level)
+            if found and found.near:
+                yield (
+                    f"With the negation of what is passed as {a.parameter} it gives what the specification says: "
+                    f"--mask-arg {'' if a.inverted else '~'}{a.parameter} judges it so."
+                )
+
+    def _as_specified(self, best: Possible) -> Possible:
+        """The bias (h, n_q, n_k) as specified, where one more axis is preferred only since its output is right.
+
+        That is if heads without batches run, and are right while the bias is zero: then the layout is no reason.
+        """
+        padded = any(a.input == "bias" and a.form == "1hqk" for a in best.convention.arguments)
+        if not padded or best.convention.layout in self._documented or self._effort.over:
+            return best
+        bare = tuple(replace(a, form="") if a.input == "bias" else a for a in best.convention.arguments)
+        found = self._possible(replace(best.convention, layout="nd", arguments=bare))
+        unbiased = found and self._possible(found.convention, without=("bias",))
+        return found if found and unbiased and unbiased.near and found.level == best.level else best
+
+    def variants(self, convention: Convention) -> Iterator[Convention]:
+        """As it is; with other masks that could be meant; with the causal mask; without a cache's length."""
+        yield convention
+        for i, a in enumerate(convention.arguments):
+            for other in self._other_masks(a):
+                yield _with(convention, i, other)
+            if a.input == PAST and not a.required:
+                yield replace(convention, arguments=(*convention.arguments[:i], *convention.arguments[i + 1 :]))
+        settled = any(a.input == CAUSAL_MASK or meaning(a.parameter) == "causal" for a in convention.arguments)
+        told = {self._request.mask_arg, *dict(self._request.call)}
+        if self._request.causal and not settled and self._optional_mask and self._optional_mask[0] not in told:
+            mask = Argument(self._optional_mask[0], CAUSAL_MASK)
+            notes = tuple(n for n in convention.notes if "--mask-arg" not in n)
+            for one in (mask, *self._other_masks(mask)):
+                yield replace(convention, arguments=(*convention.arguments, one), notes=notes)
+
+    def _other_masks(self, a: Argument) -> Iterator[Argument]:
+        """An unclear mask the other way round; booleans as 1 and 0; where the name leaves it open as 0 and −∞."""
+        given = a.input == "mask" and self._request.spec.mask == "boolean"
+        if a.form or not (given or a.input in ("keep", CAUSAL_MASK)):
+            return
+        unclear = plain(a.parameter) in AMBIGUOUS and self._request.mask_arg is None
+        negated = replace(a, inverted=not a.inverted)
+        yield from (negated,) if unclear else ()
+        yield replace(a, numbers="ones")
+        yield from (replace(negated, numbers="ones"),) if unclear else ()
+        if not given and meaning(a.parameter) != "keep":
+            yield replace(a, numbers="additive")
+
+    def _best(self, convention: Convention) -> Possible | None:
+        found: list[Possible] = []
+        for layout in self._layouts(convention):
+            here: list[Possible] = []
+            for formed in _forms(replace(convention, layout=layout), self._request):
+                possible = self._possible(formed)
+                here += [possible] if possible else []
+                if (possible and possible.near) or self._effort.over:
+                    break
+            found += _batched_first(here)
+            plain_runs = self._is_plain(layout) and any(p.level <= self._request.domain.square for p in here)
+            if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
+                break
+        told = [p for p in found if p.convention.layout in self._documented and (p.near or p.local)]
+        return min(told or found, key=lambda p: p.rank, default=None)
+
+    def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
+        """The one that was told, else those that are documented first."""
+        if self._request.layout != "auto":
+            return (self._request.layout,)
+        tokens, heads = "x" in convention.inputs, self._request.heads > 1
+        usual: tuple[Layout, ...] = ("nd", "bnd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd")
+        if heads and not tokens:
+            usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc")
+        return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
+
+    def _is_plain(self, layout: Layout) -> bool:
+        """Whether arrays have the two axes n and d: what runs on these for all sizes was written for them."""
+        return layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
+
+    def _possible(
+        self, convention: Convention, without: tuple[str, ...] = (), at: int | None = None
+    ) -> Possible | None:
+        """The convention at the sizes that tell most, or at one of them; None where it does not run.
+
+        What it is tried ``without`` is zero.
+        """
+        levels = tuple(enumerate(_LEVELS))[self._request.domain.square :]
+        for level, sizes in levels if at is None else [(at, _LEVELS[at])]:
+            inputs = self._inputs(convention, sizes)
+            if inputs is None or self._effort.over:
+                return None
+            inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
+            right, got = self._right(inputs), self._call(convention, inputs).output
+            if right is not None and got is not None and got.shape == right.shape:
+                named = convention.layout in self._lettered
+                return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got), named)
+        return None
+
+    def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:
+        """Inputs of these sizes, the same ones wherever they can be; None where the specification has none."""
+        r = self._request
+        axes = convention.batch_axes(r.heads)
+        batch = _BATCH[:axes] if batch is None else batch
+        forms = tuple((a.input, a.form) for a in convention.arguments)
+        key = (sizes, batch, axes, convention.layout in ("nc", "bnc"), forms)
+        if key not in self._made:
+            maker = Maker(r.spec, convention, Precision.of(r.dtype), r.domain)
+            rng = np.random.default_rng(0)
+            try:
+                self._made[key] = maker.make(replace(sizes, batch=batch), small(rng), rng)
+            except (SymattnError, KeyError):
+                self._made[key] = None
+        return self._made[key]
+
+    def _right(self, inputs: Inputs) -> Any:
+        """What the specification gives, in float64."""
+        if id(inputs) not in self._outputs:
+            self._outputs[id(inputs)] = inputs, self._specified(inputs)
+        return self._outputs[id(inputs)][1]
+
+    def _specified(self, inputs: Inputs) -> Any:
+        try:
+            with np.errstate(all="ignore"):
+                found = self._request.spec(**inputs)
+        except SymattnError:
+            return None
+        return found[0] if isinstance(found, tuple) else found
+
+    def _near(self, got: Any, right: Any) -> bool:
+        u = float(Precision.of(self._request.dtype).input.u)
+        with np.errstate(all="ignore"):
+            return bool((np.abs(got - right) <= _NEAR * u * (1 + np.abs(right).max())).all())
+
+    def _local(self, convention: Convention, inputs: Inputs, got: Any) -> bool:
+        """Whether the first head of keys and values of the first batch changes no output of the other ones."""
+        names = [n for n in ("k", "v", "y") if n in inputs] or ["x"]
+        axes = np.ndim(inputs[names[0]]) - 2
+        if axes == 0:
+            return True
+        first = (0,) * axes
+        changed = {n: np.array(inputs[n]) for n in names}
+        for a in changed.values():
+            a[first] = -a[first]
+        other = self._call(convention, {**inputs, **changed}).output
+        if other is None or other.shape != got.shape:
+            return False
+        apart = got.ndim - 2
+        corners = [c for c in product((0, -1), repeat=min(axes, apart)) if any(c)]
+        return all(np.array_equal(got[c], other[c], equal_nan=True) for c in corners)
+
+    def _needs_mask(self, best: Possible, found: Possible) -> bool:
+        """Whether the function is not causal by itself, and takes a mask that could make it so."""
+        mask = any(a.input == CAUSAL_MASK for a in found.convention.arguments)
+        if not mask or best.near or self._request.alignment != "bottom-right":
+            return False
+        inputs = self._inputs(best.convention, _LEVELS[1])
+        names = [n for n in ("v", "y", "x") if n in (inputs or {})][:1]
+        if inputs is None or not names:
+            return False
+        changed = np.array(inputs[names[0]])
+        changed[..., -1, :] = -changed[..., -1, :] + 1
+        before = self._call(best.convention, inputs).output
+        after = self._call(best.convention, {**inputs, names[0]: changed}).output
+        if before is None or after is None or before.shape != after.shape:
+            return False
+        return not np.array_equal(before[..., 0, :], after[..., 0, :], equal_nan=True)
+
+    def _takes_front(self, convention: Convention) -> bool:
+        """Whether axes in front of those of the layout ``nd`` go through."""
+        if convention.layout != "nd" or self._request.layout != "auto":
+            return False
+        one_head = self._request.heads == 1 and "x" not in convention.inputs
+        inputs = self._inputs(convention, _LEVELS[0], _BATCH if one_head else _BATCH[:1])
+        right = None if inputs is None else self._right(inputs)
+        if inputs is None or right is None:
+            return False
+        got = self._call(convention, inputs).output
+        return got is not None and got.shape == right.shape
+
+
+def _forms(convention: Convention, request: Request) -> Iterator[Convention]:
+    """The convention with every form that its masks, labels and tables could have."""
+    choices = [_forms_of(a, convention.layout, request) for a in convention.arguments]
+    for chosen in product(*choices):
+        pairs = zip(convention.arguments, chosen, strict=True)
+        yield replace(convention, arguments=tuple(replace(a, form=form) for a, form in pairs))
+
+
+def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
+    batch = "b" if layout.startswith("b") else ""
+    if a.input == "keep":
+        return _LENGTHS[batch] if a.form else _KEEPS[batch]
+    if a.input in ("mask", CAUSAL_MASK):
+        return _MASKS[layout]
+    if a.input == "bias" and request.heads > 1:
+        return ("1hqk", "hqk", "bhqk", "qk") if batch else ("", "qk")
+    if a.input in ("bias", "drop"):
+        return tuple(f for f in _MASKS[layout] if f[:1] != "b")
+    if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
+        return ("", "bk") if batch else ("",)
+    if a.input in ("cos", "sin", "cos_q", "sin_q"):
+        half = getattr(request.spec.position, "layout", "half") == "half"
+        return ("", "nff" if half else "nf2")
+    return (a.form,)
+
+
+def _batched_first(found: list[Possible]) -> list[Possible]:
+    """Without those whose masks have no axis of batches, where some have one: their masks say less."""
+    batched = [p for p in found if not any(a.form in _ALIKE for a in p.convention.arguments)]
+    return batched or found
+
+
+_ALIKE = ("k", "qk", "1qk", "11qk")
+
+
+def _with(convention: Convention, place: int, a: Argument) -> Convention:
+    return replace(convention, arguments=(*convention.arguments[:place], a, *convention.arguments[place + 1 :]))
+
+
+def _optional_masks(function: Callable[..., Any]) -> list[str]:
+    """Parameters that are called a mask, and can be left out."""
+    free = [
+        p for p in parameters(function) or () if p.default is not p.empty and p.name not in bound_keywords(function)
+    ]
+    return [p.name for p in free if meaning(p.name) == "mask"]
+
+
+def _notes(convention: Convention, request: Request) -> Iterator[str]:
+    """What was found by trial, for a reader to see."""
+    if convention.layout != "nd" and request.layout == "auto":
+        yield f"The axes are taken to be {in_words(convention.layout)}, found by trial; --layout tells another order."
+    for a in convention.arguments:
+        if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
+            yield f"True in {a.parameter} is taken to mean {'ignore' if a.inverted else 'keep'}, found by trial."
+        if a.numbers:
+            given = (
+                "1 where it is True and 0 elsewhere" if a.numbers == "ones" else "0 where it is True and −∞ elsewhere"
+            )
+            yield f"The mask {a.parameter} is passed as {given}, found by trial: with booleans the output is not right."
+        if a.form in ("lengths", "length"):
+            yield f"{a.parameter} is taken to be how many keys are valid, the first ones."
+        if a.input == CAUSAL_MASK and not a.required:
+            yield f"The causal mask is passed as {a.parameter}."

@@ -1,0 +1,269 @@
+"""``symattn.verify`` and ``symattn verify``: a function is found, called, and verified."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any, cast
+
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import Framework, Layout, Runner
+from symattn.document.codec import command, differing
+from symattn.document.errors import InputError
+from symattn.document.evidence import Verdict
+from symattn.programs.child import Child, Limits
+from symattn.programs.loading import CannotRun, NotCallable
+from symattn.programs.origin import PLAIN, Origin, meant
+from symattn.programs.request import Request, keyword
+from symattn.programs.target import narrowed
+from symattn.programs.target import target as in_process
+from symattn.verification import engine
+from symattn.verification.attention import OfAttention
+from symattn.verification.definitions.reading import attention_of, written
+from symattn.verification.definitions.registry import Specification, is_definition
+from symattn.verification.engine import Progress, Unusable
+from symattn.verification.report import Report
+
+
+def verify(
+    function: Callable[..., Any],
+    spec: Specification | None = None,
+    *,
+    config: Any = None,
+    layer: int | None = None,
+    kind: str = "self",
+    precision: str | Precision = "float32",
+    dtype: str | None = None,
+    contract: Contract | None = None,
+    domain: Domain | None = None,
+    call: Mapping[str, object] | None = None,
+    mask_arg: str | None = None,
+    layout: Layout | None = None,
+    framework: Framework | None = None,
+    examples: int = engine.EXAMPLES,
+    budget: float = engine.BUDGET,
+    seed: int = engine.SEED,
+    power: Mapping[str, float] | None = None,
+) -> Report:
+    """Does ``function`` compute the attention that ``spec`` says, to the last bit that its precision can promise?
+
+    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
+    is called in this process, so there is no time limit for a call. Beyond the probes, ``examples`` inputs are tried at
+    random; what is tried does not depend on time, but for the upper limit of ``budget`` seconds of processor time, for
+    finding and again for explaining, which the report tells of where it struck. ``dtype`` is another word for a
+    ``precision`` by name, that of the command line. ``contract`` says whether what lies in between may be stored in the
+    input's format (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call`` holds keywords
+    to pass. A module of torch that holds its weights is called with others in their place. ``power`` names
+    mistakes that are to be seen, ``{"scale": 0.001}`` for a scale that is 0.1 % off: more is tried until it would be,
+    and where it would not, the report says why and is undecided. The order of the axes, and the shape of
+    masks, are found by small calls unless ``layout`` tells the order.
+    In place of ``spec``, ``config`` may be the configuration of a model, a path of config.json, a mapping, an object of
+    Transformers or a module with one: of its ``layer``, by its ``kind``, the attention is meant as
+    ``symattn.models.configurations.attention`` reads it.
+    Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
+
+    >>> from symattn import Attention
+    >>> import numpy as np
+    >>> def attention(q, k, v):
+    ...     s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
+    ...     e = np.exp(s - s.max(axis=-1, keepdims=True))
+    ...     return e / e.sum(axis=-1, keepdims=True) @ v
+    >>> verify(attention, Attention()).verdict.value
+    'no fault'
+    """
+    check_numbers(function, budget=budget, examples=examples, seed=seed)
+    spec, arithmetic = checked(meant(spec, config, layer, kind), domain), Precision.of(dtype or precision, contract)
+    _check_power(spec, power)
+    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
+
+    def one(spec: Specification) -> Report:
+        request = requested(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
+        runner = called(function, request)
+        told: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "power": power}
+        return _verified(runner, spec, arithmetic, domain, **told)
+
+    return _whole(spec, one)
+
+
+def verify_target(
+    target: str,
+    spec: Specification | None = None,
+    *,
+    dtype: str = "float32",
+    contract: Contract | None = None,
+    call: Iterable[str] = (),
+    mask_arg: str | None = None,
+    layout: Layout | None = None,
+    framework: Framework | None = None,
+    domain: Domain | None = None,
+    origin: Origin | None = None,
+    notes: tuple[str, ...] = (),
+    time_limit: float | None = None,
+    examples: int = engine.EXAMPLES,
+    budget: float = engine.BUDGET,
+    seed: int = engine.SEED,
+    progress: Progress = lambda words: None,
+    power: Mapping[str, float] | None = None,
+) -> Report:
+    """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
+
+    ``call`` holds texts such as ``is_causal=true``, ``origin`` the preset or configuration that the command of the
+    report is to name, and ``notes`` what the report is to say besides. Raises ``CannotRun`` where the target cannot be
+    imported either.
+    """
+    check_numbers(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
+    spec, arithmetic, passed = checked(spec, domain), Precision.of(dtype, contract), tuple(map(keyword, call))
+    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
+    limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
+    tried: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "progress": progress, "power": power}
+    _check_power(spec, power)
+
+    def one(spec: Specification) -> Report:
+        with Child(target, requested(spec, dtype=dtype, call=passed, **how), limits) as child:
+            return _verified(child, spec, arithmetic, domain, **tried)
+
+    report = _whole(spec, one)
+    told = effort(contract, time_limit, budget, examples, seed)
+    request = requested(spec, dtype=dtype, call=passed, **how)
+    told["power"] = [f"{step}={float(share)!r}" for step, share in (power or {}).items()]
+    line = command_line(target, spec=spec, request=request, domain=domain or Domain(), options=told, origin=origin)
+    return replace(report, command=line, notes=(*notes, *report.notes))
+
+
+def check_numbers(function: object = None, **numbers: float | None) -> None:
+    """Refuse what is no function, and numbers that cannot be used."""
+    if function is not None and (inspect.isclass(function) or not callable(function)):
+        what = f"{function.__name__} is a class" if inspect.isclass(function) else f"{function!r} cannot be called"
+        raise NotCallable(f"{what}; give the function itself, or an instance")
+    for name, number in numbers.items():
+        if name in ("seed", "examples") and number is not None and number < 0:
+            raise InputError(f"{name} must be 0 or more, got {number}")
+        if name in ("budget", "time_limit") and number is not None and not 0 < number < inf:
+            raise InputError(f"{name.replace('_', '-')} must be a number of seconds above 0, got {number:g}")
+
+
+def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None:
+    """Raise ``InputError`` for what cannot be asked for."""
+    if not power:
+        return
+    from symattn.verification.arithmetic.aims import aims
+
+    if not isinstance(power, Mapping):
+        raise InputError(f"power is {power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
+    if not isinstance(spec, Attention) or spec.lse:
+        raise InputError("power is for the output of Attention; hint: leave it out")
+    aims(spec, power)
+
+
+def effort(
+    contract: Contract | None = None,
+    time_limit: float | None = None,
+    budget: float = engine.BUDGET,
+    examples: int = engine.EXAMPLES,
+    seed: int = engine.SEED,
+) -> dict[str, object]:
+    """Return the options that say how much is tried, and against what; None for what is usual."""
+    usual = {"budget": engine.BUDGET, "examples": engine.EXAMPLES, "seed": engine.SEED}
+    asked = {"contract": contract, "time-limit": time_limit, "budget": budget, "examples": examples, "seed": seed}
+    return {name: None if value == usual.get(name) else value for name, value in asked.items()}
+
+
+def command_line(
+    *targets: str,
+    spec: Specification,
+    request: Request,
+    domain: Domain,
+    options: Mapping[str, object],
+    origin: Origin | None = None,
+    name: str = "verify",
+) -> str:
+    """Return the command line that gives this report again; ``options`` have a value, or None."""
+    usual = {"dtype": "float32", "layout": "auto"}
+    asked = {name: getattr(request, name) for name in ("dtype", "mask_arg", "layout", "framework")}
+    calling = {name: None if value == usual.get(name) else value for name, value in asked.items()} | {**options}
+    calling["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
+    # what the domain promises, but for rows without any key, which the specification says
+    promised = {name: getattr(domain, name) for name in domain.promises if name != "fully_masked_rows"}
+    said = _said(spec, domain, origin or PLAIN)
+    return command(name, *targets, options=[*promised.items(), *said, *calling.items()])
+
+
+def _said(spec: Specification, domain: Domain, origin: Origin) -> Iterator[tuple[str, object]]:
+    """The options of a specification: its fields, for a definition those of the attention that it is made of."""
+    if is_definition(spec):
+        yield "definition", written(spec)
+    attention = attention_of(spec)
+    if attention is not None:
+        yield from _fields(attention, domain, origin)
+
+
+def _fields(spec: Attention, domain: Domain, origin: Origin) -> Iterator[tuple[str, object]]:
+    """The options of the origin, and of the fields in which a specification differs from it."""
+    usual = Attention()
+    yield from origin.options.items()
+    changed = differing(spec, origin.spec)
+    if domain.fully_masked_rows:
+        changed["fully_masked"] = spec.fully_masked
+    for name, value in changed.items():
+        left_out = value == getattr(usual, name) and name != "fully_masked" and not isinstance(value, bool)
+        yield ("without", name.replace("_", "-")) if left_out else (name, value)
+
+
+def called(function: Callable[..., Any], request: Request) -> Runner:
+    """The function, called in this process."""
+    if is_definition(request.spec):
+        from symattn.programs import definitions
+
+        return definitions.target(function, request)
+    return in_process(function, request)
+
+
+def checked(spec: object, domain: Domain | None) -> Specification:
+    """The specification, by default plain attention. Raises InputError for what is none, and open promises."""
+    if spec is not None and not isinstance(spec, Attention) and not is_definition(spec):
+        raise InputError(
+            f"{spec!r} is not a specification; hint: give an Attention, LayerNorm, Gradient …; see definitions.md"
+        )
+    if is_definition(spec):
+        from symattn.programs import definitions  # most specifications are attention, and are not to wait for this
+
+        definitions.check_domain(spec, domain or Domain())
+    return cast(Specification, spec or Attention())
+
+
+def requested(spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **told: Any) -> Request:
+    """What is known of the call; of a definition all that there is to know is in the specification."""
+    told |= {"layout": layout or "auto", "domain": domain or Domain()}
+    return (
+        Request(spec=cast(Attention, spec), **told)
+        if is_definition(spec)
+        else Request.of(cast(Attention, spec), **told)
+    )
+
+
+def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Report:
+    """What ``one`` verification finds; with the logarithms of the sums two, the first of the output alone."""
+    if not isinstance(spec, Attention) or not spec.lse:
+        return one(spec)
+    from symattn.programs import definitions
+
+    first = one(replace(spec, lse=False))
+    return first if first.verdict is Verdict.FAULT else definitions.joined(first, one(spec))
+
+
+def _verified(runner: Runner, spec: Specification, precision: Precision, domain: Domain | None, **told: Any) -> Report:
+    try:
+        if is_definition(spec):
+            from symattn.programs import definitions
+
+            return definitions.verified(runner, spec, precision, domain, **told)
+        assert isinstance(spec, Attention)
+        return engine.verify(runner, OfAttention(spec), precision, narrowed(runner, domain), **told)
+    except Unusable as nothing:
+        raise CannotRun(str(nothing)) from None
+    finally:
+        runner.close()

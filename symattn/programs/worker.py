@@ -1,0 +1,137 @@
+"""The child process: finds the target, calls it as it is told, and sends back what came of it.
+
+The two pipes of the protocol are taken away from stdin and stdout before the target is seen, so that nothing it reads
+or prints, in Python or in C, reaches them. Messages are pickles between a program and its own child.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from symattn.attention.spec import Attention
+from symattn.bounds.domain import Domain
+from symattn.bounds.target import Convention, Failure, Inputs, Memory, Outcome
+from symattn.document.errors import SymattnError
+from symattn.programs.loading import load, where
+from symattn.programs.request import Request
+from symattn.programs.target import Target, restored, settled, target
+from symattn.programs.watching import announced, captured
+from symattn.verification.definitions.registry import is_definition
+
+if TYPE_CHECKING:
+    from symattn.verification.semantics import Identity
+
+
+def main() -> None:
+    """Serve until the parent closes the pipe."""
+    requests, replies = _private_pipes()
+    faulthandler.enable(all_threads=False)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests, inbox), daemon=True).start()
+    server = _Server(partial(_send, replies, ("call",)))
+    while True:
+        question, *rest = inbox.get()
+        for told in rest[0] if question == "ahead" else [rest]:
+            _send(replies, _reply(server, "run" if question == "ahead" else question, told))
+
+
+def _reply(server: _Server, question: str, told: Sequence[Any]) -> tuple[Any, ...]:
+    """What comes of a question, as the parent reads it."""
+    try:
+        return "done", getattr(server, question)(*told)
+    except SymattnError as error:
+        return "refused", type(error), str(error)
+    except Exception:
+        return "defect", traceback.format_exc()
+
+
+class _Server:
+    """The questions that the parent asks: ``find`` first, then ``prepare``, then ``run`` as often as it likes.
+
+    ``ahead`` stands for several ``run``, which are answered one by one.
+    """
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self._begun = begun
+
+    def find(self, name: str, request: Request) -> tuple[str, Request]:
+        """Import the target: its name with its parameters, and the request with the framework, where it shows."""
+        with captured():
+            self._found = load(name)
+            return self._found.display, _prepared(self._found.function, request)
+
+    def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
+        """Agree on the call, if need be by small calls; after a crash, call as ``agreed``."""
+        with captured(), announced(self._begun):  # many calls, each within the limit of one
+            function, name = self._found.function, self._found.name
+            self._target = _ready(function, request, agreed, name)
+            return self._target.convention
+
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> Identity:
+        """The identity test, in a copy of this process."""
+        return self._target.semantics(spec, seconds, domain)
+
+    def run(self, inputs: Inputs, memory: Memory) -> Outcome:
+        """Call it. Ctrl-C goes to the parent alone, so a ``KeyboardInterrupt`` here is the function's own."""
+        try:
+            return self._target.run(inputs, memory)
+        except KeyboardInterrupt as error:
+            return Outcome(error=Failure("raised", "", "KeyboardInterrupt", where(error)))
+
+
+def _prepared(function: Any, request: Request) -> Request:
+    """The request with the framework, where it shows."""
+    if is_definition(request.spec):
+        from symattn.programs import definitions  # most targets are attention, and are not to wait for this
+
+        return definitions.prepared(function, request)
+    return settled(function, request)
+
+
+def _ready(function: Any, request: Request, agreed: Convention | None, name: str) -> Target:
+    """The function as it is called from now on."""
+    if is_definition(request.spec):
+        from symattn.programs import definitions
+
+        if isinstance(agreed, definitions.Formed):
+            return definitions.restored(function, request, agreed, name)
+        return definitions.target(function, request, name)
+    return restored(function, request, agreed, name) if agreed else target(function, request, name)
+
+
+def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (it lives as long as the process)
+    return requests, replies
+
+
+def _read(requests: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
+    """Pass messages on; without a parent there is nothing left to do, whatever the target is doing."""
+    try:
+        while True:
+            inbox.put(pickle.load(requests))
+    except (EOFError, OSError, pickle.UnpicklingError):
+        os._exit(0)
+
+
+def _send(replies: BinaryIO, message: tuple[Any, ...]) -> None:
+    """Send the processor time of this process and of those it has waited for, and the message."""
+    replies.write(pickle.dumps((sum(os.times()[:4]), message)))
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main()

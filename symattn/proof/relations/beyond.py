@@ -1,0 +1,152 @@
+"""Numbers and sizes beyond those that a relation names, where a bound that holds of small ones alone is seen to fail.
+
+``sⱼ ≤ 35`` holds of small entries, ``Σⱼ pⱼ² ≥ 1/6`` of up to six keys, ``n² ≤ 64`` up to eight. So entries are drawn
+that are 0 throughout, or but for one row, large, or around the printed numbers; and sizes are taken past these
+numbers, past what they are one part of, and past their squares and exponentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from fractions import Fraction
+from math import ceil, exp, prod
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from symattn.document import notation as nt
+from symattn.document.notation import Node
+from symattn.proof.relations.draws import Drawn
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.moments import mentions
+from symattn.proof.statement import Declared
+
+_BITS = 4096  # of balls around such numbers: e^(−2000) beside 1 is seen
+_FEW = 256  # of balls around numbers of moderate size, where they are many
+_LARGEST = 1150  # a size that is tried, where nothing has more than one axis
+_ENTRIES = 2 * _LARGEST  # of one array
+_SMALL = 12  # and where something has
+_ALWAYS = 9  # a size beyond those of the other draws
+_ENDS = 2  # sizes that are tried for each sort, from each end of those that the numbers ask for
+_LARGE = 1000
+_AROUND = 16  # draws around numbers, two for each
+_POWER = 7  # of e, among sizes
+_POWERS = 50  # of e, among entries
+
+
+class Zero(Drawn):
+    """Entries that are 0, or 1 where they are positive."""
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        return Fraction(max(low, 0))
+
+
+class OneRow(Drawn):
+    """The first row is 1, and all others 0, or 1 where entries are positive; of a vector, the first entry."""
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        lengths = [self.axis(axis) for axis in shape.split()]
+        if not lengths or any(name in pair for pair in declared.units):
+            return super().array(name, shape, declared)
+        entries = np.full(lengths, Fraction(int(name in declared.positive)), dtype=object)
+        entries[(0,) * max(len(lengths) - 1, 1)] = Fraction(1)
+        return self.lift(entries)
+
+
+class Large(Drawn):
+    """Entries up to a thousand, of both signs, or a few of them beside small ones."""
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        size = random.choice((1, 10, 100, _LARGE) if self.seed % 2 else (_LARGE,))
+        return Fraction(random.randint(size * min(low, 0) // 40 if low < 0 else low, size))
+
+
+class Around(Drawn):
+    """Entries around one of the printed numbers, its multiples and parts: of both signs, or positive."""
+
+    numbers: tuple[Fraction, ...] = ()
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        near = self.numbers[self.seed // 2 % len(self.numbers)] * Fraction(
+            random.randint(2, 8), random.choice((1, 2, 3))
+        )
+        signs = (1, -1) if low < 0 and self.seed % 2 else (1,)
+        return random.choice(signs) * (near + random.choice((0, Fraction(1, 3))))
+
+
+def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction, ...]:
+    """The numbers that stand in formulas, and in those that define their letters, and about their powers of e; neither
+    0 nor 1."""
+    bodies = [d.body for d in glossary.defined.values() if isinstance(d, Definition)]
+    spoken = [meaning.body for meaning in glossary.spoken.values()]
+    found = {abs(x) for part in (*every, *bodies, *spoken) for x in _numbers(part)}
+    powers = {Fraction(round(exp(x))) for x in found if 1 < x <= _POWERS}
+    return tuple(sorted((found | powers) - {0, 1}))
+
+
+def _numbers(x: Any) -> Iterator[Fraction]:
+    if isinstance(x, tuple):
+        for part in x:
+            yield from _numbers(part)
+    elif isinstance(x, nt.Number):
+        yield Fraction(x.value)
+    elif isinstance(x, nt.Decimal):
+        yield Fraction(x.digits)
+    elif isinstance(x, Node):
+        whole: Any = x
+        for f in fields(whole):
+            yield from _numbers(getattr(whole, f.name))
+
+
+def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Iterator[Drawn]:
+    """Zero, large and near the numbers, at two sizes; then each sort past the numbers, the others at 2: far past them
+    where all is ``flat``, with one axis at most."""
+    sorts = declared.sorts()
+    for turn in ((3, 2), (2, 3)):
+        there = {sort: turn[n % 2] for n, sort in enumerate(sorts)}
+        yield from (Zero(there, 0), OneRow(there, 0))
+        yield from (Large(there, seed) for seed in range(4))
+        for seed in range(min(2 * len(numbers), _AROUND)):
+            world = Around(there, seed)
+            world.numbers = numbers
+            yield world
+    past = _sizes(numbers, _LARGEST if flat else _SMALL)
+    for sort in sorts:
+        for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:]):
+            there = {s: n if s == sort else 2 for s in sorts}
+            if all(prod(map(Drawn(there, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
+                yield from (Drawn(there, 1), Drawn(there, 4), OneRow(there, 0))
+
+
+def bits(world: Drawn) -> int:
+    """How precise balls are there."""
+    return _FEW if max(world.sizes.values(), default=0) >= _ALWAYS else _BITS
+
+
+def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
+    """Whether no array has more than one axis, and nothing is differentiated or left to code."""
+    made = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
+    bodies = [d.body for d in made if isinstance(d, Definition)]
+    whole = tuple(every)
+    short = all(len(shape.split()) < 2 or not mentions(whole, key, glossary) for key, shape in glossary.given.items())
+    return short and len(bodies) == len(made) and not glossary.loss and not _has_slope((*whole, *bodies))
+
+
+def _has_slope(x: Any) -> bool:
+    if isinstance(x, tuple):
+        return any(map(_has_slope, x))
+    if not isinstance(x, Node):
+        return False
+    whole: Any = x
+    slope = isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇")
+    return slope or any(_has_slope(getattr(whole, f.name)) for f in fields(whole))
+
+
+def _sizes(numbers: Iterable[Fraction], largest: int) -> list[int]:
+    """Sizes past 9, past each number, what it is one part of, its square and its exponential."""
+    past = {Fraction(_ALWAYS - 1)}
+    for x in numbers:
+        past |= {x, 1 / x, x * x, Fraction(exp(min(float(x), _POWER)))}
+    return sorted({n for n in (ceil(x) + 1 for x in past) if _ALWAYS <= n <= largest})

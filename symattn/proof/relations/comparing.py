@@ -1,0 +1,132 @@
+"""Whether a link of a chain holds in numbers: in balls as far as they tell, in exact numbers decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.ball import precision
+from symattn.document.errors import Undecided
+from symattn.document.text import text
+from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.statement import Numbers, Pair, Sides, pairs
+
+_CLOSER = 2**16  # bits, where two sides of a strict inequality are nearly equal
+_SMALL = 2.0**-80  # numbers below it may be rounding
+_WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, tell nothing
+_EXACT: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, "≥": ge, ">": gt, "≠": ne}
+
+
+class FalseStep(AssertionError):
+    """A document says what is not so, or what cannot be read: a defect of symattn."""
+
+
+class Closer(Undecided):
+    """Two numbers are nearer to each other than their balls are wide."""
+
+
+class NotRead(FalseStep):
+    """What cannot be read, or cannot be decided: it may be true."""
+
+
+def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = _CLOSER) -> list[float]:
+    """How near each link comes to equality in these numbers (see ``nearness``).
+
+    Raises FalseStep unless every link holds, as far as the balls tell. Where two sides of a strict inequality are
+    nearly equal they are looked at with ``closer`` bits; with none, Closer is raised.
+    """
+    return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
+
+
+def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> None:
+    """As ``compared`` without a closer look, of sides that are all numbers there; of others nothing is asked."""
+    read = list(_stated(compiled, every, world))
+    entries = (x for _, stated in read for both in stated for side in both for x in side.entries.flat)
+    if all(hasattr(x, "rad") and x.is_finite() for x in entries):
+        for link, stated in read:
+            _near(compiled, link, world, stated, closer=0)
+
+
+def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterator[tuple[Link, list[Pair]]]:
+    for link in every:
+        yield link, pairs(_sides(compiled, link), compiled.declared, world)
+
+
+def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int) -> float:
+    least = 1.0
+    for left, right in stated:
+        if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
+            at = ", ".join(f"{sort} = {length}" for sort, length in world.sizes.items())
+            raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
+        least = min([least, *nearness(left, right)])
+    return least
+
+
+def _holds_or_looks_closer(compiled: Compiled, link: Link, world: Numbers, left: Any, right: Any, closer: int) -> bool:
+    try:
+        return holds(left, link.sign, right)
+    except Closer:
+        if not closer:
+            raise
+        with precision(closer):
+            again = pairs(_sides(compiled, link), compiled.declared, world)
+            try:
+                return all(holds(a, link.sign, b) for a, b in again)
+            except Closer:  # as near as this, two numbers are taken for equal, and nothing is shown
+                return False
+
+
+def _sides(compiled: Compiled, link: Link) -> Sides:
+    return compiled.sides([(link.left, link.right)], link.sign != "=")
+
+
+def nearness(left: Any, right: Any) -> Iterator[float]:
+    """|x − y| over the larger of |x| and |y|, for each pair of entries that is not 0 and 0; 0 for what is 0 beside a
+    printed 0. Entries that are no balls say nothing."""
+    a, b = np.broadcast_arrays(left.entries, right.entries)
+    for x, y in zip(a.flat, b.flat, strict=True):
+        if hasattr(x, "rad") and hasattr(y, "rad"):
+            scale = max(abs(float(x.mid())), abs(float(y.mid())))
+            if scale > _SMALL:
+                yield abs(float((y - x).mid())) / scale
+
+
+def holds(left: Any, sign: str, right: Any) -> bool:
+    """Whether ``left sign right`` for every entry."""
+    a, b = np.broadcast_arrays(left.entries, right.entries)
+    return all(_entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
+
+
+def _infinite_holds(x: Any, sign: str, y: Any) -> bool:
+    """The order of ±∞, and NaN, which is equal to itself here and has no order."""
+    if "nan" in (str(x), str(y)):
+        return sign == "=" and str(x) == str(y)
+    return bool(_EXACT[sign](x, y))
+
+
+def _entry_holds(x: Any, sign: str, y: Any) -> bool:
+    if not hasattr(x, "rad") or not hasattr(y, "rad"):
+        try:
+            return bool(_EXACT[sign](x, y))
+        except TypeError as reason:
+            raise Undecided(f"there is no order between {x} and {y}") from reason
+    if not (x.is_finite() and y.is_finite()):
+        return _infinite_holds(x, sign, y)
+    gap = y - x
+    if sign == "≠":
+        return not gap.contains(0)
+    if sign == "=":
+        if not gap.contains(0):
+            return False
+        if gap.rad() > _WIDE * (1 + abs(float(x.mid()))):
+            raise Undecided("the balls are too wide to tell")
+        return True
+    if sign in "≤≥":
+        return not (gap < 0 if sign == "≤" else gap > 0)
+    apart = gap if sign == "<" else -gap
+    if not apart > 0 and not apart <= 0:
+        raise Closer(f"the balls are too wide to tell {sign}")
+    return bool(apart > 0)

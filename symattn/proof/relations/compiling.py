@@ -1,0 +1,224 @@
+"""A printed relation as a function of the arrays that it is about, which the prover and the search run as they run
+those of theorems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from inspect import Parameter, Signature
+from itertools import pairwise
+from typing import Any
+
+from symattn.arrays.index.expressions import Expression
+from symattn.arrays.index.positions import as_number
+from symattn.document import notation as nt
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.notation import Node, Relation
+from symattn.proof.prover import unsimplified
+from symattn.proof.relations.glossary import Glossary, spelt
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Several, Unread, Value, beside, spread
+from symattn.proof.statement import Declared, Letters, run
+
+_HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two neighbours in a chain, and the sign between them."""
+
+    left: Node
+    sign: str
+    right: Node
+
+
+def links(relation: Relation) -> list[Link]:
+    """a = b ≤ c as a = b and b ≤ c."""
+    sides = [("", relation.first), *relation.rest]
+    return [Link(a, sign, b) for (_, a), (sign, b) in pairwise(sides)]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Formulas of a section that become functions; ``sized`` are the sizes for which a formula is written out."""
+
+    glossary: Glossary
+    sized: Mapping[str, int]
+
+    @cached_property
+    def declared(self) -> Declared:
+        """The arrays, under names that a function can take them by."""
+        g = self.glossary
+        return Declared(
+            {self.argument(key): self._shape(shape) for key, shape in self._given.items()},
+            {self.argument(key): sort for key, sort in g.permutations.items()},
+            tuple(map(self.argument, g.positive)),
+            tuple((self.argument(c), self.argument(s)) for c, s in g.units),
+            tuple(map(self.argument, g.nonnegative)),
+        )
+
+    def sides(self, pairs: Sequence[tuple[Node, Node]], bounds: bool = False) -> Callable[..., Any]:
+        """The function that gives the two arrays of each pair."""
+        return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b, bounds)])
+
+    def gaps(self, pairs: Sequence[tuple[Node, Node]], gaps: Sequence[Node]) -> Callable[..., Any]:
+        """The function that gives ``gaps``, each with the axes of its pair."""
+
+        def work(reader: Reader) -> list[Any]:
+            found = []
+            for (a, b), gap in zip(pairs, gaps, strict=True):
+                x, y, z = map(reader.one, (a, b, gap))
+                letters = tuple(dict.fromkeys((*x.letters, *y.letters, *z.letters)))
+                found.append(spread(z, letters, max(x.rank, y.rank)))
+            return found
+
+        return self.function(work)
+
+    def entries(self, formulas: Sequence[Node]) -> tuple[tuple[Expression, ...], ...]:
+        """Formulas in letters, place by place, before any simplification."""
+
+        def work(reader: Reader) -> list[Any]:
+            found = [reader.one(x) for x in formulas]
+            letters = tuple(dict.fromkeys(i for x in found for i in x.letters))
+            return [spread(x, letters, max(y.rank for y in found)) for x in found]
+
+        first, *others = run(self.function(work), self.declared, Letters())
+        arrays = [beside(x, first) for x in (first, *others)]
+
+        def at(places: Any) -> tuple[Expression, ...]:
+            return tuple(as_number(x.at(places)) for x in arrays)
+
+        return tuple(unsimplified(partial(at, places)) for places in arrays[0].places())
+
+    def argument(self, key: str) -> str:
+        """The name of the argument that holds a letter."""
+        word = spelt(key)
+        return f"{word}_" if word in self._sorts else word
+
+    @cached_property
+    def _given(self) -> Mapping[str, str]:
+        return self.glossary.given or {_HIDDEN: ""}
+
+    @cached_property
+    def _sorts(self) -> set[str]:
+        return {w for shape in self._given.values() for axis in shape.split() for b in axis.split("+")
+                for w in b.split("*") if not w.isdigit()}  # fmt: skip
+
+    def _shape(self, shape: str) -> str:
+        def sized(axis: str) -> str:
+            return "+".join("*".join(str(self.sized.get(w, w)) for w in b.split("*")) for b in axis.split("+"))
+
+        return " ".join(map(sized, shape.split()))
+
+    def function(self, work: Callable[[Reader], Any]) -> Callable[..., Any]:
+        """The function of the declared arrays that ``work`` makes of a reader."""
+        declared = self.declared
+        names = [*declared.arrays, *declared.permutations, *declared.sorts()]
+
+        def function(**given: Any) -> Any:
+            arrays = {key: given[self.argument(key)] for key in self._given}
+            for key in self.glossary.permutations:
+                arrays[key] = _as_matrix(arrays, given[self.argument(key)], given[self.glossary.permutations[key]])
+            lengths = {sort: given[sort] for sort in declared.sorts()} | dict(self.sized)
+            try:
+                return work(Reader(self.glossary, arrays, lengths))
+            except KeyError as letter:
+                raise Unread(f"the size {letter} is that of no array") from letter
+
+        parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in dict.fromkeys(names)]
+        function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return function
+
+
+def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
+    """P with P x = x[order]."""
+    xp = next(iter(arrays.values())).__array_namespace__()
+    places = xp.arange(length)
+    return xp.where(places[:, None] == places[None, :], xp.asarray(1), xp.asarray(0))[order]
+
+
+def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:
+    """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ; one of
+    ``bounds`` may have fewer indices than what it bounds."""
+    x, y = reader.read(left), reader.read(right)
+    alike = reader.glossary.alike
+    if alike and isinstance(x, Several) and isinstance(y, Several):
+        x, y = alike(x), alike(y)
+    if isinstance(x, Several) or isinstance(y, Several):
+        if not (isinstance(x, Several) and isinstance(y, Several) and len(x.parts) == len(y.parts)):
+            raise Unread("the sides are not as many things")
+        for a, b in zip(x.parts, y.parts, strict=True):
+            yield _aligned(a, b, left, right, bounds)
+    else:
+        yield _aligned(x, y, left, right, bounds, bool(reader.glossary.formats))
+
+
+def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False) -> tuple[Any, Any]:
+    """Both arrays of one shape; those that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
+    within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
+    if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
+        raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
+    x, y = _flat(x, y, left), _flat(y, x, right)
+    for value, other, side in ((x, y, left), (y, x, right)):
+        if other.rank != value.rank and value.rank == 0 and not (value.even or isinstance(side, nt.Number)):
+            raise Unread("one side is a number, the other is none")
+    if x.rank != y.rank and x.rank and y.rank:
+        raise Unread("one side is a vector, the other a matrix")
+    if x.rank == y.rank == 1 and x.row != y.row:
+        raise Unread("one side is a row, the other a column")
+    letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
+    rank = max(x.rank, y.rank)
+    a, b = spread(x, letters, rank), spread(y, letters, rank)
+    if x.rank != y.rank or set(x.letters) != set(y.letters):
+        return (a, b) if infinite else (beside(a, b), beside(b, a))
+    if tuple(a.shape) != tuple(b.shape):
+        raise Unread("the sides have different shapes")
+    return a, b
+
+
+def _flat(x: Value, other: Value, side: Node) -> Value:
+    """A printed row of entries beside a vector is that vector."""
+    if x.rank == 2 and other.rank == 1 and isinstance(side, nt.Matrix) and len(side.rows) == 1:
+        return Value(x.array[..., 0, :], x.letters, 1, other.row)
+    return x
+
+
+def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> Glossary:
+    """The glossary with the given arrays alone that the relation is about, so that no other size is searched."""
+    compiled = Compiled(glossary, sized)
+    letters: set[str] = set()
+    sorts: set[str] = set()
+
+    def work(reader: Reader) -> None:
+        reader.touched, reader.measured = letters, sorts
+        for side in (relation.first, *(side for _, side in relation.rest)):
+            reader.read(side)
+
+    try:
+        run(compiled.function(work), compiled.declared, Letters())
+    except (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
+        return glossary
+    pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})
+    letters |= {name for pair in pairs_ for name in pair}
+    given = {key: shape for key, shape in glossary.given.items() if key in letters}
+    missing = _words(" ".join(sorts)) - _words(" ".join(given.values()))
+    for key, shape in glossary.given.items():
+        if missing & _words(shape):
+            given[key] = shape
+            missing -= _words(shape)
+    return replace(
+        glossary,
+        given=given,
+        defined={key: meaning for key, meaning in glossary.defined.items() if key in letters or key == glossary.loss},
+        permutations={key: sort for key, sort in glossary.permutations.items() if key in letters},
+        laws={key: law for key, law in glossary.laws.items() if key in letters},
+        positive=tuple(key for key in glossary.positive if key in given),
+        nonnegative=tuple(key for key in glossary.nonnegative if key in given),
+        units=pairs_,
+    )
+
+
+def _words(shapes: str) -> set[str]:
+    return {w for w in re.findall(r"\w+", shapes) if not w.isdigit()}

@@ -1,0 +1,265 @@
+"""How a printed relation follows for all sizes: from a proof, or by a rule from proofs.
+
+Each way is a certificate, which the checker accepts or not: nothing is shown by what was only done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.model import Text as Words
+from symattn.document.notation import Node
+from symattn.document.text import text
+from symattn.proof.certified import accepted
+from symattn.proof.hypotheses import demanded
+from symattn.proof.premises import Applied, Concluded, Inducted, Premise, Sign
+from symattn.proof.prover import Proof, prove
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.values import Unread
+from symattn.proof.rules import written
+from symattn.proof.statement import Declared, Letters, Sides, pairs
+from symattn.proof.theorem import Identity
+from symattn.proof.together import bound
+
+SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether the right side is the smaller one
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A relation that is proved: under which hypotheses, in words, and what its certificates are made of."""
+
+    needed: tuple[str, ...] = ()
+    by: tuple[Proof | Premise, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class _Proving(Identity):
+    """An identity of which a proof alone is wanted: where there is none, the search is left to numbers.
+
+    ``looked``: numbers were looked at before, and none speaks against it.
+    """
+
+    looked: bool = False
+
+    def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Words]:
+        if not proofs or not all(proof.proved for proof in proofs):
+            return Evidence(Grade.UNDECIDED, "not proved"), ()
+        return (accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()) if self.looked else super()._decided(proofs)
+
+
+def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[Shown | None]:
+    """How each equation is shown: from the side before, or from the first, where those before it lead from there."""
+    first, before = every[0].left, list[Proof | Premise]()
+    absolute = _absolute(compiled, signs)
+    for link in every:
+        if link.sign != "=":
+            first, before = link.right, []
+            continue
+        found = _equal(compiled, link.left, link.right, absolute)
+        if not found and before:
+            whole = _equal(compiled, first, link.right, absolute)
+            found = whole and _concluded(compiled, "chain", link.left, link.right, [*before, *whole.by], whole.needed)
+        before += found.by if found else ()
+        yield found
+
+
+def _concluded(
+    compiled: Compiled,
+    rule: str,
+    left: Node,
+    right: Node,
+    premises: Sequence[Proof | Premise],
+    needed: tuple[str, ...] = (),
+) -> Shown | None:
+    """What a rule gives, if the checker accepts it."""
+    try:
+        sides = tuple(written(compiled.sides([(left, right)]), compiled.declared))
+    except (Refused, Undecided, InputError):
+        return None
+    return _certified(Concluded(rule, tuple(premises), sides), needed)
+
+
+def _certified(step: Concluded | Inducted | Applied, needed: tuple[str, ...] = ()) -> Shown | None:
+    proved = Evidence(Grade.PROVED)
+    return Shown(needed, (step,)) if accepted(proved, (), (step,)) is proved else None
+
+
+@dataclass(frozen=True)
+class _Absolute:
+    """What stands for |x| in proofs, and why they are equal."""
+
+    forms: Mapping[Node, Node] = field(default_factory=dict)
+    by: tuple[Proof | Premise, ...] = ()
+
+
+def _absolute(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
+    """|x| = g where x² = g², and g is never negative by its form."""
+    zero, forms, by = nt.node(0), dict[Node, Node](), list[Proof | Premise]()
+    for x, g in signs.items():
+        same, sign = _equal(compiled, x * x, g * g), by_gap(compiled, zero, g, g, False)
+        bars = nt.Fence("abs", x)
+        found = same and sign and _concluded(compiled, "squares", bars, g, [*same.by, *sign.by])
+        if found:
+            forms[bars] = g
+            by += found.by
+    return _Absolute(forms, tuple(by))
+
+
+_NO_BARS = _Absolute()
+
+
+def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS) -> Shown | None:
+    """How the equation is shown. Raises FalseStep where it is refuted."""
+    sides = compiled.sides([(left, right)])
+    decision = _Proving(compiled.declared, sides, (), looked=not compiled.glossary.laws).decide()
+    if decision.evidence.grade is Grade.REFUTED:
+        raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
+    if decision.evidence.grade is Grade.PROVED:
+        return Shown(_needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises))
+    a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
+    if (a, b) != (left, right):
+        return _without_bars(compiled, (left, a, b, right), absolute)
+    return next((found for rule in _RULES for found in [rule(compiled, left, right)] if found), None)
+
+
+def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, ...]:
+    """What was supposed, and what must hold for both sides to be defined, in words."""
+    every = chain(more, *map(demanded, proofs))
+    return tuple(dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every))
+
+
+def _without_bars(compiled: Compiled, sides: tuple[Node, Node, Node, Node], absolute: _Absolute) -> Shown | None:
+    """x = x′ = y′ = y, where x′ and y′ are x and y with |z| in another form."""
+    left, a, b, right = sides
+    inner = _equal(compiled, a, b)
+    if not inner:
+        return None
+    steps = [_concluded(compiled, "equals", x, y, absolute.by) for x, y in ((left, a), (b, right)) if x != y]
+    if None in steps:
+        return None
+    by = [*inner.by, *chain.from_iterable(s.by for s in steps if s)]
+    return _concluded(compiled, "chain", left, right, by, inner.needed)
+
+
+def _from(compiled: Compiled, rule: str, printed: tuple[Node, Node], premise: tuple[Node, Node]) -> Shown | None:
+    """What a rule gives from one equation, if that is shown."""
+    found = _equal(compiled, *premise)
+    return found and _concluded(compiled, rule, *printed, found.by, found.needed)
+
+
+def _maxima(compiled: Compiled, left: Node, right: Node) -> Shown | None:
+    """max_i f_i = max_i g_i if f_i = g_i for every i."""
+    if not (isinstance(left, nt.Big) and isinstance(right, nt.Big)):
+        return None
+    if left.index != right.index or not all(_is_maximum(x) for x in (left, right)):
+        return None
+    return _from(compiled, "equals", (left, right), (left.body, right.body))
+
+
+def _is_maximum(x: Node) -> bool:
+    return isinstance(x, nt.Big) and x.operator == "max" and x.low is None
+
+
+def _norms(compiled: Compiled, left: Node, right: Node) -> Shown | None:
+    """‖x‖ = ‖y‖ if x·x = y·y."""
+    squares = tuple(
+        nt.Product((x.body, x.body), "·")
+        for x in (left, right)
+        if isinstance(x, nt.Fence) and x.style == "norm" and x.sub is None
+    )
+    return _from(compiled, "squares", (left, right), (squares[0], squares[1])) if len(squares) == 2 else None
+
+
+def _logarithm(compiled: Compiled, left: Node, right: Node) -> Shown | None:
+    """x = log y if e^x = y."""
+    if not (isinstance(right, nt.Call) and right.function == nt.Name("log") and len(right.arguments) == 1):
+        return None
+    return _from(compiled, "logarithm", (left, right), (nt.Name("e") ** left, right.arguments[0]))
+
+
+def _by_induction(_: Compiled, total: Node, closed: Node) -> Shown | None:
+    """Σ_{t=1}^{n} b(t) = f(n) for every n if f(n) − f(n − 1) = b(n) and f(0) = 0, with no other letter."""
+    if not isinstance(total, nt.Big) or total.operator != "sum" or total.low != nt.node(1) or total.high is None:
+        return None
+    n, t = total.high, total.index
+    compiled = Compiled(Glossary(given={text(n): ""}, sizes={}), {})
+    before, start = nt.replaced(closed, {n: n - 1}), nt.replaced(closed, {n: nt.node(0)})
+    term = nt.replaced(total.body, {t: n})
+    try:
+        proofs = [by_letters(compiled.sides([pair]), compiled.declared)
+                  for pair in ((closed - before, term), (start, nt.node(0)))]  # fmt: skip
+        ((sides),) = written(compiled.sides([(term, closed)]), compiled.declared)
+    except Unread:
+        return None
+    shown = tuple(p for found in proofs for p in (found.by if found else ()))
+    return _certified(Inducted(shown, compiled.argument(text(n)), text(n), *sides)) if all(proofs) else None
+
+
+_RULES: tuple[Callable[[Compiled, Node, Node], Shown | None], ...] = (_maxima, _norms, _logarithm, _by_induction)
+
+
+def by_letters(sides: Sides, declared: Declared) -> Shown | None:
+    """How it is shown by proofs, if there are: asked first, as the search where there are none takes long."""
+    try:
+        proofs = tuple(prove(a, b, declared.units) for a, b in pairs(sides, declared, Letters()))
+    except (Refused, Undecided, InputError):
+        return None
+    shown = Evidence(Grade.PROVED)
+    proved = all(proof.proved for proof in proofs) and accepted(shown, proofs) is shown
+    return Shown(_needed(proofs), proofs) if proved else None
+
+
+def inequalities(compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node]) -> Iterator[Shown | None]:
+    """How each ≤ is shown by its gap; of one with 0 the other side is the gap, unless one is given."""
+    for link in every:
+        if link.sign == "=":
+            continue
+        smaller, larger = (link.right, link.left) if SMALLER[link.sign] else (link.left, link.right)
+        gap = gaps.get(larger) or gaps.get(smaller) or (larger if is_zero(smaller) else None)
+        found = _bounded(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
+        if gaps and not found:
+            raise FalseStep(f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it")
+        yield found
+
+
+def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Shown | None:
+    """By the gap; max_i f_i ≤ c if f_i ≤ c for every i."""
+    if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
+        return by_gap(compiled, smaller, larger, gap, strict)
+    found = None if strict else by_gap(compiled, smaller.body, larger, gap, strict)
+    if not found:
+        return None
+    signs = tuple(p for p in found.by if isinstance(p, Sign))
+    sides = tuple(written(compiled.sides([(smaller, larger)], True), compiled.declared))
+    return _certified(Applied("largest", signs, sides), found.needed)
+
+
+def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Shown | None:
+    """How smaller ≤ larger is shown by their difference in a form that shows its sign; smaller < larger if strict."""
+    d, pair = compiled.declared, [(smaller, larger)]
+    sides, gaps = compiled.sides(pair, True), compiled.gaps(pair, [gap])
+    signs: dict[str, Any] = {"positive": d.positive, "nonnegative": d.nonnegative, "units": d.units}
+    found = bound(d.arrays, sides, gaps, strict=strict, **signs).decide()
+    if found.evidence.grade is Grade.REFUTED:
+        raise FalseStep(f"refuted: {found.evidence.where}")
+    return Shown(_needed(found.proofs), found.premises) if found.evidence.grade is Grade.PROVED else None
+
+
+def is_zero(x: Node) -> bool:
+    """Whether it is the number 0."""
+    return isinstance(x, nt.Number) and x.value == 0
+
+
+def shown(
+    compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node], signs: Mapping[Node, Node]
+) -> list[Shown | None]:
+    """How each link is shown, equations first."""
+    return [*equations(compiled, every, signs), *inequalities(compiled, every, gaps)]

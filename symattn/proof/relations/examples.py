@@ -1,0 +1,96 @@
+"""Relations about the numbers that a document prints, decided in exact numbers."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.exact import Exact
+from symattn.document import notation as nt
+from symattn.document.notation import Name, Node, Relation
+from symattn.document.text import text
+from symattn.proof.relations.comparing import FalseStep, holds
+from symattn.proof.relations.compiling import links, sides_of
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Unread
+
+
+def decide(relation: Relation, glossary: Glossary) -> None:
+    """Raises FalseStep where the relation is false of these numbers, Unread where it cannot be read."""
+    reader = _reader(glossary)
+    _every_group_is_named(relation)
+    for link in links(relation):
+        if link.sign == "≈":
+            _rounded(reader, link.left, link.right)
+            continue
+        sides = list(sides_of(reader, link.left, link.right))
+        if link.sign == "≠":
+            true = any(not holds(a, "=", b) for a, b in sides)
+        else:
+            true = all(holds(a, link.sign, b) for a, b in sides)
+        if not true:
+            raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)} is false in this example")
+
+
+def _reader(g: Glossary) -> Reader:
+    lengths: dict[str, int] = {}
+    arrays: dict[str, Any] = {} if g.given else {"": Exact.lift(1)}
+    for key, shape in g.given.items():
+        if key not in g.fixed:
+            raise Unread(f"{key} has no numbers")
+        arrays[key], found = _with_shape([[_value(e) for e in row] for row in g.fixed[key]], shape.split())
+        if any(lengths.setdefault(axis, n) != n for axis, n in found.items()):
+            raise Unread(f"{key} has another length than the arrays before")
+    return Reader(g, arrays, lengths)
+
+
+def _rounded(reader: Reader, left: Node, right: Node) -> None:
+    """≈ with digits: the left side rounds to them."""
+    if not isinstance(right, nt.Decimal):
+        raise Unread("≈ without digits")
+    (entry,) = reader.one(left).array.entries.flat
+    count = len(right.digits.partition("e")[0].replace(".", "").lstrip("-0"))
+    if entry.decimal(count) != right.digits:
+        raise FalseStep(f"{text(left)} is not {right.digits}, rounded")
+
+
+def _every_group_is_named(relation: Relation) -> None:
+    """Between ≠ and ≠ some side has a letter: a number that nothing stands for could be any number."""
+    groups: list[list[Node]] = [[relation.first]]
+    for sign, side in relation.rest:
+        if sign == "≠":
+            groups.append([side])
+        else:
+            groups[-1].append(side)
+    if len(groups) > 1 and not all(any(map(_has_letter, group)) for group in groups):
+        raise Unread("a number beside ≠ that no letter stands for")
+
+
+def _has_letter(x: Any) -> bool:
+    if isinstance(x, tuple):
+        return any(map(_has_letter, x))
+    if isinstance(x, Name):
+        return x.base not in ("e", "π")
+    node: Any = x
+    return isinstance(x, Node) and any(_has_letter(getattr(x, f.name)) for f in fields(node))
+
+
+def _value(x: Node) -> Any:
+    if isinstance(x, nt.Neg):
+        return -_value(x.body)
+    if isinstance(x, nt.Number):
+        return x.value
+    raise Unread(f"{text(x)} is not a number")
+
+
+def _with_shape(rows: list[list[Any]], axes: list[str]) -> tuple[Any, dict[str, int]]:
+    """The array with as many axes as are declared, and the lengths of those that are sorts."""
+    flat = [e for row in rows for e in row]
+    if (len(axes) < 2 and 1 not in (len(rows), len(rows[0]))) or (not axes and len(flat) > 1):
+        raise Unread("more numbers than the shape has axes for")
+    entries: Any = rows if len(axes) == 2 else flat if len(axes) == 1 else flat[0]
+    array = Exact.lift(np.array(entries, dtype=object))
+    return array, {axis: n for axis, n in zip(axes, array.plain_shape, strict=True) if not axis.isdigit()}

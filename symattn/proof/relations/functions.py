@@ -1,0 +1,177 @@
+"""What the words of formulas stand for: softmax, attention, lse, max, …, each once defined in ``attention``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import reduce
+from itertools import permutations
+from operator import mul
+from typing import Any
+
+from symattn.arrays.exact import Exact
+from symattn.attention.softmax import softmax as _softmax
+from symattn.attention.spec import Attention
+from symattn.document.errors import Refused
+from symattn.proof.relations.values import Unread, Value, both, spread, summed
+
+_ROWS = 6  # of a determinant, whose terms are all written out
+
+Function = Callable[..., Any]
+"""Takes values, gives a value or several."""
+
+
+def softmax(s: Value) -> Value:
+    """softmax over the last axis."""
+    if not s.rank or s.even:
+        raise Unread("softmax of a number")
+    return Value(_softmax(s.array, stabilised=False), s.letters, s.rank, s.row)
+
+
+def attending(attention: Callable[..., Any] | None = None) -> Function:
+    """Attention of queries, keys and values; of one query, as a row; for each index, if they have one."""
+
+    def attend(q: Value, k: Value, v: Value) -> Value:
+        if q.rank not in (1, 2) or k.rank != 2 or v.rank != 2:
+            raise Unread("attention of what are no matrices")
+        letters = tuple(dict.fromkeys((*q.letters, *k.letters, *v.letters)))
+        queries, keys, values = (spread(x, letters, x.rank) for x in (q, k, v))
+        one = q.rank == 1
+        output = (attention or Attention(stabilised=False))(queries[..., None, :] if one else queries, keys, values)
+        return Value(output[..., 0, :] if one else output, letters, q.rank, one)
+
+    return attend
+
+
+def diag(x: Value) -> Value:
+    """The matrix with x on its diagonal."""
+    if x.rank != 1 or x.letters:
+        raise Unread("diag of what is not a vector")
+    xp = x.array.__array_namespace__()
+    places = xp.arange(x.array.shape[0])
+    return Value(xp.where(places[:, None] == places[None, :], x.array[:, None], 0), (), 2)
+
+
+def log_sum_exp(s: Value) -> Value:
+    """log Σ e^s over the last axis."""
+    if not s.rank:
+        raise Unread("lse of a number")
+    xp = s.array.__array_namespace__()
+    return Value(xp.log(xp.sum(xp.exp(s.array), axis=-1)), s.letters, s.rank - 1)
+
+
+def largest(*given: Value) -> Value:
+    """The largest entry, or the larger of two numbers."""
+    if len(given) == 1 and given[0].rank:
+        x = Value(
+            given[0].array.__array_namespace__().max(given[0].array, axis=-1), given[0].letters, given[0].rank - 1
+        )
+        return largest(x) if x.rank else x
+    if len(given) == 2 and not any(x.rank for x in given):
+        return both(*given, lambda a, b: a.__array_namespace__().maximum(a, b))
+    raise Unread("max of these")
+
+
+def entrywise(work: Callable[[Any, Any], Any]) -> Function:
+    """A function of every entry."""
+
+    def apply(x: Value) -> Value:
+        return Value(work(x.array.__array_namespace__(), x.array), x.letters, x.rank, x.row)
+
+    return apply
+
+
+def smallest(*given: Value) -> Value:
+    """The smallest entry, or the smaller of two numbers."""
+    found = largest(*(replace(x, array=-x.array) for x in given))
+    return replace(found, array=-found.array)
+
+
+def entropy(p: Value) -> Value:
+    """H(p) = −Σ p log p, of weights that are not 0."""
+    return _added_up(p, p, lambda a, _: -a * _log(a))
+
+
+def divergence(p: Value, q: Value) -> Value:
+    """KL(p ‖ q) = Σ p (log p − log q), of weights that are not 0."""
+    return _added_up(p, q, lambda a, b: a * (_log(a) - _log(b)))
+
+
+def variation(p: Value, q: Value) -> Value:
+    """TV(p, q) = ½ Σ |p − q|."""
+    return _added_up(p, q, lambda a, b: a.__array_namespace__().maximum(a - b, b - a) / 2)
+
+
+def _log(a: Any) -> Any:
+    return a.__array_namespace__().log(a)
+
+
+def _added_up(x: Value, y: Value, work: Callable[[Any, Any], Any]) -> Value:
+    if not x.rank == y.rank == 1:
+        raise Unread("this is a function of vectors")
+    return summed(both(x, y, work))
+
+
+def determinant(x: Value) -> Value:
+    """det of a matrix, or of what has two indices: Σ_π sign(π) Π x_iπ(i), n! terms. Refuses matrices of many rows."""
+    if x.rank + len(x.letters) != 2 or x.array.shape[0] != x.array.shape[1]:
+        raise Unread("the determinant of what is not a square matrix")
+    n, found = int(x.array.shape[0]), 0
+    if n > _ROWS:
+        raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
+    for order in permutations(range(n)):
+        odd = sum(a > b for i, b in enumerate(order) for a in order[:i]) % 2
+        found = found + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (-1 if odd else 1)
+    return Value(found)
+
+
+def rank(x: Value) -> Value:
+    """The rank of a matrix of exact numbers."""
+    if x.rank != 2 or x.letters:
+        raise Unread("the rank of what is not a matrix")
+    if not isinstance(x.array, Exact):
+        raise Refused("the rank of a matrix whose numbers are not exact")
+    return Value(x.array.xp.asarray(rank_of(x.array)))
+
+
+def rank_of(x: Any) -> int:
+    """How many rows of a matrix are not 0 in echelon form."""
+    rest, found = [list(r) for r in x.tolist()], 0
+    for column in range(len(rest[0])):
+        pivot = next((r for r in rest if r[column] != 0), None)
+        if pivot is not None:
+            found += 1
+            rest.remove(pivot)
+            rest = [[a - b * (r[column] / pivot[column]) for a, b in zip(r, pivot, strict=True)] for r in rest]
+    return found
+
+
+ENTRYWISE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "log": lambda xp, a: xp.log(a),
+    "log₂": lambda xp, a: xp.log(a) / xp.log(xp.asarray(2)),
+    "sign": lambda xp, a: a / xp.maximum(a, -a),
+    "exp": lambda xp, a: xp.exp(a),
+    "tanh": lambda xp, a: xp.tanh(a),
+    "cos": lambda xp, a: xp.cos(a),
+    "sin": lambda xp, a: xp.sin(a),
+    "sigmoid": lambda xp, a: 1 / (1 + xp.exp(-a)),
+    "relu": lambda xp, a: xp.maximum(a, xp.asarray(0)),
+    "sech": lambda xp, a: 2 / (xp.exp(a) + xp.exp(-a)),
+}
+"""Functions of a number, of the namespace and an array."""
+
+FUNCTIONS: Mapping[str, Function] = {
+    "softmax": softmax,
+    "attention": attending(),
+    "Attention": attending(),
+    "diag": diag,
+    "lse": log_sum_exp,
+    "max": largest,
+    "min": smallest,
+    "det": determinant,
+    "rank": rank,
+    "H": entropy,
+    "KL": divergence,
+    "TV": variation,
+    **{word: entrywise(work) for word, work in ENTRYWISE.items()},
+}

@@ -1,0 +1,336 @@
+"""Whether a printed relation holds: proved for all sizes, checked at sizes, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from symattn.arrays.ball import precision
+from symattn.arrays.met import meeting
+from symattn.arrays.notes import listening
+from symattn.document import notation as nt
+from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.evidence import Evidence, Grade, both
+from symattn.document.notation import Node, Relation
+from symattn.document.text import text
+from symattn.proof.literals import named
+from symattn.proof.relations import beyond
+from symattn.proof.relations.comparing import FalseStep, NotRead, compared, compared_if_finite
+from symattn.proof.relations.compiling import Compiled, Link, links, pruned
+from symattn.proof.relations.concluding import SMALLER, Shown, by_letters, is_zero, shown
+from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme, sizes
+from symattn.proof.relations.examples import decide
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.moments import averages, mentions
+from symattn.proof.relations.rounding import worlds
+from symattn.proof.relations.values import Unread
+from symattn.proof.statement import Numbers, run
+
+_BITS, _EXACT = 128, 3
+_ENOUGH = 6  # draws that meet the conditions of a claim
+
+
+@dataclass(frozen=True)
+class Question:
+    """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
+
+    ``where``: what the numbers meet of which the relation is claimed, ``only``: of no others.
+    ``sharp``: each ≤ is nearly an equation in numbers of one of these kinds (see ``EXTREME``), as no weaker bound is.
+    ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
+    an expression that is |x|, in a form that shows its sign.
+    """
+
+    relation: Relation
+    glossary: Glossary
+    sized: Mapping[str, int] = field(default_factory=dict)
+    gaps: Mapping[Node, Node] = field(default_factory=dict)
+    signs: Mapping[Node, Node] = field(default_factory=dict)
+    sharp: str = ""
+    where: tuple[Relation, ...] = ()
+    only: bool = False
+
+    def of(self, relation: Relation) -> Evidence:
+        """What stands behind another relation in the place of this one."""
+        return decided(replace(self, relation=relation))
+
+    def equal(self, a: Node, b: Node) -> bool:
+        """Whether two formulas are proved equal, with these letters."""
+        try:
+            return decided(Question(nt.equals(a, b), self.glossary, self.sized)).grade is Grade.PROVED
+        except FalseStep:
+            return False
+
+    def number(self, x: Node) -> bool:
+        """Whether a formula stands for a number, or for one at each of its indices."""
+        compiled, found = Compiled(self.glossary, self.sized), list[int]()
+        with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
+            world = next(iter(_worlds(compiled)))
+            run(compiled.function(lambda reader: found.append(reader.one(x).rank)), compiled.declared, world)
+        return found == [0]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A relation that was decided, how any other would have been decided in its place, and the letters there.
+
+    ``exact``: every answer is that of exact numbers or polynomials. ``equal``: whether two formulas are proved equal,
+    ``number``: whether one stands for a number.
+    """
+
+    relation: Relation
+    decide: Callable[[Relation], Evidence]
+    indices: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    matrices: frozenset[str] = frozenset()
+    exact: bool = False
+    equal: Callable[[Node, Node], bool] = lambda a, b: a == b
+    number: Callable[[Node], bool] = lambda _: False
+
+
+_ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Asked]]:
+    """Every relation that is decided inside the block."""
+    asked: list[Asked] = []
+    token = _ASKED.set(asked)
+    try:
+        yield asked
+    finally:
+        _ASKED.reset(token)
+
+
+def record(asked: Asked) -> None:
+    """Keep what was asked, where ``recorded`` listens."""
+    found = _ASKED.get()
+    if found is not None:
+        found.append(asked)
+
+
+def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
+    """What stands behind the relation. Raises FalseStep for one that is false somewhere, or cannot be read.
+
+    ``known``: links that were proved in the same section.
+    """
+    g = question.glossary
+    matrices = frozenset({*g.given, *g.defined})
+    letters = tuple(g.index), tuple(g.sizes), matrices
+    exact = g.example or (bool(g.formats) and not any(mentions(question.relation, key, g) for key in g.given))
+    record(Asked(question.relation, question.of, *letters, exact=exact, equal=question.equal, number=question.number))
+    return decided(question, known)
+
+
+def decided(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
+    """As ``judged``, of a relation that is not printed."""
+    told = [(known or {}).get(link) for link in links(question.relation)]
+    if None not in told and not question.sized:
+        return all_of(evidence for evidence in told if evidence)
+    try:
+        if not question.glossary.example:
+            return _general(question)
+        decide(question.relation, question.glossary)
+        return Evidence(Grade.CHECKED, "this example")
+    except (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError) as reason:
+        raise NotRead(f"{text(question.relation)}: {type(reason).__name__}: {reason}") from reason
+
+
+# -- for all sizes ----------------------------------------------------------------------------------------------------
+def _general(question: Question) -> Evidence:
+    compiled = Compiled(question.glossary, question.sized)
+    every = links(question.relation)
+    for link in every:
+        if link.sign != "=" and link.sign not in SMALLER:
+            raise Unread(f"the sign {link.sign}")
+    met = [x for relation in question.where for x in links(relation)]
+    if question.glossary.formats or question.only:
+        return _in_each_format(question, every, met)
+    if not question.glossary.laws:
+        _spot(compiled, every, met)
+    if met:
+        return _under_conditions(compiled, every, met, question.sharp)
+    found = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
+    if None not in found:
+        return _proved(_where(question, compiled), found)
+    if question.glossary.laws:
+        raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
+    return _checked(compiled, every, question.sharp)
+
+
+def _where(question: Question, compiled: Compiled) -> str:
+    """The sizes, and for means and variances the assumptions about the arrays that the relation holds."""
+    g, shapes = question.glossary, compiled.declared.arrays
+    where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
+    if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
+        where = "all entries, " + ", ".join(f"{key} of shape {shape}" for key, shape in shapes.items() if shape)
+    used = {label for key, label in g.labels.items() if mentions(question.relation, key, g)}
+    return f"{where}, under {both(sorted(used))}" if used and averages(question.relation) else where
+
+
+def _proved(where: str, found: Iterable[Shown | None]) -> Evidence:
+    return all_of(Evidence(Grade.PROVED, words) for words in (where, *(h for f in found if f for h in f.needed)))
+
+
+def all_of(proved: Iterable[Evidence]) -> Evidence:
+    """What follows from several things that are proved: it needs what each of them does."""
+    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; "))))
+
+
+def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
+    """What is said of number formats is checked in each of them."""
+    g = question.glossary
+    found = []
+    for name in g.formats or ("",):
+        compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
+        found.append(_checked(compiled, every, question.sharp, where, question.only).where)
+    return Evidence(Grade.CHECKED, f"{found[0]}, in {', '.join(g.formats)}" if g.formats else found[0])
+
+
+def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence[Link], sharp: str) -> Evidence:
+    """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
+    found = [x.sign == "=" and by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
+    if all(found):
+        return _proved("all sizes", [f for f in found if f])
+    return _checked(compiled, every, sharp, where)
+
+
+def _has_bars(question: Question) -> bool:
+    bars: dict[Node, Node] = {nt.Fence("abs", x): x for x in question.signs}
+    return bool(nt.replaced(question.relation, bars) != question.relation)
+
+
+# -- at sizes ---------------------------------------------------------------------------------------------------------
+def _spot(compiled: Compiled, every: Sequence[Link], where: Sequence[Link] = ()) -> None:
+    """One draw at some sizes, before anything is proved: most of what is false is seen there."""
+    with precision(_BITS):
+        for world in [w for w in _worlds(compiled) if w.seed == 1][::2]:
+            if _met(compiled, where, world):
+                compared(compiled, every, world)
+
+
+def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
+    """Whether these numbers meet the conditions."""
+    try:
+        compared(compiled, where, world)
+    except FalseStep:
+        return False
+    return True
+
+
+def _worlds(compiled: Compiled) -> Iterator[Numbers]:
+    """Numbers of the format, if one is named; where errors of rounding are drawn as well, twice as many numbers."""
+    g, sorts = compiled.glossary, compiled.declared.sorts()
+    if g.formats:
+        yield from worlds(g.formats[0], sorts)
+        return
+    for world in draws(sorts):
+        world.balls = not g.exact
+        yield world
+    if "fl" in g.families:
+        yield from extreme(sorts, FarApart)
+
+
+def _checked(
+    compiled: Compiled, every: Sequence[Link], sharp: str, where: Sequence[Link] = (), only: bool = False
+) -> Evidence:
+    """All draws in balls, then exact numbers where there are equations. ``only``: false where ``where`` is not met."""
+    declared = compiled.declared
+    equations, bounds = [x for x in every if x.sign == "="], [x for x in every if x.sign != "="]
+    with precision(_BITS):
+        every_world = [(world, _met(compiled, where, world)) for world in _worlds(compiled)]
+        met = [world for world, it_is in every_world if it_is]
+        if len(met) < _ENOUGH:
+            raise Unread("no numbers were found that meet the conditions")
+        if only and any(_met(compiled, every, world) for world, it_is in every_world if not it_is):
+            raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
+        for world in met:
+            compared(compiled, every, world)
+        if sharp:
+            _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
+    if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
+        _look_beyond(compiled, every, where)
+        for alike in filter(None, (equations, bounds)):
+            _walk_cells(compiled, alike, where)
+    largest = sizes(declared.sorts())[-2:][0]
+    for number in range(_EXACT) if equations else ():
+        there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
+        with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
+            exact = Numbers(there, number)
+            if _met(compiled, where, exact):
+                compared(compiled, equations, exact)
+    where_ = f" at sizes up to {_words(largest)}" if largest else ""
+    return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}")
+
+
+def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> None:
+    """Numbers and sizes beyond those that are printed. Where balls are too wide to tell, or a side is undefined, they
+    say nothing. Raises FalseStep."""
+    sides = [side for link in (*every, *where) for side in (link.left, link.right)]
+    concerned = _concerned(compiled, sides)
+    used = concerned.glossary
+    numbers = beyond.printed_numbers(sides, used)
+    for world in beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used)):
+        with (
+            precision(beyond.bits(world)),
+            suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
+        ):
+            if _met(concerned, where, world):
+                compared_if_finite(concerned, every, world)
+
+
+def _concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
+    """The same with the letters alone that the sides are about."""
+    relation = Relation(sides[0], tuple(("=", side) for side in sides[1:]))
+    return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
+
+
+def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> None:
+    """Numbers of every cell in which all comparisons of entries come out alike, of equations or of bounds. Raises
+    FalseStep, and Undecided where a cell leaves a doubt of an equation."""
+    from symattn.proof.cells import cells
+
+    equal = links_[0].sign == "="
+    compiled = _concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
+    declared = compiled.declared
+    if declared.sorts() and not equal:
+        return  # of arrays there are too many cells in which a bound is no equation
+    sides = compiled.sides([(x.left, x.right) for x in links_], not equal)
+    with listening(), meeting():
+        walked = cells(sides, declared, named(sides, declared), equal)
+    for world, balls in product(walked.worlds, (False, True)):
+        world.balls = balls
+        with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
+            if _met(compiled, where, world):
+                compared(compiled, links_, world)
+    if equal and walked.doubt and walked.compares:
+        raise Undecided(walked.doubt)
+
+
+def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:
+    """Each bound is an equation in some draw, or nearly one. Raises FalseStep."""
+    for link in bounds:
+        worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
+                  for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))  # fmt: skip
+        if not any(compared(compiled, [link], world)[0] < near for world, near in worlds):
+            raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
+
+
+def _words(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{sort} = {n}" for sort, n in found.items())
+
+
+def relations(x: Any) -> Iterable[Relation]:
+    """The relations in a formula or a text: one that stands alone, or those of a row."""
+    if isinstance(x, Relation):
+        yield x
+    elif isinstance(x, nt.Row):
+        for part in x.parts:
+            yield from relations(part)
+    elif isinstance(x, tuple):
+        for part in x:
+            if not isinstance(part, str):
+                yield from relations(part)

@@ -1,0 +1,138 @@
+"""Limits as rules: what is made of sums, products, quotients and softmax is continuous where it is defined.
+
+β → 0: the value there. β → ∞: the value where every e^{−βu} with u > 0 is 0, and β stands nowhere else. Both ask for
+two premises, that the quantity is what it is said to be, and that the value is the limit that is printed; both must be
+proved for all sizes. The checker takes the limit anew (``checker_tending``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.notation import Name, Node, Relation
+from symattn.document.text import text
+from symattn.proof.certified import accepted
+from symattn.proof.premises import Tending
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.compiling import Compiled, links
+from symattn.proof.relations.concluding import shown
+from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.judging import all_of
+from symattn.proof.relations.values import Unread
+
+_CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
+
+
+def limit(
+    relation: Relation, condition: Relation, form: Node, glossary: Glossary, decide: Callable[[Relation], Evidence]
+) -> Evidence:
+    """What stands behind x → c as β → ∞ or 0, where x = ``form``. Raises FalseStep."""
+    try:
+        letter, value = _condition(condition)
+        (sign, wanted), *others = relation.rest
+        if sign != "→" or others:
+            raise Unread("a limit is x → c")
+        if _has(wanted, letter):
+            raise Unread(f"a limit with the letter {text(letter)}")
+        there = _at(form, letter, value, glossary)
+    except Unread as reason:
+        raise FalseStep(f"{text(relation)}: {reason}") from reason
+    premises = [decide(nt.equals(there, wanted))]
+    if relation.first != form:
+        premises.append(decide(nt.equals(relation.first, form)))
+    unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
+    if unproved:
+        raise FalseStep(f"{text(relation)}: a premise is {unproved}")
+    _expect_accepted(relation, (letter, value), form, there, glossary)
+    return all_of(reversed(premises))
+
+
+def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:
+    """Raises FalseStep unless the checker reaches the limit from proofs of the premises."""
+    compiled, wanted, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
+    equations = {nt.equals(there, wanted), nt.equals(relation.first, form)} - {nt.equals(form, form)}
+    found = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
+    by = tuple(p for x in found if x for p in x.by)
+    conclusions = compiled.entries((relation.first, form, wanted))
+    step = Tending(by, compiled.argument(text(letter)), text(value), conclusions)
+    proved = Evidence(Grade.PROVED)
+    if None in found or accepted(proved, (), (step,)) is not proved:
+        raise FalseStep(f"{text(relation)}: the checker does not reach the limit")
+
+
+def _condition(condition: Relation) -> tuple[Name, Node]:
+    match condition:
+        case Relation(Name() as letter, (("→", value),)) if value in (nt.node(0), Name("∞")):
+            return letter, value
+    raise Unread(f"the condition {text(condition)}")
+
+
+def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
+    """``x`` in the limit. Raises Unread for what is not seen to be continuous."""
+    if not _has(x, letter):
+        _without(x, letter, g)
+        return x
+    match x:
+        case nt.Power(base, exponent) if base == Name("e"):
+            return base ** _at(exponent, letter, value, g) if value == nt.node(0) else _vanishes(exponent, letter, g)
+        case nt.Power(base, nt.Number() as exponent):
+            return _at(base, letter, value, g) ** exponent
+        case nt.Fence("round", body, None):
+            return nt.Fence("round", _at(body, letter, value, g))
+        case nt.Call(Name("softmax"), arguments) if value == nt.node(0):
+            return nt.Call(x.function, tuple(_at(a, letter, value, g) for a in arguments))
+        case Name() if value == nt.node(0):
+            return value
+    if not isinstance(x, _CONTINUOUS) or isinstance(x, Name):
+        raise Unread(f"the limit of {text(x)}")
+    whole: Any = x
+    parts = {f.name: _part(getattr(x, f.name), letter, value, g) for f in fields(whole) if f.name in _OPERANDS}
+    found: Node = replace(whole, **parts)
+    return found
+
+
+_OPERANDS = ("terms", "factors", "body", "numerator", "denominator")
+
+
+def _part(x: Any, letter: Name, value: Node, g: Glossary) -> Any:
+    return tuple(_at(y, letter, value, g) for y in x) if isinstance(x, tuple) else _at(x, letter, value, g)
+
+
+def _vanishes(exponent: Node, letter: Name, g: Glossary) -> Node:
+    """0 · u for e^{−βu}, with the indices of u."""
+    match exponent:
+        case nt.Neg(nt.Product((beta, Name() as u))) if beta == letter and g.stem(u)[0] in g.positive:
+            return nt.node(0) * u
+    raise Unread(f"e to the power {text(exponent)} is not seen to tend to 0")
+
+
+def _has(x: Any, letter: Name) -> bool:
+    if isinstance(x, tuple):
+        return any(_has(part, letter) for part in x)
+    if x == letter:
+        return True
+    whole: Any = x
+    return isinstance(x, Node) and any(_has(getattr(whole, f.name), letter) for f in fields(whole))
+
+
+def _without(x: Any, letter: Name, g: Glossary) -> None:
+    """Raises Unread for a letter that stands for something with ``letter`` in it, or for what only code knows."""
+    if isinstance(x, tuple):
+        for part in x:
+            _without(part, letter, g)
+    elif isinstance(x, Name):
+        meaning = g.defined.get(g.stem(x)[0])
+        if meaning and not isinstance(meaning, Definition):
+            raise Unread(f"whether {text(x)} depends on {text(letter)}")
+        if isinstance(meaning, Definition):
+            if _has(meaning.body, letter):
+                raise Unread(f"{text(x)} depends on {text(letter)}")
+            _without(meaning.body, letter, g)
+    elif isinstance(x, Node):
+        whole: Any = x
+        for f in fields(whole):
+            _without(getattr(whole, f.name), letter, g)

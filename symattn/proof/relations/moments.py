@@ -1,0 +1,117 @@
+"""E, Var and Cov of formulas in random arrays, under the laws that a section declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any
+
+from symattn.document import notation as nt
+from symattn.document.notation import Name, Node
+from symattn.document.text import text
+from symattn.proof.expansion import is_moment
+from symattn.proof.expectation import Expectation
+from symattn.proof.relations import values as v
+from symattn.proof.relations.glossary import Definition, Glossary, spelt
+from symattn.proof.relations.values import Unread, Value
+
+if TYPE_CHECKING:
+    from symattn.proof.relations.reader import Reader
+
+MOMENTS = {"E": 1, "Var": 1, "Cov": 2}
+"""The words for moments, and of how many formulas each is."""
+
+
+def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
+    """E[x], Var(x) = E[x²] − E[x]² or Cov(x, y) = E[x y] − E[x] E[y], over all random arrays."""
+    if len(of) != MOMENTS[word]:
+        raise Unread(f"{word} of {len(of)} formulas")
+    if word == "E":
+        return _mean(reader, of)
+    x, y = (of[0], of[-1])
+    product = v.both(_mean(reader, (x,)), _mean(reader, (y,)), lambda a, b: a * b)
+    return v.both(_mean(reader, (x, y)), product, lambda a, b: a - b)
+
+
+def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
+    """The mean of a number, or of a product of two."""
+    g = reader.glossary
+    random = [key for key in g.laws if any(mentions(x, key, g) for x in factors)]
+    if not random:
+        raise Unread(f"the mean of {text(factors[0])}, in which nothing is random")
+    found: list[Value] = []
+
+    def product(**moved: Any) -> Any:
+        drawn = {key: moved[spelt(key)] for key in random}
+        first, *others = map(reader.within({**reader.arrays, **drawn}).one, factors)
+        for other in others:
+            first = v.both(first, other, lambda a, b: a * b)
+        if first.rank:
+            raise Unread("the mean of what is not a number")
+        found[:] = [first]
+        return first.array
+
+    product.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(spelt(key), Parameter.KEYWORD_ONLY) for key in random]
+    )
+    reader.touched.update(random, *(g.laws[key].parameters for key in random))
+    given = {spelt(key): array for key, array in reader.arrays.items()}
+    mean = Expectation({spelt(key): law for key, law in g.laws.items()}, given)(product)
+    return Value(mean, found[0].letters)
+
+
+def mentions(x: Any, key: str, g: Glossary) -> bool:
+    """Whether a formula holds an array, by its own letter or in what another is defined as."""
+    if isinstance(x, tuple):
+        return any(mentions(part, key, g) for part in x)
+    if not isinstance(x, Node) or text(x) in g.sizes:
+        return False
+    if isinstance(x, Name):
+        words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
+        words |= {word[:1].upper() + word[1:] for word in words}
+        held = [g.defined[word] for word in words if word in g.defined]
+        if key in words or any(isinstance(d, Definition) and mentions(d.body, key, g) for d in held):
+            return True
+    whole: Any = x
+    return any(mentions(getattr(whole, f.name), key, g) for f in fields(whole))
+
+
+def averages(x: Any) -> bool:
+    """Whether E, Var or Cov stands in a formula."""
+    if isinstance(x, tuple):
+        return any(map(averages, x))
+    if not isinstance(x, Node):
+        return False
+    whole: Any = x
+    return is_moment(x) or any(averages(getattr(whole, f.name)) for f in fields(whole))
+
+
+def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
+    """How E[e^{a + w·x}] = e^{a + ‖x‖²/2} is read, for w ∼ N(0, I) and what does not depend on w."""
+    w = Name(letter)
+
+    def read(reader: Reader, of: tuple[Node, ...]) -> Value:
+        (body,) = of
+        factors = body.factors if isinstance(body, nt.Product) else (body,)
+        if not all(isinstance(f, nt.Power) and f.base == Name("e") for f in factors):
+            raise Unread(f"the mean of {text(body)}")
+        exponent = reader.number(0)
+        along: Value | None = None
+        for term in [t for f in factors if isinstance(f, nt.Power) for t in _terms(f.exponent)]:
+            match term:
+                case nt.Product((first, x), "·") if first == w and nt.replaced(x, {w: nt.node(0)}) == x:
+                    along = v.added(along, reader.one(x)) if along else reader.one(x)
+                case _ if nt.replaced(term, {w: nt.node(0)}) == term:
+                    exponent = v.added(exponent, reader.one(term))
+                case _:
+                    raise Unread(f"the mean of e to the power {text(term)}")
+        if along:
+            exponent = v.added(exponent, v.times(along, along, "·", False).on(lambda square: square / 2))
+        return exponent.on(reader.xp.exp)
+
+    return read
+
+
+def _terms(x: Node) -> tuple[Node, ...]:
+    return x.terms if isinstance(x, nt.Sum) else (x,)

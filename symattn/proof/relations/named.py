@@ -1,0 +1,337 @@
+"""What the letters of a formula stand for: arrays, their entries at indices, sums over them, derivatives by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import reduce
+from operator import add, mul
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from symattn.arrays.array import Array
+from symattn.document import notation as nt
+from symattn.document.errors import Refused
+from symattn.document.notation import Name, Node
+from symattn.document.text import text
+from symattn.proof.gradients import jacobian
+from symattn.proof.relations import values as v
+from symattn.proof.relations.glossary import Definition, Glossary, Meaning
+from symattn.proof.relations.values import Found, Several, Unread, Value
+
+if TYPE_CHECKING:
+    from symattn.proof.relations.reader import Reader
+
+COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": lambda a, b: a < b,
+    "≤": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    "≥": lambda a, b: a >= b,
+    "≠": lambda a, b: a != b,
+    "=": lambda a, b: a == b,
+}
+
+
+class Named:
+    """What names, indices and derivatives stand for, on given arrays and lengths of one kind."""
+
+    def __init__(self, glossary: Glossary, arrays: Mapping[str, Any], lengths: Mapping[str, Any]) -> None:
+        self.glossary, self.arrays, self.lengths = glossary, dict(arrays), lengths
+        self.sums: dict[str, str] = {}
+        self.from_zero: set[str] = set()
+        self.found: dict[str, Found] = {}
+        self.open: list[str] = []
+        self.touched: set[str] = set()
+        self.measured: set[str] = set()
+        self.elsewhere: Callable[[str], Found | None] | None = None
+
+    def within(self, arrays: Mapping[str, Any]) -> Self:
+        """A reader of parts of the same formula, of other arrays."""
+        inner = type(self)(self.glossary, arrays, self.lengths)
+        inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
+        return inner
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of the given arrays."""
+        return next(iter(self.arrays.values())).__array_namespace__()
+
+    # -- letters -------------------------------------------------------------------------------------------------
+    def one(self, x: Node) -> Value:
+        """The value of a part of a formula that stands for one thing."""
+        found = self.read(x)
+        if isinstance(found, Several):
+            raise Unread(f"{text(x)} is several things")
+        return found
+
+    def read(self, x: Node) -> Found:
+        """The value of a part of a formula. Raises Unread for what has none."""
+        raise NotImplementedError
+
+    def number(self, x: int | Fraction) -> Value:
+        """A rational number."""
+        f = Fraction(x)
+        top = self.xp.asarray(f.numerator)
+        return Value(top if f.denominator == 1 else top / self.xp.asarray(f.denominator))
+
+    def array(self, key: str) -> Any:
+        """The array of a given letter, for the code of a definition."""
+        self.touched.add(key)
+        return self.arrays[key]
+
+    def length(self, sort: str) -> Any:
+        """The length of a sort, or of a sum of sorts."""
+        self.measured.add(sort)
+        blocks = [[int(f) if f.isdigit() else self.lengths[f] for f in b.split("*")] for b in sort.split("+")]
+        return reduce(add, [reduce(mul, factors) for factors in blocks])
+
+    def sort(self, letter: str) -> str:
+        """What an index letter runs over."""
+        found = self.sums.get(letter) or self.glossary.index.get(letter)
+        if found is None:
+            raise Unread(f"the index {letter} has no range")
+        return found
+
+    def letter(self, key: str) -> Found | None:
+        """What a letter stands for; None if it was not said."""
+        if key in self.found:
+            return self.found[key]
+        if key in self.open:
+            raise Unread(f"{key} is defined by itself")
+        self.open.append(key)
+        kept, self.sums = self.sums, {}
+        try:
+            found = self._letter(key)
+        finally:
+            self.sums = kept
+            self.open.pop()
+        if found is not None:
+            self.found[key] = found
+        return found
+
+    def _letter(self, key: str) -> Found | None:
+        if self.elsewhere:
+            return self.elsewhere(key)
+        g = self.glossary
+        if key in self.arrays:
+            self.touched.add(key)
+            array = self.arrays[key]
+            return Value(array, (), len(array.shape), g.rows and len(array.shape) == 1)
+        if key in g.defined:
+            self.touched.add(key)
+            return self._meaning(g.defined[key])
+        if key in g.sizes:
+            return Value(self.xp.asarray(self.length(g.sizes[key])))
+        return self._gradient(key)
+
+    def _meaning(self, meaning: Meaning) -> Found:
+        if not isinstance(meaning, Definition):
+            array = meaning(cast("Reader", self))
+            if isinstance(array, Value | Several):
+                return array
+            return Value(array, (), len(array.shape), self.glossary.rows and len(array.shape) == 1)
+        if not meaning.letters:
+            found = self.read(meaning.body)
+            if isinstance(found, Several) and not any(p.rank or p.letters for p in found.parts):  # x = (0, a, −a)
+                return Value(self.xp.stack([p.array for p in found.parts]), (), 1, self.glossary.rows)
+            return found
+        body = self.one(meaning.body)
+        for letter in (i for i in meaning.letters if i not in body.letters):
+            body = v.both(body, self.position(letter), v.beside)
+        array = v.stacked(body, meaning.letters)
+        return Value(array, (), body.rank + len(meaning.letters), body.row)
+
+    def stem(self, key: str) -> Value | None:
+        """The array that a letter with indices is a part of: S for s, dA for da."""
+        upper = f"{key[0]}{key[1:2].upper()}{key[2:]}" if key[0] == "d" and len(key) > 1 else key[:1].upper() + key[1:]
+        known = {*self.arrays, *self.glossary.defined}
+        for word in sorted(dict.fromkeys((key, upper)), key=lambda word: word not in known):
+            found = self.letter(word)
+            if isinstance(found, Value):
+                return found
+        return None
+
+    def _name(self, x: Name) -> Found:
+        if x.base in ("𝟏", "1") and (x.bold or x.base == "𝟏"):
+            return replace(self.number(1), even=True)
+        if x == Name("e"):
+            return Value(self.xp.exp(self.xp.asarray(1)))
+        if x.base in ("δ", "δ̄") and len(x.sub) == 2:
+            sign, place = "=" if x.base == "δ" else "≠", self._place(x.sub[1])
+            return self.compared(self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place)
+        if not x.sub and (x.base in self.sums or (x.base in self.glossary.index and not self.glossary.knows(x.base))):
+            return self.position(x.base)
+        if x.sub and x.base in self.glossary.families:
+            return self._of_family(x.base, x.sub)
+        found = self.letter(text(x))
+        if found is not None:
+            return found
+        for cut in reversed(range(len(x.sub))):
+            whole = self.stem(text(Name(x.base, x.sub[:cut])))
+            if whole is not None:
+                return self.part(whole, x.sub[cut:])
+        raise Unread(f"the letter {text(x)} has no meaning here")
+
+    def _of_family(self, base: str, parts: tuple[Node, ...]) -> Found:
+        found = self.glossary.families[base](cast("Reader", self), parts)
+        return found if isinstance(found, Value | Several) else Value(found, (), len(found.shape))
+
+    def position(self, letter: str) -> Value:
+        """An index letter as a number: 1, 2, …"""
+        if letter in self.from_zero:
+            raise Unread(f"the index {letter}, which begins with 0, as a number")
+        places = self.xp.arange(self.length(self.sort(letter)))
+        return Value(self.xp.asarray(places + self.glossary.first), (letter,))
+
+    def index(self, x: Node) -> str:
+        """The letter of an index."""
+        if isinstance(x, Name) and not x.sub and (x.base in self.sums or x.base in self.glossary.index):
+            return x.base
+        raise Unread(f"{text(x)} is not an index here")
+
+    def part(self, whole: Value, indices: tuple[Node, ...]) -> Value:
+        """An entry or a row."""
+        if len(indices) > whole.rank or whole.even:
+            raise Unread("more indices than axes")
+        array, letters = whole.array, list(whole.letters)
+        for x in indices:
+            array, found = self._indexed(array, len(letters), x)
+            letters += found
+        rank = whole.rank - len(indices)
+        return self.diagonal(Value(array, tuple(letters), rank, rank == 1 and self.glossary.rows))
+
+    def _indexed(self, array: Any, axis: int, x: Node) -> tuple[Any, list[str]]:
+        """The array with an index in the place of an axis, and the letters of the axes that are there now."""
+        place = self._place(x)
+        if place is not None:
+            return array[(*[slice(None)] * axis, place)], []
+        letters = self._groups(x)
+        if not letters:
+            letter = self.index(x)
+            self._fits(self.length(self.sort(letter)), array, axis, letter)
+            return array, [letter]
+        before, after = tuple(array.shape[:axis]), tuple(array.shape[axis + 1 :])
+        lengths = [self.length(self.sort(letter)) for letter in letters]
+        if len(letters) == 2:
+            self._fits(lengths[0] * lengths[1], array, axis, text(x))
+            return self.xp.reshape(array, (*before, *lengths, *after)), letters
+        times = self.length(self.glossary.sizes[text(x.body.denominator)])  # type: ignore[attr-defined]
+        self._fits(lengths[0], array, axis, text(x), times)
+        every = array[(*[slice(None)] * (axis + 1), None)]
+        spread = self.xp.broadcast_to(every, (*before, array.shape[axis], times, *after))
+        return self.xp.reshape(spread, (*before, lengths[0], *after)), letters
+
+    def _fits(self, length: object, array: Array, axis: int, index: str, times: Any = 1) -> None:
+        if length != array.shape[axis] * times:
+            raise Unread(f"the index {index} and its axis are of different lengths")
+
+    def _groups(self, x: Node) -> list[str]:
+        """The letters of a r + b, which counts r at a time, or of ⌊t/r⌋, which is a there: rows counted from 0."""
+        sizes = self.glossary.sizes
+        match x:
+            case nt.Sum((nt.Product((a, r)), b)) if text(r) in sizes and self.sort(self.index(b)) == sizes[text(r)]:
+                letters = [self.index(a), self.index(b)]
+            case nt.Fence("floor", nt.Over(t, r)) if text(r) in sizes:
+                letters = [self.index(t)]
+            case _:
+                return []
+        if self.glossary.first:
+            raise Unread(f"the index {text(x)} of rows that are not counted from 0")
+        return letters
+
+    def _place(self, x: Node) -> int | None:
+        """The place of a written number, or of a letter that stands for one index."""
+        if isinstance(x, nt.Number):
+            if x.value < self.glossary.first or x.value.denominator != 1:
+                raise Unread(f"the index {x.value}")
+            return int(x.value) - self.glossary.first
+        return self.glossary.places.get(x.base) if isinstance(x, Name) and not x.sub else None
+
+    def diagonal(self, x: Value) -> Value:
+        """x_ii of x_ij: where a letter occurs twice."""
+        twice = next((i for i in x.letters if x.letters.count(i) > 1), None)
+        if twice is None:
+            return x
+        other = f"{twice}*"
+        letters = list(x.letters)
+        letters[len(letters) - 1 - letters[::-1].index(twice)] = other
+        self.sums[other] = self.sort(twice)
+        same = self.compared(twice, "=", other)
+        return self.over(v.both(replace(x, letters=tuple(letters)), same, lambda a, b: a * b), [other])
+
+    def compared(self, i: str, sign: str, j: str, place: int | None = None) -> Value:
+        """1 where ``i sign j``, 0 elsewhere; with ``place`` for j, of the letter i alone."""
+        if sign not in COMPARED:
+            raise Unread(f"the sign {sign} between indices")
+        xp = self.xp
+        a = xp.arange(self.length(self.sort(i)))
+        if place is not None:
+            return Value(xp.where(COMPARED[sign](a, a[place]), xp.asarray(1), xp.asarray(0)), (i,))
+        b = xp.arange(self.length(self.sort(j)))
+        truth = COMPARED[sign](a[:, None], b[None, :])
+        return Value(xp.where(truth, xp.asarray(1), xp.asarray(0)), (i, j))
+
+    def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
+        """Σ, max or min over index letters."""
+        if operator == "min":
+            found = self.over(replace(x, array=-x.array), letters, "max")
+            return replace(found, array=-found.array)
+        for letter in letters:
+            if letter not in x.letters:
+                raise Unread(f"the index {letter} does not occur")
+            place = x.letters.index(letter)
+            work = self.xp.sum if operator == "sum" else self.xp.max
+            array = self.xp.moveaxis(x.array, place, -1) if operator == "max" else x.array
+            array = work(array, axis=-1 if operator == "max" else place)
+            x = Value(array, tuple(i for i in x.letters if i != letter), x.rank, x.row)
+        return x
+
+    # -- derivatives ---------------------------------------------------------------------------------------------
+    def _gradient(self, key: str) -> Value | None:
+        loss = self.glossary.loss
+        if not loss or not key.startswith("d") or len(key) < 2:
+            return None
+        body = self.glossary.defined.get(loss)
+        if not isinstance(body, Definition):
+            return None
+        known = key[1:] in self.arrays or key[1:] in self.glossary.defined
+        return self.derivative(body.body, key[1:]) if known else None
+
+    def derivative(self, of: Node, by: str) -> Value:
+        """The derivative of what a formula says, by an array that is given or defined."""
+        if by in self.arrays:
+            arrays = self.arrays
+        else:
+            held = self.letter(by)
+            if not isinstance(held, Value) or held.letters:
+                raise Unread(f"the derivative by {by}")
+            if not hasattr(held.array, "entries"):
+                raise Refused(f"the derivative by {by}, which is not a number here")
+            arrays = {**self.arrays, by: held.array}
+        shape: list[Value] = []
+
+        def function(**moved: Any) -> Any:
+            found = self.within(moved).one(of)
+            shape[:] = [found]
+            return found.array
+
+        array = jacobian(function, by, **arrays)
+        return Value(array, shape[0].letters, shape[0].rank + len(arrays[by].shape))
+
+    def _partial(self, x: nt.Partial) -> Value:
+        if not isinstance(x.by, Name):
+            raise Unread(f"the derivative by {text(x.by)}")
+        known = {**self.glossary.defined, **self.arrays}
+        word = next((w for w in (x.by.base, x.by.base.upper()) if w in known), None)
+        held = self.letter(word) if word else None
+        if word is None or not isinstance(held, Value):
+            raise Unread(f"the derivative by {text(x.by)}")
+        found = self.derivative(x.of, word)
+        own, by = found.rank - len(held.array.shape), len(held.array.shape)
+        if own and len(x.by.sub) not in (by, by - 1):
+            raise Unread("the derivative of what is not a number by a matrix")
+        if own:  # the axes of what it is by come first, as they have the indices
+            first, axes = len(found.letters), range(len(found.letters), len(found.letters) + found.rank)
+            order = (*range(first), *axes[own:], *axes[:own])
+            found = replace(found, array=self.xp.permute_dims(found.array, order))
+        return self.part(found, x.by.sub)

@@ -1,0 +1,371 @@
+"""Reads a formula: each part becomes an array of the kind that the given arrays are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.errors import Refused
+from symattn.document.notation import Name, Node
+from symattn.document.text import text
+from symattn.proof.relations import values as v
+from symattn.proof.relations.functions import FUNCTIONS
+from symattn.proof.relations.glossary import Spoken
+from symattn.proof.relations.moments import MOMENTS, moment
+from symattn.proof.relations.named import COMPARED, Named
+from symattn.proof.relations.recurring import written_out
+from symattn.proof.relations.values import Found, Several, Unread, Value
+
+
+class Reader(Named):
+    """Formulas of a section, on given arrays and lengths of one kind."""
+
+    def read(self, x: Node) -> Found:
+        """The value of a part of a formula. Raises Unread for what has none."""
+        work: Any = getattr(self, f"_{type(x).__name__.lower()}", None)
+        if work is None:
+            raise Unread(f"{type(x).__name__} {text(x)}")
+        found: Found = work(x)
+        return found
+
+    def _number(self, x: nt.Number) -> Value:
+        return self.number(x.value)
+
+    def _sum(self, x: nt.Sum) -> Value:
+        total, *others = map(self.one, x.terms)
+        for other in others:
+            total = v.added(total, other)
+        return total
+
+    def _neg(self, x: nt.Neg) -> Value:
+        found = self.one(x.body)
+        return replace(found, array=-found.array)
+
+    def _product(self, x: nt.Product) -> Value:
+        if Name("⊙") in x.factors:
+            return self._entry_by_entry(x.factors)
+        product, *others = self._factors(x.factors)
+        for other in others:
+            product = v.times(product, other, x.sign, self.glossary.rows)
+        return product
+
+    def _factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
+        """The factors of a product, ∇ with what follows it."""
+        every = iter(factors)
+        for x in every:
+            if isinstance(x, Name) and x.base == "∇" and len(x.sub) < 2:
+                of = next(every, None)
+                if of is None:
+                    raise Unread("the gradient of nothing")
+                yield self.derivative(of, text(x.sub[0])) if x.sub else self._nabla(of)
+            else:
+                yield self.one(x)
+
+    def _entry_by_entry(self, factors: tuple[Node, ...]) -> Value:
+        """x ⊙ y of one shape; a vector goes with every row of a matrix."""
+        if factors.count(Name("⊙")) > 1 or factors.index(Name("⊙")) in (0, len(factors) - 1):
+            raise Unread("what stands at ⊙")
+        at = factors.index(Name("⊙"))
+        x, y = (self.one(nt.Product(part) if len(part) > 1 else part[0]) for part in (factors[:at], factors[at + 1 :]))
+        if x.rank != y.rank or x.row != y.row or x.even or y.even:
+            raise Unread("the factors at ⊙ are not of one shape")
+        return v.both(x, y, lambda a, b: a * b)
+
+    def _nabla(self, of: Node) -> Value:
+        """The derivative of f(x) by its argument."""
+        if not isinstance(of, nt.Call) or len(of.arguments) != 1:
+            raise Unread(f"the argument by which {text(of)} is differentiated")
+        (argument,) = of.arguments
+        if text(argument) in self.arrays:
+            return self.derivative(of, text(argument))
+        meaning = self.glossary.spoken.get(of.function.base) if isinstance(of.function, Name) else None
+        letter = text(meaning.letters[0]) if meaning else ""
+        if not meaning or letter not in self.arrays:
+            raise Unread(f"the argument by which {text(of)} is differentiated")
+        there = self.within({**self.arrays, letter: self.one(argument).array})
+        return there.derivative(meaning.body, letter)
+
+    def _over(self, x: nt.Over) -> Value:
+        below = self.one(x.denominator)
+        if below.rank == 1 and not below.row:  # row by row
+            above = self.one(x.numerator)
+            if above.rank != 2 or below.even:
+                raise Unread("division by a vector of what is not a matrix")
+            return v.both(above, replace(below, array=below.array[..., None], rank=2), lambda a, b: a / b)
+        if below.rank or below.even:
+            raise Unread("division by what is not a number")
+        return v.both(self.one(x.numerator), below, lambda a, b: a / b)
+
+    def _power(self, x: nt.Power) -> Value:
+        if x.base == Name("e"):
+            found = self.one(x.exponent)
+            if found.rank:
+                raise Unread("e to the power of what is not a number")
+            return replace(found, array=self.xp.exp(found.array))
+        if text(x) in self.glossary.defined:
+            return self.one(Name(text(x)))
+        found = self.one(x.base)
+        if isinstance(x.exponent, nt.Product) and x.exponent.factors[0] == Name("⊗"):
+            return self._tensor_power(found, x)
+        if found.rank == 2 and isinstance(x.exponent, nt.Number) and x.exponent.value in (2, 3):
+            return v.times(found, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False)
+        if found.rank == 2 and x.exponent == nt.node(1):
+            return found
+        whole = self.whole_number(x.exponent)
+        if found.rank or (whole is None and not isinstance(x.base, nt.Number)):
+            raise Unread(f"the power {text(x)}")
+        if whole is None:  # b^x = e^{x log b}
+            power = self.one(x.exponent)
+            return replace(power, array=self.xp.exp(power.array * self.xp.log(found.array)))
+        return replace(found, array=found.array**whole if whole >= 0 else 1 / found.array**-whole)
+
+    def _tensor_power(self, x: Value, power: nt.Power) -> Value:
+        """x ⊗ … ⊗ x as one vector."""
+        assert isinstance(power.exponent, nt.Product)
+        times = self.whole_number(power.exponent.factors[-1])
+        plain = x.rank == 1 and not x.letters and not isinstance(power.base, nt.Fence | nt.Transposed)
+        if not plain or not times or len(power.exponent.factors) != 2:
+            raise Unread(f"the power {text(power)}")
+        found = x.array
+        for _ in range(times - 1):
+            every = found[:, None] * x.array[None, :]
+            found = self.xp.reshape(every, (every.shape[0] * every.shape[1],))
+        return replace(x, array=found)
+
+    def whole_number(self, x: Node) -> int | None:
+        """A written whole number, or a size; None for what is neither. Raises Refused for a size that is a letter."""
+        if isinstance(x, nt.Neg):
+            found = self.whole_number(x.body)
+            return None if found is None else -found
+        if isinstance(x, nt.Number) and x.value.denominator == 1:
+            return int(x.value)
+        size = self.glossary.sizes.get(text(x))
+        length = self.length(size) if size else None
+        if length is not None and not isinstance(length, int):
+            raise Refused(f"{text(x)} is not a number here")
+        return length
+
+    def _root(self, x: nt.Root) -> Value:
+        found = self.one(x.body)
+        if found.rank:
+            raise Unread("the root of what is not a number")
+        return replace(found, array=self.xp.sqrt(found.array))
+
+    def _transposed(self, x: nt.Transposed) -> Value:
+        found = self.one(x.body)
+        if found.rank == 2:
+            return replace(found, array=found.array.mT)
+        if found.rank == 1 or found.even:
+            return replace(found, row=not found.row)
+        raise Unread("the transpose of a number")
+
+    def _fence(self, x: nt.Fence) -> Found:
+        if x.style in ("round", "curly"):
+            found = self._listed(x.body) if isinstance(x.body, nt.Commas) else self.read(x.body)
+            if x.sub is None:
+                return found
+            if isinstance(found, Several) or (found.rank == 1 and isinstance(x.body, nt.Transposed)):
+                raise Unread("an index of several things, or of a vector that is transposed for nothing")
+            return self.part(found, _parts_of(x.sub))
+        if x.style == "abs" and text(x.body) in self.glossary.sets:
+            return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
+        found = self.one(x.body)
+        return replace(found, array=self._absolute(found.array)) if x.style == "abs" else self._norm(found, x.sub)
+
+    def _absolute(self, array: Any) -> Any:
+        return self.xp.maximum(array, -array)
+
+    def _norm(self, x: Value, sub: Node | None) -> Value:
+        kind = text(sub) if sub is not None else ""
+        if (x.rank, kind) in ((1, ""), (1, "2"), (2, "F")):
+            squares = Value(x.array * x.array, x.letters, x.rank)
+            for _ in range(x.rank):
+                squares = v.summed(squares)
+            return replace(squares, array=v.root_of_squares(squares.array))
+        if kind == "1" and x.rank == 1:
+            return v.summed(replace(x, array=self._absolute(x.array)))
+        if kind == "∞" and x.rank == 1:
+            return Value(self.xp.max(self._absolute(x.array), axis=-1), x.letters)
+        if kind == "∞" and x.rank == 2:
+            rows = self.xp.sum(self._absolute(x.array), axis=-1)
+            return Value(self.xp.max(rows, axis=-1), x.letters)
+        raise Unread("this norm")
+
+    def _listed(self, x: nt.Commas) -> Found:
+        """(q, r): vectors side by side, or with numbers, are one, numbers are a vector, others are several things."""
+        parts = tuple(map(self.one, x.parts))
+        if {p.rank for p in parts} in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
+            if len({p.row for p in parts if p.rank}) > 1 or any(isinstance(x, nt.Transposed) for x in x.parts):
+                raise Unread(f"({text(x)}): vectors are put side by side as they are")
+            columns = [p.array if p.rank else p.array[None] for p in parts]
+            return Value(self.xp.concat(columns, axis=-1), (), 1, any(p.row for p in parts))
+        if len({p.rank for p in parts} | {0}) == 1 and all(isinstance(p, nt.Number | nt.Neg) for p in x.parts):
+            return Value(self.xp.stack([p.array for p in parts]), (), 1, self.glossary.rows)
+        return Several(parts)
+
+    def _call(self, x: nt.Call) -> Found:
+        function = x.function
+        if not isinstance(function, Name):
+            raise Unread(f"the function {text(function)}")
+        if function.base == "Var" and function.sub:
+            return self._variance(function.sub[0], x)
+        if function.base in self.glossary.spoken:
+            return self._spoken(x, self.glossary.spoken[function.base])
+        if function.base in self.glossary.families and not function.sub:
+            return self._of_family(function.base, x.arguments)
+        if function.base in MOMENTS and self.glossary.laws:
+            return moment(self, function.base, x.arguments)
+        here, work = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
+        if here is None and work is None:
+            raise Unread(f"the function {text(function)}")
+        arguments = written_out(self, x.arguments)
+        if len(arguments) > 1 and function.base == "softmax":
+            arguments = (nt.Fence("round", nt.Commas(arguments)),)
+        given = tuple(map(self.read, arguments))
+        over: tuple[str, ...] = ()
+        if function.base == "softmax" and isinstance(given[0], Value) and given[0].rank == 0 == len(function.sub):
+            over = given[0].letters if len(given[0].letters) == 1 else ()  # over the one index that is free
+            given = (Value(given[0].array, (), 1),) if over else given
+        for argument, value in zip(arguments, given, strict=True):
+            if isinstance(argument, nt.Transposed) and isinstance(value, Value) and value.rank == 1:
+                raise Unread(f"{text(x)}: a function of a vector takes it as it is")
+        try:
+            found: Found = here(self, *given) if here else work(*given) if work else given[0]
+        except Refused:
+            raise
+        except TypeError as reason:
+            raise Unread(f"{text(x)}: {reason}") from reason
+        if isinstance(found, Value) and over:
+            return Value(found.array, over, 0)
+        if not function.sub:
+            return found
+        if isinstance(found, Several):
+            raise Unread("an index of several things")
+        return self.part(found, function.sub)
+
+    def _spoken(self, x: nt.Call, meaning: Spoken) -> Found:
+        if len(meaning.letters) != len(x.arguments):
+            raise Unread(f"{text(x)} has not as many arguments as its definition")
+        return self.read(nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True))))
+
+    def _at(self, x: nt.At) -> Value:
+        """What stands where index letters are as the condition says, and 0 elsewhere."""
+        if not isinstance(x.condition, nt.Relation):
+            raise Unread(f"the condition {text(x.condition)}")
+        found = self.one(x.body)
+        sides = [x.condition.first, *(side for _, side in x.condition.rest)]
+        for (sign, right), left in zip(x.condition.rest, sides, strict=False):
+            if sign not in COMPARED:
+                raise Unread(f"the sign {sign} between indices")
+            kept = v.both(self.one(left), self.one(right), COMPARED[sign])
+            chosen = replace(kept, array=self.xp.where(kept.array, self.xp.asarray(1), self.xp.asarray(0)))
+            found = v.both(found, chosen, lambda a, b: a * b)
+        return found
+
+    def _variance(self, law: Node, x: nt.Call) -> Value:
+        """Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""
+        if not isinstance(law, nt.Relation) or law.rest[0][0] != "∼":
+            raise Unread(f"the law {text(law)}")
+        letter = self.index(law.first)
+        weights = self.part(self.one(law.rest[0][1]), (law.first,))
+        (of,) = map(self.one, x.arguments)
+
+        def product(a: Value, b: Value) -> Value:
+            return v.both(a, b, lambda p, q: p * q)
+
+        mean = self.over(product(weights, of), [letter])
+        away = v.both(of, mean, lambda a, b: a - b)
+        return self.over(product(weights, product(away, away)), [letter])
+
+    def _big(self, x: nt.Big) -> Value:
+        if x.operator == "prod":
+            raise Unread("a product over an index")
+        kept = dict(self.sums)
+        try:
+            return self._compared(x, x.index) if isinstance(x.index, nt.Relation) else self._ranged(x)
+        finally:
+            self.sums = kept
+
+    def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
+        """Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ alone, as Σ_{j ≤ i − n} over j; Σ, max and min over a set."""
+        if len(index.rest) != 1:
+            raise Unread(f"the range {text(index)}")
+        (sign, second), i = index.rest[0], self.index(index.first)
+        if sign in ("∈", "∉"):
+            return self._over_set(x, i, sign, text(second))
+        if x.operator != "sum":
+            raise Unread(f"the range {text(index)}")
+        if isinstance(second, nt.Sum) and not self._groups(second):
+            return self.over(self._at(nt.At(x.body, index)), [i])
+        place = self._place(second)
+        if place is not None:
+            column = self.compared(i, sign, "", place)
+            return self.over(v.both(self.one(x.body), column, lambda a, b: a * b), [i])
+        j = self.index(second)
+        body = v.both(self.one(x.body), self.compared(i, sign, j), lambda a, b: a * b)
+        return self.over(body, [i] if sign == "≠" else [i, j])
+
+    def _over_set(self, x: nt.Big, i: str, sign: str, of: str) -> Value:
+        """Over the indices in a set, or over all others: the set is the first block of the axis."""
+        if of not in self.glossary.sets:
+            raise Unread(f"the set {of}")
+        body, length = self.one(x.body), self.length(self.glossary.sets[of])
+        if i not in body.letters:
+            raise Unread(f"the index {i} does not occur")
+        block = slice(None, length) if sign == "∈" else slice(length, None)
+        cut = body.array[(*[slice(None)] * body.letters.index(i), block)]
+        return self.over(replace(body, array=cut), [i], x.operator)
+
+    def _ranged(self, x: nt.Big) -> Value:
+        letters = [text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))]
+        if x.low is not None and x.high is not None:
+            high = text(x.high)
+            from_zero = x.low == nt.node(0) and isinstance(x.high, nt.Sum) and x.high.terms[1:] == (nt.Neg(nt.node(1)),)
+            if from_zero and isinstance(x.high, nt.Sum):  # Σ_{l=0}^{L−1}: no entry of an array is counted so
+                high = text(x.high.terms[0])
+                self.from_zero.add(letters[0])
+            if letters[0] in self.glossary.sizes or self.glossary.knows(letters[0]):
+                raise Unread(f"the index {letters[0]} has a meaning of its own")
+            if high not in self.glossary.sizes or not (from_zero or x.low == nt.node(1)):
+                raise Unread(f"the range {text(x.low)} to {high}")
+            self.sums[letters[0]] = self.glossary.sizes[high]
+        for letter in letters:
+            self.sort(letter)
+            self.sums.setdefault(letter, self.sort(letter))
+        return self.over(self.one(x.body), letters, x.operator)
+
+    def _all_beside(self, row: tuple[Node, ...]) -> Value | None:
+        """(X₁ … X_n): all matrices of a letter side by side."""
+        match row:
+            case (Name(base, (nt.Number(one),)), Name("…"), Name(last, (Name() as size,))) if base == last:
+                found = self.letter(base)
+                if isinstance(found, Value) and found.rank == 3 and one == 1 and text(size) in self.glossary.sizes:
+                    h, n, d = found.array.shape
+                    if h != self.length(self.glossary.sizes[text(size)]):
+                        raise Unread(f"there are not {text(size)} of {base}")
+                    return Value(self.xp.reshape(self.xp.permute_dims(found.array, (1, 0, 2)), (n, h * d)), (), 2)
+        return None
+
+    def _matrix(self, x: nt.Matrix) -> Value:
+        beside = self._all_beside(x.rows[0]) if len(x.rows) == 1 else None
+        if beside:
+            return beside
+        rows = [list(map(self.one, row)) for row in x.rows]
+        if all(len(row) == 1 and row[0].rank for row in rows):
+            parts = [row[0].array if row[0].rank == 2 else row[0].array[None, :] for row in rows]
+            return Value(self.xp.concat(parts, axis=-2), (), 2)
+        every = [e for row in rows for e in row]
+        if any(e.rank or e.even for e in every):
+            raise Unread("a matrix of what are no numbers")
+        letters = tuple(dict.fromkeys(i for e in every for i in e.letters))
+        zero = reduce(add, [0 * v.spread(e, letters, 0) for e in every]) if letters else None
+        entries = [[e.array if zero is None else v.spread(e, letters, 0) + zero for e in row] for row in rows]
+        return Value(self.xp.stack([self.xp.stack(row, axis=-1) for row in entries], axis=-2), letters, 2)
+
+
+def _parts_of(x: Node) -> tuple[Node, ...]:
+    return x.factors if isinstance(x, nt.Product) else x.parts if isinstance(x, nt.Commas) else (x,)

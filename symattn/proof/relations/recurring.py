@@ -1,0 +1,68 @@
+"""What is printed step by step, or with dots between: X_{l+1} = P_l X_l, and f(x₁), …, f(x_b)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from symattn.document import notation as nt
+from symattn.document.errors import Refused
+from symattn.document.notation import Name, Node, Relation
+from symattn.document.text import text
+from symattn.proof.relations.values import Found, Unread, Value
+
+if TYPE_CHECKING:
+    from symattn.proof.relations.reader import Reader
+
+_DOTS = Name("…")
+
+
+def recurrence(relation: Relation) -> tuple[str, Callable[[Reader, tuple[Node, ...]], Found]] | None:
+    """The letter that ``X_{l+1} = …`` defines from X₀ on, and how X_0, X_1, X_L and X_l are read; None for others."""
+    match relation:
+        case Relation(Name(base, (nt.Sum((Name(l, ()), nt.Number(one))),)), (("=", body),)) if one == 1:
+            return base, lambda reader, parts: _layer(reader, base, l, body, parts)
+    return None
+
+
+def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node, ...]) -> Found:
+    first, *rest = parts
+    states = [_start(reader, base)]
+    running = isinstance(first, Name) and first.base in reader.sums
+    steps = reader.length(reader.sort(letter)) - 1 if running else reader.whole_number(first)
+    if not isinstance(steps, int):
+        raise Refused(f"as many steps as {text(first)} says, which is not a number here")
+    for step in range(steps):
+        states.append(_next(reader, base, letter, body, states[-1], step))
+    if running:
+        every = reader.xp.stack([x.array for x in states])
+        return reader.part(Value(every, (), states[0].rank + 1), parts)
+    return reader.part(states[-1], tuple(rest)) if rest else states[-1]
+
+
+def _start(reader: Reader, base: str) -> Value:
+    found = reader.letter(text(Name(base, (nt.node(0),))))
+    if not isinstance(found, Value):
+        raise Unread(f"what {base} begins with")
+    return found
+
+
+def _next(reader: Reader, base: str, letter: str, body: Node, state: Value, step: int) -> Value:
+    inner = reader.within({**reader.arrays, text(Name(base, (Name(letter),))): state.array})
+    families = {key: family for key, family in reader.glossary.families.items() if key != base}
+    inner.glossary = replace(reader.glossary, families=families, places={**reader.glossary.places, letter: step})
+    return inner.one(body)
+
+
+def written_out(reader: Reader, arguments: tuple[Node, ...]) -> tuple[Node, ...]:
+    """f(x₁), …, f(x_b) as f(x₁), f(x₂), f(x₃) where b = 3."""
+    if len(arguments) != 3 or arguments[1] != _DOTS:
+        return arguments
+    first, _, last = arguments
+    one = nt.node(1)
+    for size in reader.glossary.sizes:
+        if nt.replaced(first, {one: nt.name(*size.split("_"))}) == last and first != last:
+            count = reader.whole_number(nt.name(*size.split("_"))) or 0
+            return tuple(nt.replaced(first, {one: nt.node(k)}) for k in range(1, count + 1))
+    raise Unread(f"what stands between {text(first)} and {text(last)}")

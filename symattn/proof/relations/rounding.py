@@ -1,0 +1,135 @@
+"""Results of rounding as they are printed: fl(x), in the number formats that a statement is about, or in a model.
+
+``fl(x)`` is x computed, each operation rounded: to nearest where the section names ``formats``, else by a factor
+(1 + δ) with \\|δ\\| ≤ u, whatever δ. A letter stands for what it is; fl(p) of a letter alone is its value, rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import cache
+from random import Random
+from typing import Any
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.computed import Computed, in_format, in_model
+from symattn.arrays.formats import Format
+from symattn.document.errors import Undecided
+from symattn.document.notation import Name, Node
+from symattn.proof.relations.draws import Drawn, sizes
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Found, Several, Unread, Value
+
+_SEEDS = 12
+_AROUND = ((0, 0), (1, 60), (-1, 60), (1, 8), (-1, 8))
+_WIDER = 4096  # bits, where a ball does not tell what it is rounded to
+
+
+def fl(reader: Reader, parts: tuple[Node, ...]) -> Found:
+    """fl(x): what a program has for x. Raises Unread where numbers are not known."""
+    if len(parts) != 1 or not all(isinstance(x, Ball) for x in reader.arrays.values()):
+        raise Unread("fl of what are no numbers")
+    try:
+        return _computed(reader, parts[0])
+    except Undecided:
+        with precision(_WIDER):
+            return _computed(reader, parts[0])
+
+
+def _computed(reader: Reader, x: Node) -> Found:
+    kind = _kind(reader)
+
+    def lifted(found: Found | None) -> Found | None:
+        return found and _each(found, lambda x: kind(x.entries))
+
+    inner = reader.within({key: kind(x.entries) for key, x in reader.arrays.items()})
+    inner.elsewhere = lambda key: lifted(reader.letter(key))
+    found = inner.read(x)
+    if isinstance(x, Name):
+        found = _each(found, lambda x: kind.after("", x))
+    return _each(found, lambda x: Ball(x.entries))
+
+
+def _each(found: Found, work: Callable[[Any], Any]) -> Found:
+    if isinstance(found, Several):
+        return Several(tuple(x.on(work) for x in found.parts))
+    return found.on(work)
+
+
+def _kind(reader: Reader) -> type[Computed]:
+    if reader.glossary.formats:
+        return in_format(_format(reader))
+    u, powers = (_number(reader, letter) for letter in "uκ")
+    if u is None:
+        raise Unread("fl in no format, and without u")
+    seen = [str(float(x.mid())) for key in sorted(reader.arrays) for x in reader.arrays[key].entries.flat]
+    return in_model(u, powers or 1, Random(" ".join(seen)))
+
+
+def _number(reader: Reader, letter: str) -> Any:
+    found = reader.letter(letter)
+    return found.array.entries[()] if isinstance(found, Value) and not found.rank else None
+
+
+def _format(reader: Reader) -> Format:
+    if not reader.glossary.formats:
+        raise Unread("a number of no format")
+    return Format(reader.glossary.formats[0])
+
+
+def of_format(of: Callable[[Format], int | Fraction]) -> Callable[[Reader], Value]:
+    """What a letter stands for that is a number of the format, such as its largest one."""
+    return lambda reader: reader.number(of(_format(reader)))
+
+
+def beyond(word: str) -> Callable[[Reader], Value]:
+    """∞ and NaN, in balls."""
+    entries = np.empty((), dtype=object)
+    entries[()] = flint.arb(word)
+    return lambda _: Value(Ball(entries))
+
+
+def overflow(f: Format) -> Fraction:
+    """(2 − u) 2^e_max, midway between the largest number and the power of two beyond it."""
+    return (2 - f.u) * f.power_beyond / 2
+
+
+class OfFormat(Drawn):
+    """Numbers of a format of any size, others of size 1, and those next to where results change (``_near``), each of
+    which is the first letter of a statement without sizes in some draw."""
+
+    def __init__(self, there: dict[str, int], seed: int, f: Format) -> None:
+        super().__init__(there, seed)
+        self.format, self.near = f, _near(f)
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        f = self.format
+        digits = Fraction(random.randrange(2**f.digits)) * 2 * f.u
+        plain = [digits, digits * Fraction(2) ** random.randint(-3, 3), digits * f.largest, digits * f.smallest]
+        if not self.sizes and self.seed < 2 * len(self.near):
+            found = self.near[self.seed // 2] * (-1 if self.seed % 2 else 1)
+        else:
+            found = random.choice([random.choice(plain), random.choice(self.near)]) * random.choice((1, -1))
+        return found if low < 0 else abs(found) + (low == 1 and not found)
+
+
+@cache
+def _near(f: Format) -> tuple[Fraction, ...]:
+    """The ends of a format, numbers half a step from them, and the logarithms of all these, each with numbers very
+    near to it and somewhat near."""
+    last = f.power_beyond - f.largest
+    plain = [overflow(f), f.largest, f.power_beyond, f.smallest, f.smallest / 2, f.u, f.u / 2, last / 2]
+    logs = [abs(Fraction(float(Ball.function("log", Ball.scalar(x)).mid()))) for x in plain]
+    return tuple(x * (1 + Fraction(n, 2**bits)) for x in (*plain, *logs) for n, bits in _AROUND)
+
+
+def worlds(name: str, sorts: Sequence[str]) -> Iterator[OfFormat]:
+    """Draws of the numbers of a format, at every size."""
+    f = Format(name)
+    for there in sizes(sorts):
+        for seed in range(_SEEDS if sorts else _SEEDS + 2 * len(_near(f))):
+            yield OfFormat(there, seed, f)

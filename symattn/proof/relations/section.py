@@ -1,0 +1,123 @@
+"""A section of a document: what its letters stand for, what it defines, and what it claims.
+
+What is claimed is read from the formula that is printed; a formula that is false, or cannot be read, is not printed
+with a grade: ``claim`` raises FalseStep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.model import Result, Step, Text
+from symattn.document.notation import Node, Relation
+from symattn.document.text import text
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.compiling import Link, links
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import Asked, Question, judged, record, relations
+from symattn.proof.relations.limits import limit
+
+
+class Section:
+    """Letters, definitions and claims that stand together."""
+
+    def __init__(self, glossary: Glossary) -> None:
+        self.glossary = glossary
+        self.known: dict[Link, Evidence] = {}
+
+    def let(self, words: Text | Node) -> Any:
+        """Text that is printed, whose relations define letters: "with Z = Σ e^{s_ℓ}"."""
+        for relation in relations(words):
+            self.glossary = self.glossary.with_definition(relation)
+        return words
+
+    def define(self, formula: Node, reason: Text | str = "definition") -> Step:
+        """A definition, and those in its reason: there is nothing to decide."""
+        self.let(_words(reason))
+        self.let(formula)
+        return Step(formula, _words(reason))
+
+    def claim(
+        self,
+        formula: Node,
+        reason: Text | str,
+        *,
+        gaps: Mapping[Node, Node] | None = None,
+        signs: Mapping[Node, Node] | None = None,
+        free: Mapping[str, str] | None = None,
+        keep: bool = False,
+    ) -> Step:
+        """A step with the grade that its formula earns. Raises FalseStep.
+
+        What the reason says is defined, or must hold too; "n = 3" there says for which size the formula is written
+        out. ``gaps``, ``signs``: see ``Question``. ``free``: letters with their shapes, of which the formula holds
+        whatever they are. ``keep``: from here on, the left side is computed as the formula says.
+        """
+        said = _words(reason)
+        sized = self._sized(said)
+        self._reasons(said, sized)
+        glossary = self.glossary.freed(free) if free else self.glossary
+        if not isinstance(formula, Relation):
+            raise FalseStep(f"{text(formula)}: no relation to decide")
+        question = Question(formula, glossary, sized, gaps or {}, signs or {})
+        evidence = judged(question, {} if free else self.known)
+        if evidence.grade is Grade.PROVED and not sized and not free:
+            self.known |= dict.fromkeys(links(formula), evidence)
+        if keep:
+            self.glossary = self.glossary.with_definition(formula)
+        return Step(formula, said, evidence)
+
+    def tends(self, formula: Relation, condition: Relation, form: Node | None = None) -> Step:
+        """A limit under its condition, as β → ∞; see ``limits``. ``form``: what shows it, where that is not printed."""
+
+        def decide(relation: Relation, under: Relation = condition) -> Evidence:
+            return limit(relation, under, form or formula.first, self.glossary, Question(relation, self.glossary).of)
+
+        letters = tuple(self.glossary.index), tuple(self.glossary.sizes)
+        record(Asked(formula, decide, *letters))
+        record(Asked(condition, lambda other: decide(formula, other), *letters))
+        return Step(formula, (condition,), decide(formula))
+
+    def result(
+        self,
+        title: str,
+        *lines: Relation | tuple[Relation, ...],
+        said: Text = (),
+        gaps: Mapping[Node, Node] | None = None,
+        signs: Mapping[Node, Node] | None = None,
+    ) -> Result:
+        """Formulas in a box, each decided anew; those of a tuple stand on one line."""
+        rows = [line if isinstance(line, tuple) else (line,) for line in lines]
+        steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
+        evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
+        return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
+
+    def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
+        """What a reason says of letters with a meaning must hold; of others it is a definition."""
+        for relation in relations(said):
+            if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self._sizes(relation):
+                continue
+            if self.glossary.knows(self.glossary.stem(relation.first)[0]):
+                judged(Question(relation, self.glossary, sized), self.known)
+            else:
+                self.let(relation)
+
+    def _sizes(self, relation: Relation) -> bool:
+        right = relation.rest[0][1]
+        return text(relation.first) in self.glossary.sizes and isinstance(right, nt.Number)
+
+    def _sized(self, reason: Text) -> dict[str, int]:
+        found = [r for r in relations(reason) if self._sizes(r)]
+        return {self.glossary.sizes[text(r.first)]: int(_number(r.rest[0][1])) for r in found}
+
+
+def _number(x: Node) -> Any:
+    assert isinstance(x, nt.Number)
+    return x.value
+
+
+def _words(reason: Text | str) -> Text:
+    return ((reason,) if reason else ()) if isinstance(reason, str) else reason

@@ -1,0 +1,153 @@
+"""What a text says: which of its relations are claims, which define letters, and which are conditions of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.model import Text
+from symattn.document.notation import Name, Node, Relation
+from symattn.document.text import text
+from symattn.proof.relations.functions import FUNCTIONS
+from symattn.proof.relations.glossary import Glossary, Spoken
+from symattn.proof.relations.judging import relations
+from symattn.proof.relations.recurring import recurrence
+
+_OPENING = frozenset(("with", "where", "for", "if", "at", "when", "as", "under", "from"))
+_GIVEN = ("condition", "iff")
+_BETWEEN = frozenset(("some", "any", "all", "every", "a", "an", "the", "real"))
+_CONTINUING = frozenset(("", "and"))
+_SIGNS = {">": "positive", "≥": "nonnegative"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A relation that a text claims, under conditions; ``denied`` where it says that it does not hold, ``only`` where
+    it holds under these conditions and under no others."""
+
+    relation: Relation
+    conditions: tuple[Relation, ...] = ()
+    denied: bool = False
+    only: bool = False
+
+
+def claims(words: Text) -> list[Claim]:
+    """The claims of a text, in order, each with the conditions of its clause: what a semicolon, or a colon after a
+    claim, separates. A relation after "with", "where", "for", "if", "at", "as" is a condition, and so are those that
+    follow it after "and" or a comma."""
+    found: list[Claim] = []
+    for clause in _clauses(words):
+        conditions = tuple(r for kind, r in clause if kind in _GIVEN)
+        only = any(kind == "iff" for kind, _ in clause)
+        found += [Claim(r, conditions, kind == "denied", only) for kind, r in clause if kind not in _GIVEN]
+    return found
+
+
+def conditions(words: Text) -> list[Relation]:
+    """What a text gives as a condition or a definition."""
+    return [r for clause in _clauses(words) for kind, r in clause if kind in _GIVEN]
+
+
+def _clauses(words: Text) -> Iterator[list[tuple[str, Relation]]]:
+    clause: list[tuple[str, Relation]] = []
+    kind = "claim"
+    for part in words:
+        if isinstance(part, str):
+            if re.search("[;.:]", part):
+                if ":" not in part or any(k not in _GIVEN for k, _ in clause):
+                    yield clause
+                    clause = []
+                kind = "claim"
+            kind = _kind(part, kind)
+        for relation in relations(part):
+            clause.append((kind, relation))
+    yield clause
+
+
+def _kind(words: str, before: str) -> str:
+    """What a relation after these words is."""
+    said = re.findall(r"[^\W\d_]+", words)
+    while said and said[-1] in _BETWEEN:
+        said.pop()
+    last = said[-1] if said else ""
+    if last in _OPENING:
+        return "condition"
+    if last == "iff":
+        return last
+    if last in _CONTINUING and len(said) < 2:
+        return before
+    return "denied" if "not" in said[-3:] else "claim"
+
+
+# -- letters that a text explains ------------------------------------------------------------------------------------
+def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
+    """The glossary with the letter or function that the relation defines: ``x = …``, ``f(x) = …``, and ``x² = …`` for
+    a number that is not negative. None where it defines nothing, as what it speaks of has a meaning already."""
+    (sign, right), *more = relation.rest
+    left = relation.first
+    if sign != "=" or more:
+        return None
+    steps = recurrence(relation)
+    if steps and steps[0] not in glossary.families:
+        return replace(glossary, families={**glossary.families, steps[0]: steps[1]})
+    if isinstance(left, nt.Call):
+        return _with_function(glossary, left, right)
+    if isinstance(left, nt.Power) and left.exponent == nt.Number(Fraction(2)) and _unknown(glossary, left.base):
+        return glossary.with_definition(nt.equals(left.base, nt.Root(right)))
+    return glossary.with_definition(relation) if _unknown(glossary, left) else None
+
+
+def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
+    """The glossary with what the relation assumes of given letters: ``x > 0`` and ``x ≥ 0`` their sign, ``x = 2`` the
+    value of a number, ``n = m`` two sizes that are one. None where it assumes nothing of this kind."""
+    (sign, right), *more = relation.rest
+    left = relation.first
+    if more:
+        return None
+    if sign in _SIGNS and right == nt.Number(Fraction(0)) and _given(glossary, left):
+        signs: Any = {_SIGNS[sign]: (*getattr(glossary, _SIGNS[sign]), text(left))}
+        return replace(glossary, **signs)
+    if sign != "=":
+        return None
+    if _given(glossary, left) and glossary.given[text(left)] == "" and isinstance(right, nt.Number | nt.Neg):
+        return glossary.valued(text(left), right)
+    if text(left) in glossary.sizes and text(right) in glossary.sizes:
+        return glossary.merged(text(left), text(right))
+    return None
+
+
+def _given(glossary: Glossary, x: Node) -> bool:
+    return isinstance(x, Name) and text(x) in glossary.given
+
+
+def _unknown(glossary: Glossary, x: Node) -> bool:
+    return isinstance(x, Name) and text(x) not in glossary.index and not glossary.knows(glossary.stem(x)[0])
+
+
+def _with_function(glossary: Glossary, call: nt.Call, body: Node) -> Glossary | None:
+    known = {*FUNCTIONS, *glossary.functions, *glossary.spoken}
+    if not isinstance(call.function, Name) or call.function.base in known:
+        return None
+    if not all(isinstance(x, Name) for x in call.arguments):
+        return None
+    spoken = {**glossary.spoken, call.function.base: Spoken(call.arguments, body)}
+    return replace(glossary, spoken=spoken)
+
+
+def is_mask(glossary: Glossary, relation: Relation) -> bool:
+    """Whether a relation is between index letters: j ≤ i + n_k − n_q."""
+    return all(_is_place(glossary, x) for x in (relation.first, *(side for _, side in relation.rest)))
+
+
+def _is_place(glossary: Glossary, x: Node) -> bool:
+    if isinstance(x, nt.Sum):
+        return all(_is_place(glossary, term) for term in x.terms)
+    if isinstance(x, nt.Neg):
+        return _is_place(glossary, x.body)
+    if isinstance(x, Name):
+        return (not x.sub and x.base in glossary.index) or text(x) in glossary.sizes
+    return isinstance(x, nt.Number)

@@ -1,0 +1,172 @@
+"""What a part of a formula stands for: an array with one axis for each free index letter, then axes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symattn.document.errors import Undecided
+
+Binary = Callable[[Any, Any], Any]
+
+
+class Unread(Exception):
+    """A part of a formula that has no reading where it stands: an unbound letter, sides of other shapes."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """``array`` has one axis for each letter in ``letters``, then ``rank`` axes: 0 a number, 1 a vector, 2 a matrix.
+
+    A vector is a row or a column. ``even`` is a vector 1, or a multiple of it, whose length is that of its neighbour.
+    """
+
+    array: Any
+    letters: tuple[str, ...] = ()
+    rank: int = 0
+    row: bool = False
+    even: bool = False
+
+    def on(self, work: Callable[[Any], Any]) -> Value:
+        """The same with ``work`` done to the array."""
+        return replace(self, array=work(self.array))
+
+
+@dataclass(frozen=True)
+class Several:
+    """Values with commas between: the arguments (m, ℓ, o) of a function, or what it gives."""
+
+    parts: tuple[Value, ...]
+
+
+Found = Value | Several
+
+
+def spread(x: Value, letters: tuple[str, ...], rank: int) -> Any:
+    """The array of x with the axes ``letters``, those that x lacks of length 1, and ``rank`` axes of its own."""
+    array = x.array
+    have = [i for i in letters if i in x.letters]
+    if list(x.letters) != have:
+        own = range(len(x.letters), len(x.letters) + x.rank)
+        order = (*(x.letters.index(i) for i in have), *own)
+        array = array.__array_namespace__().permute_dims(array, order)
+    key = [slice(None) if i in x.letters else None for i in letters]
+    key += [None] * (rank - x.rank) + [slice(None)] * x.rank
+    return array[tuple(key)] if None in key else array
+
+
+def beside(a: Any, b: Any) -> Any:
+    """``a`` at every place where it and ``b`` have elements; letters stay as they are written."""
+    from symattn.arrays.index.namespace import spread as at_places
+    from symattn.arrays.indexed import Indexed
+
+    return at_places(a, b) if isinstance(a, Indexed) or isinstance(b, Indexed) else a + 0 * b
+
+
+def both(x: Value, y: Value, work: Binary) -> Value:
+    """``work`` of two values, letter by letter; numbers go with any axes."""
+    if x.rank != y.rank and 0 not in (x.rank, y.rank):
+        raise Unread("a vector and a matrix are not of one shape")
+    if x.rank == y.rank == 1 and x.row != y.row:
+        raise Unread("a row and a column are not of one shape")
+    letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
+    rank = max(x.rank, y.rank)
+    array = work(spread(x, letters, rank), spread(y, letters, rank))
+    return Value(array, letters, rank, (x if x.rank else y).row, x.even or y.even if not rank else False)
+
+
+def added(x: Value, y: Value) -> Value:
+    """x + y of one shape; a multiple of 1 goes with any vector."""
+    if x.rank != y.rank and not (x if x.rank == 0 else y).even:
+        raise Unread("a number is added to what is none")
+    if x.rank == y.rank == 0 and x.even != y.even:
+        raise Unread("a number is added to a vector")
+    return both(x, y, lambda a, b: a + b)
+
+
+def summed(x: Value) -> Value:
+    """Σ over the last axis."""
+    return Value(_sum(x.array, -1), x.letters, x.rank - 1)
+
+
+def _sum(array: Any, axis: int) -> Any:
+    return array.__array_namespace__().sum(array, axis=axis)
+
+
+def root_of_squares(x: Any) -> Any:
+    """√x for a sum of squares x, which is not negative where its ball is too wide to show that."""
+    xp = x.__array_namespace__()
+    try:
+        return xp.sqrt(x)
+    except Undecided:
+        roots = [e.sqrt() if e > 0 else _from_zero_to(e.upper().sqrt()) for e in x.entries.flat]
+        return type(x)(np.array(roots, dtype=object).reshape(x.entries.shape))
+
+
+def _from_zero_to(top: Any) -> Any:
+    half = top / 2
+    return half + half.union(-half)
+
+
+def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
+    """x y: of numbers, or as matrices multiply; ``·`` between vectors is the dot product.
+
+    ``rows``: a vector before a matrix is a row, whether it was transposed or not.
+    """
+    if x.even and y.even and (x.row or not y.row):
+        raise Unread("a product of vectors of ones whose length is not said")
+    if y.even:
+        return _times_ones(x, y)
+    if x.even and y.rank:
+        return _ones_times(x, y)
+    if x.rank == 0 or y.rank == 0:
+        return both(x, y, lambda a, b: a * b)
+    if sign == "·":
+        if x.rank != y.rank:
+            raise Unread("a dot product of what is not a vector")
+        product = both(replace(x, row=False), replace(y, row=False), lambda a, b: a * b)
+        return summed(summed(product)) if product.rank == 2 else summed(product)
+    return _matrices(x, y, rows)
+
+
+def _times_ones(x: Value, y: Value) -> Value:
+    if x.rank == 2:
+        return both(summed(x), replace(y, even=False), lambda a, b: a * b)
+    if x.rank == 0:
+        return both(x, y, lambda a, b: a * b)
+    raise Unread("a vector times 1")
+
+
+def _ones_times(x: Value, y: Value) -> Value:
+    if y.rank == 1 and y.row:
+        each = both(replace(x, even=False), y, lambda a, b: a * b)
+        return Value(each.array[..., None, :], each.letters, 2)
+    raise Unread("1 times what is not a row")
+
+
+def _matrices(x: Value, y: Value, rows: bool) -> Value:
+    if x.rank == y.rank == 2:
+        letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
+        return Value(spread(x, letters, 2) @ spread(y, letters, 2), letters, 2)
+    if x.rank == 2 and not y.row:
+        return summed(both(x, Value(y.array[..., None, :], y.letters, 2), lambda a, b: a * b))
+    if y.rank == 2 and (x.row or rows):
+        product = both(Value(x.array[..., :, None], x.letters, 2), y, lambda a, b: a * b)
+        return Value(_sum(product.array, -2), product.letters, 1, True)
+    if x.rank == y.rank == 1 and x.row and not y.row:
+        return summed(both(replace(x, row=False), y, lambda a, b: a * b))
+    if x.rank == y.rank == 1 and y.row and not x.row:
+        column, row = Value(x.array[..., :, None], x.letters, 2), Value(y.array[..., None, :], y.letters, 2)
+        return both(column, row, lambda a, b: a * b)
+    raise Unread("a product of what does not multiply as matrices do")
+
+
+def stacked(x: Value, letters: Iterable[str]) -> Any:
+    """The array of a value whose free letters become its first axes, in this order."""
+    wanted = tuple(letters)
+    if set(wanted) != set(x.letters):
+        raise Unread(f"a definition with the indices {', '.join(wanted)} of what has {', '.join(x.letters) or 'none'}")
+    return spread(x, wanted, x.rank)

@@ -1,0 +1,79 @@
+"""``error``: the largest error of a right implementation beside the bound that none exceeds, over n, d_k and dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from symattn.arrays import kind
+from symattn.attention.spec import Attention
+from symattn.document.drawing.plot import Axis, Plot, Series, tens, whole_ticks
+from symattn.document.drawing.scene import Scene, plain, powered, wrapped
+from symattn.verification.tolerances.tolerance import bound
+
+SEED = 2017
+DTYPES = ("float32", "float16", "bfloat16")
+_QUERIES, _D_V = 8, 16
+_KEYS, _WIDTHS, _N, _D_K = (16, 64, 256, 1024), (4, 16, 64, 256), 256, 64
+
+
+def scene(seed: int = SEED) -> Scene:
+    """The bound of ``symattn bound`` for entries from N(0, 1), and the error on entries that are drawn from it."""
+    drawn = Scene("Error of attention against its bound, over n, d_k and dtype")
+    over_n = _panel(drawn, [(n, _D_K) for n in _KEYS], f"n keys, {{d_k}} = {_D_K}", 0.0, seed)
+    over_d = _panel(drawn, [(_N, d) for d in _WIDTHS], f"{{d_k}}, for n = {_N} keys", 330.0, seed)
+    drawn.description = plain(
+        f"Over n at d_k = {_D_K}, the last of each line: {over_n}. Over d_k at n = {_N}: {over_d}."
+    )
+    note = (
+        "Squares: the tolerance of symattn bound for entries from N(0, 1), which no right implementation exceeds but "
+        f"for inputs of a probability of 10{{^−9}}. Discs: the largest error of {_QUERIES} outputs of {_D_V} entries "
+        f"against float64; sums in float32, inputs and outputs in the type; seed {seed}."
+    )
+    drawn.height = wrapped(drawn, 676, note) - 6
+    return drawn
+
+
+def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
+    """max |c − o| on entries of ``dtype`` drawn from N(0, 1): c with sums in float32 and rounded, o in float64."""
+    rng = np.random.default_rng(seed)
+    format_, spec = kind(dtype), Attention()
+    shapes = {"q": (_QUERIES, d_k), "k": (n, d_k), "v": (n, _D_V)}
+    given = {name: _numbers(format_.lift(rng.standard_normal(shape))) for name, shape in shapes.items()}
+    exact = np.asarray(spec(**given))
+    single = {name: x.astype(np.float32) for name, x in given.items()}
+    found = _numbers(format_.lift(np.asarray(spec(**single), dtype=np.float64)))
+    return float(np.abs(found - exact).max())
+
+
+def _numbers(array: object) -> np.ndarray:
+    """The elements as float64, which holds those of every format drawn here."""
+    plain_ = array.numpy() if hasattr(array, "numpy") else array
+    return np.asarray(plain_).astype(np.float64)
+
+
+def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, seed: int) -> str:
+    """Over the size that differs; what the last points are is returned."""
+    varied = [n if len({n for n, _ in sizes}) > 1 else d for n, d in sizes]
+    drawn.label(10, y + 22, "largest error, and its bound")
+    made, told = [], []
+    for dtype in DTYPES:
+        bounds = [bound(n=n, d_k=d, dtype=dtype).value for n, d in sizes]
+        errors = [largest_error(n, d, dtype, seed) for n, d in sizes]
+        notes = [[f"{dtype}, n = {n}, d_k = {d}: {plain(_digits(x))}" for (n, d), x in zip(sizes, of, strict=True)]
+                 for of in (bounds, errors)]  # fmt: skip
+        points = [[(float(s), x) for s, x in zip(varied, of, strict=True)] for of in (bounds, errors)]
+        made.append(Series(points[0], (f"{dtype} bound",), "ink", "square", notes=notes[0]))
+        made.append(Series(points[1], (f"{dtype} error",), "score", "disc", dash="5 4", notes=notes[1]))
+        told.append(f"{dtype} {_digits(errors[-1])} of at most {_digits(bounds[-1])}")
+    every = [value for one in made for _, value in one.points]
+    low, high = min(every) / 2, max(every) * 2
+    plot = Plot(drawn, Axis(varied[0], varied[-1], 60, 318), Axis(low, high, y + 270, y + 40))
+    plot.frame(whole_ticks(varied[0], varied[-1]), tens(low, high), name)
+    plot.draw(made)
+    return "; ".join(told)
+
+
+def _digits(x: float) -> str:
+    return powered(f"{x:.2g}")
