@@ -351,7 +351,7 @@ def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def _option(session: Session) -> str:
     """The option that would have let more cases be judged; empty where none would."""
-    return "a larger --time-limit" if session.late else "a larger --budget" if session.finding.struck else ""
+    return "raise --time-limit" if session.late else "raise --budget" if session.finding.struck else ""
 
 
 def _hanging(session: Session) -> Iterator[str]:

@@ -278,8 +278,8 @@ _DESCRIPTIONS = (
 def test_words_and_truth_values_are_those_of_the_annotations(description: Any) -> None:
     for name, hint in field_types(type(description)).items():
         if members(hint) == (bool,):
-            with pytest.raises(InputError, match=f"{name} is 1; it must be True or False"):
+            with pytest.raises(InputError, match=f"{name} must be True or False, got 1"):
                 replace(description, **{name: 1})
         elif words(hint) and all(isinstance(word, str) for word in words(hint)) and name != "scale":
-            with pytest.raises(InputError, match=f"{name} is 'another'; known: .*{words(hint)[-1]}"):
+            with pytest.raises(InputError, match=f"{name} must be one of .*{words(hint)[-1]}"):
                 replace(description, **{name: "another"})

@@ -15,7 +15,7 @@ from symattn.bounds.log_sums import log_sums
 from symattn.document.errors import InputError
 from symattn.programs.loading import CannotRun
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
-from symattn.verification import judgement
+from symattn.bounds import judgement
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:

@@ -263,7 +263,7 @@ def test_what_is_wrong_with_the_call_is_said() -> None:
         with pytest.raises(InputError, match="give the function itself"):
             verify(what)  # type: ignore[arg-type]
     for name, number in {"seed": -1, "examples": -1, "budget": float("nan")}.items():
-        with pytest.raises(InputError, match=f"{name} is {number}"):
+        with pytest.raises(InputError, match=f"{name} must be .*got {number}"):
             verify(rewrites.plain, **{name: number})
 
 
