@@ -113,7 +113,7 @@ def _verdict(name: str) -> str:
 
 def _theorem(name: str) -> str:
     from symattn import InputError
-    from symattn.programs.prove import decided
+    from symattn.proving import decided
     from symattn.theorems.documents import certified
 
     (one,) = decided([name], explain=True, jobs=1, cached=False)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from symattn import Alibi, Attention, Precision
+from symattn.bounds import judgement
 from symattn.bounds.case_result import Expected, ratio
 from symattn.bounds.judge import expected
 from symattn.bounds.log_sums import log_sums
 from symattn.document.errors import InputError
 from symattn.programs.loading import CannotRun
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
-from symattn.bounds import judgement
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
