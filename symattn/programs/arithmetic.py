@@ -68,8 +68,8 @@ def arithmetic(
     ...     e = np.exp(s - s.max(axis=-1, keepdims=True))
     ...     return (e / e.sum(axis=-1, keepdims=True) @ v).astype(ml_dtypes.bfloat16)
     >>> found = arithmetic(attention)
-    >>> found.words, found.scores.stored, found.order.reading.way
-    ('the output alone is stored; in bfloat16', False, 'order')
+    >>> found.words, found.scores.stored
+    ('the output alone is stored; in bfloat16', False)
     """
     check_numbers(function, seed=seed)
     _check_keys(keys)

@@ -55,7 +55,7 @@ def test_what_tensors_hold_is_looked_at(wrong: str) -> None:
     import torch
 
     q = torch.ones(2, 3, dtype=torch.float64)
-    with pytest.raises(InputError, match=rf"^k must hold numbers in floating point$, got torch.{wrong}"):
+    with pytest.raises(InputError, match=rf"^k must hold numbers in floating point, got torch.{wrong}$"):
         Attention()(q, q.to(getattr(torch, wrong)), q)
 
 

@@ -181,7 +181,7 @@ def test_sizes_and_inputs_follow_the_one_table() -> None:
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"kv_heads": 3, "heads": 2}, "kv_heads must divide heads"),
     ({"window": 3}, "looks back from the query"),
-    ({"softcap": 0}, "softcap is"),
+    ({"softcap": 0}, "softcap must be a finite number above 0"),
     ({"position": "rotary", "dk": 3}, "even number"),
     ({"position": "rotari"}, "Did you mean 'rotary'"),
     ({"size": "q=3"}, "'q=3' is not a letter of a size"),
@@ -189,7 +189,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"latent": "absorbed", "size": "d_r=2,d_n=0"}, "size: "),
     ({"latent": "absorbed", "dk": 1}, "a latent needs d_n"),
     ({"heads": 9}, "from 1 to"),
-    ({"dropout": 2}, "dropout is"),
+    ({"dropout": 2}, "dropout must be a number of at least 0 and below 1"),
     ({"causl": True}, "has no parameter causl"),
 ]
 

@@ -94,12 +94,12 @@ AT_SIZES = {
     "matrix-form": {"this example"},
     "equivariance": {"this example"},
     "backward": {"this example"},
-    "online-softmax": {"this example"},
-    "lookup": set(),
+    "online-softmax": {"this example", "as printed, 48 draws at sizes up to b = 1, d_k = 3, d_v = 2, n = 1"},
+    "lookup": {"as printed, 30 draws at sizes up to n_k = 4"},
     "initialisation": set(),
-    "kv-cache": {"this example"},
+    "kv-cache": {"this example", "as printed, 48 draws at sizes up to d_k = 1, d_v = 3, n = 2, p = 1"},
     "rope": {"this example"},
-    "sinks": {"this example"},
+    "sinks": {"this example", "as printed, 48 draws at sizes up to d_k = 1, d_v = 3, n_k = 2"},
     "gqa": {"this example"},
     "mla": {"this example"},
 }
@@ -115,9 +115,15 @@ def test_what_is_for_all_sizes(name: str) -> None:
     assert sum(e.grade in FOR_ALL for e in evidence) > len(evidence) / 2
 
 
+#: Derivations that print a maximum or a merge, whose cells are walked in SymPy.
+COMPARING = {"online-softmax", "kv-cache", "sinks"}
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    "names", [("shift", "jacobian"), pytest.param(tuple(AT_SIZES), marks=pytest.mark.deep)], ids=("some", "all")
+    "names",
+    [("shift", "jacobian"), pytest.param((*AT_SIZES.keys() - COMPARING,), marks=pytest.mark.deep)],
+    ids=("some", "all"),
 )
 def test_no_sympy(names: tuple[str, ...]) -> None:
     """What the prover shows needs no SymPy, whose import takes longer than the proof."""
@@ -167,7 +173,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("scaling", {"heads": 2}, "has no parameter heads; it takes d_k, mean, seed"),
     ("scaling", {"mean": "1//2"}, "neither a number nor a letter"),
     ("scaling", {"mean": "nan"}, "mean"),
-    ("scaling", {"mean": "1e400"}, "out of range"),
+    ("scaling", {"mean": "1e400"}, "at most 6 digits"),
     ("scaling", {"mean": "q"}, "already has a meaning"),
     ("scaling", {"seed": -1}, "seed"),
     ("jacobian", {"tokens": 1}, "from 2 to"),
@@ -178,7 +184,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("attention", {"dk": 60}, "from 1 to"),
     ("attention", {"mask": "soft"}, "mask"),
     ("attention", {"alignment": "middle"}, "alignment"),
-    ("attention", {"scale": "big"}, "no exact number"),
+    ("attention", {"scale": "big"}, "not an exact number"),
     ("attention", {"heads": 2, "keys": 5}, "hint: cross, or leave n_k out"),
 ]
 

@@ -91,5 +91,5 @@ def test_each_notebook_has_a_kernel_of_its_own() -> None:
 @pytest.mark.parametrize("more", [{"execution_count": 1}, {"outputs": [{"output_type": "stream", "name": "stdout",
                                                                         "text": "x"}]}])  # fmt: skip
 def test_outputs_are_not_stored(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="stored with outputs; mend"):
+    with pytest.raises(ValueError, match="stored with outputs; hint"):
         notebooks.executed(made("1", **more), ".")

@@ -27,7 +27,8 @@ def missing(text: str, folder: Path) -> list[str]:
     """The files that a page in ``folder`` names, from the root or as a link, and that are not there."""
     named = [(path, ROOT / path) for path in _PATH.findall(text)]
     linked = [(link, folder / link) for link, _ in _LINK.findall(_CODE.sub("", text)) if link]
-    return [name for name, path in named + linked if not path.exists()]
+    generated = ROOT / "docs" / "reference"  # made by the build, which fails where a page of it is not there
+    return [name for name, path in named + linked if not path.exists() and generated not in path.parents]
 
 
 def anchors(text: str) -> set[str]:

@@ -121,7 +121,7 @@ def test_commands_of_a_page_without_files_run_beside_it(tmp_path: Path) -> None:
         (".. symattn:: claim weights 0.3 0.7 0.1\n", "ends with 1 and not 0"),
         (".. symattn:: claim weights 0.3 0.7\n   :exit: 1\n", "ends with 0 and not 1"),
         (".. symattn:: derive nothing\n", "ends with 2 and not 0"),
-        ("By :symattn:`scaling:900`.\n", "has no step '900'; mend"),
+        ("By :symattn:`scaling:900`.\n", "has no step '900'; hint"),
         ("By :symattn:`scaling:x`.\n", "has no step 'x'; hint: TOPIC:NUMBER"),
         ("By :symattn:`scaling`.\n", "has no step ''; hint: TOPIC:NUMBER"),
         ("By :symattn:`nothing:1`.\n", "nothing"),
@@ -131,7 +131,7 @@ def test_commands_of_a_page_without_files_run_beside_it(tmp_path: Path) -> None:
         (f"{TERMINAL}   :start-at: Softmax\n   :end-before: refuted\n", "end-before: 'refuted' stands in no line"),
         (f"{TERMINAL}   :says: nowhere\n", "says: 'nowhere' stands in no line"),
         (".. symattn:: derive shift\n   :says: nowhere\n", "are for text; hint: add :terminal:"),
-        (".. symattn-file:: ../attn.py\n\n   x = 1\n", "is not a file's name; mend"),
+        (".. symattn-file:: ../attn.py\n\n   x = 1\n", "is not a file's name; give"),
     ],
 )
 def test_what_is_false_fails_the_build(page: str, words: str, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_in_print_each_form_has_its_name(pages: list[str], tmp_path: Path) -> No
     softmax = next(section for section in sections if section.lstrip("\x0c").startswith("5 Softmax"))
     for form in ("exact", "decimal", "float32", "error in ulp", "as printed", "rounded"):
         assert form in softmax
-    assert "hard to" in words  # grades are open
+    assert "expose errors" in words  # grades are open
 
 
 def test_what_is_not_drawn_is_found(pages: list[str], tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_what_it_does_not_compute_is_refused(layer: Any, wanted: Block, words: s
 
 
 def test_it_is_no_norm() -> None:
-    with pytest.raises(InputError, match="no gain or bias of a norm"):
+    with pytest.raises(InputError, match="not a gain or bias of a norm"):
         definitions.target(CASES[0][0], requested(LayerNorm(), dtype="float32"), "layer")
 
 

@@ -119,7 +119,7 @@ def makings() -> Iterator[Making]:
     for told in CLAIMS:
         rooms = ("", ".equality", ".expressions", ".measures", ".reading")
         yield f"claim {told[0]}", partial(claim, *told), tuple(f"symattn.derivations.claims{room}" for room in rooms)
-    rooms = ("verification.bounding.formula", "verification.tolerances.bound_document")
+    rooms = ("bounds.formula", "verification.tolerances.bound_document")
     for told in ({"n": 256}, {"n": 64, "dtype": "bfloat16", "tile": 16}):
         yield "bound", partial(_bound, told), tuple(f"symattn.{room}" for room in rooms)
 

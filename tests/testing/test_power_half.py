@@ -125,7 +125,8 @@ def test_a_blind_comparison_has_no_power(monkeypatch: pytest.MonkeyPatch) -> Non
 
 WRONG: list[tuple[Any, str]] = [
     ({}, "hint: parts of numbers by steps"), ([1], "hint: parts of numbers by steps"),
-    ({"mask": 0.1}, "power: 'mask' has no number in this attention"), ({"scale": 2}, "hint: a part of its number"),
+    ({"mask": 0.1}, "power: 'mask' has no number in this attention"),
+    ({"scale": 2}, "must be a number between 0 and 1, such as 0.001, got 2"),
 ]  # fmt: skip
 
 

@@ -38,8 +38,8 @@ def test_the_book_has_contents_chapters_and_sections(small):
         re.MULTILINE,
     )
     assert re.search(r"^3\.7  Latent keys are absorbed into the queries$", shown, re.MULTILINE)
-    assert shown.count("*False variant.*") == 14
-    assert shown.count("*Source.*") == 14
+    assert shown.count("False variant.") == 14
+    assert shown.count("Source.") == 14
 
 
 @pytest.mark.deep

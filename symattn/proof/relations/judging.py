@@ -291,13 +291,13 @@ def _concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
 def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> None:
     """Numbers of every cell in which all comparisons of entries come out alike, of equations or of bounds. Raises
     FalseStep, and Undecided where a cell leaves a doubt of an equation."""
-    from symattn.proof.cells import cells
-
     equal = links_[0].sign == "="
     compiled = _concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
     if declared.sorts() and not equal:
         return  # of arrays there are too many cells in which a bound is no equation
+    from symattn.proof.cells import cells
+
     sides = compiled.sides([(x.left, x.right) for x in links_], not equal)
     with listening(), meeting():
         walked = cells(sides, declared, named(sides, declared), equal)

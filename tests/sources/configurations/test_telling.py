@@ -165,4 +165,4 @@ def test_a_walk_through_a_head_of_a_checkpoint(tmp_path: Path, capsys: pytest.Ca
     with open(path, "r+b") as file:  # a header that says it is longer than the file
         file.write((2**40).to_bytes(8, "little"))
     assert main(["walk", "--config", config, "--weights", path]) == 2
-    assert "no safetensors file" in capsys.readouterr().err
+    assert "not a readable safetensors file" in capsys.readouterr().err
