@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from math import log, sqrt
 from numbers import Real
 from typing import Any
@@ -25,6 +26,7 @@ from symattn.bounds.storing import rounded
 
 _EXACT = Format("float64")
 _THIRDS = 6  # of u, between two numbers of the format that are 2u of themselves apart
+_PHASES = 4  # of a binade, from which thirds are counted: numbers of several sizes are rounded together at some alone
 
 
 def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, Head]]:
@@ -107,7 +109,8 @@ def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
 
     Exponentials that lie closer together than numbers of the format are rounded together, by an amount that depends on
     the reference: a fixed one may make it up to half an ulp. Ulps are u to 2u of such a number, so of references that
-    are a third of u apart one makes it two thirds of that.
+    are a third of u apart one makes it two thirds of that. Exponentials of two sizes are rounded so at some references
+    alone, which are looked for at several phases of a binade.
     """
     yield contract
     if contract.powers not in ("alone", "summed") or how.output is not None:
@@ -115,4 +118,6 @@ def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
     if contract.tiles:
         yield replace(contract, reference="stale")
     else:
-        yield from (replace(contract, reference="fixed", times=1 + step * how.u / 3) for step in range(_THIRDS))
+        for phase, step in product(range(_PHASES), range(_THIRDS)):
+            times = 2 ** (phase / _PHASES) + step * how.u / 3
+            yield replace(contract, reference="fixed", times=times)
