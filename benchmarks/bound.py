@@ -19,8 +19,9 @@ from itertools import product
 import numpy as np
 
 from symattn import Attention, Precision
-from symattn.bounds.interface import a_priori, bound
+from symattn.bounds.interface import bound
 from symattn.bounds.plain import allowed
+from symattn.bounds.priori import InputLimits, a_priori
 
 Arrays = dict[str, np.ndarray]
 GOALS = {"float32": 250.0, "float16": 16.0, "bfloat16": 6.0}
@@ -119,7 +120,7 @@ def largest(p: Precision) -> str:
     given = drawn(p, 1024, 1)
     found = bound(Attention(), given, p)
     score = float((np.abs(given["q"]) @ np.abs(given["k"]).T).max() / np.sqrt(WIDTH))
-    formula = a_priori(1024, WIDTH, score, float(np.abs(given["v"]).max()), p)
+    formula = a_priori(InputLimits(1024, WIDTH, score, float(np.abs(given["v"]).max())), p)
     steps = ", ".join(f"{step} {part / found.largest:.0%}" for step, part in list(found.steps().items())[:3])
     return f"{found.largest:.2e} ({steps}); formula {formula.value:.2e}"
 

@@ -17,9 +17,9 @@ from symattn import Attention
 from symattn.arrays.modular import modular
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.streaming.states import online
+from symattn.bounds.inputs import Sizes
 from symattn.programs.identity import identity
 from symattn.programs.substitute import substitute
-from symattn.verification.semantics import Sizes
 
 N, D, TILE, HEADS = 1024, 64, 128, 4
 

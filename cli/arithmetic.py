@@ -10,10 +10,10 @@ import click
 
 from .calling import calling
 from .choices import Choice, Whole
-from .errors import Status, say
-from .fields import chosen, fields
+from .errors import say
+from .fields import fields, given
 from .groups import Grouped
-from .output import Output, given, options
+from .output import Output, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DTYPES = ("bfloat16", "float16", "float32", "float64")
 
 
-@click.command("arithmetic", cls=Grouped, short_help="Tell what a kernel stores, and in which order it adds.")
+@click.command("arithmetic", cls=Grouped)
 @click.argument("target")
 @click.option("--dtype", type=Choice(DTYPES), help="Type of the inputs. Default: bfloat16.")
 @click.option("--definition", metavar="NAME[(...)]", help="Something else than attention: LayerNorm.")
@@ -49,18 +49,13 @@ def command(target: str, output: Output, draw: str | None, **wishes: Any) -> int
     over keys (tiles, lanes, parts) and its precision, in float32 and float64 too.
     """
     from symattn.programs.arithmetic import arithmetic_target
-    from symattn.programs.loading import CannotRun
 
-    told = {**given(wishes), **chosen(wishes)}
+    told = given(wishes)
     picture = _picture(draw, output.force)
     domain = promised(told)
     spec, _, origin = specified(told)
-    try:
-        with progress("comparing bits and sums"):
-            answer = arithmetic_target(target, spec, domain=domain, origin=origin, **told)
-    except CannotRun as error:
-        say(f"symattn: {error}")
-        return Status.TARGET
+    with progress("comparing bits and sums"):
+        answer = arithmetic_target(target, spec, domain=domain, origin=origin, **told)
     if picture:
         _draw(answer, picture, output.force)
     return output.emit(answer.document())

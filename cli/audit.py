@@ -22,7 +22,6 @@ _JUDGED = under("How calls are judged")
 @click.command(
     "audit",
     cls=Grouped,
-    short_help="Audit every call of attention in a script.",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.argument("script")

@@ -8,25 +8,12 @@ from typing import Any
 import click
 
 from .arguments import line
-from .choices import Choice, Whole
-from .fields import chosen, fields
+from .choices import Choice, Whole, Wholes
+from .fields import fields, given
 from .groups import Grouped
-from .output import Output, given, options
+from .output import Output, options
 from .progress import progress
 from .variants import specified, variants
-
-
-def wholes(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    """Whole numbers with commas between them."""
-    if text is None:
-        return None
-    try:
-        found = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or min(found) < 1 or max(found) > 2**24:
-        raise click.BadParameter(f"{text!r} is neither an integer from 1 to 2^24 nor a list of such: 256,1024.")
-    return found
 
 
 def words(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -43,9 +30,9 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
     return text
 
 
-@click.command("bound", cls=Grouped, short_help="How far may correct code be off? The tolerance to write down.")
-@click.option("--n", default="1024", callback=wholes, help="Number of keys, or several: 256,1024. Default: 1024.")
-@click.option("--dk", default="64", callback=wholes, help="d_k, or several: 64,128. Default: 64.")
+@click.command("bound", cls=Grouped)
+@click.option("--n", default="1024", type=Wholes(1, 2**24), help="Number of keys, or several: 256,1024. Default: 1024.")
+@click.option("--dk", default="64", type=Wholes(1, 2**24), help="d_k, or several: 64,128. Default: 64.")
 @click.option(
     "--dtype", default="float32", callback=words, help="Arithmetic, or several: float32,bf16,fp16. Default: float32."
 )
@@ -82,7 +69,7 @@ def command(output: Output, **wishes: Any) -> int:
     """
     from symattn.verification.tolerances.command import Wish, document
 
-    told = {**given(wishes), **chosen(wishes)}
+    told = given(wishes)
     names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
     own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     compare = told.pop("compare", False)

@@ -9,7 +9,7 @@ from .groups import Grouped
 from .output import Output, options
 
 
-@click.command("cache", cls=Grouped, short_help="Show the location and size of the cache, or clear it.")
+@click.command("cache", cls=Grouped)
 @click.argument("action", type=Choice(("show", "clear")), default="show")
 @options
 def command(action: str, output: Output) -> int:

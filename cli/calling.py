@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
 from .choices import Choice, Whole
-from .groups import under
+from .groups import all_of, under
 from .variants import MODEL
 
 CALL = under("How the function is called", "calling")
@@ -17,14 +14,14 @@ LAYOUTS = ("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")
 
 SEARCH = under("How much is tried", "effort")
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_OPTIONS = (
+calling = all_of((
     CALL("--call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword, such as is_causal=true."),
     CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation."),
     CALL("--layout", type=Choice(LAYOUTS), help="Order of the axes. Default: detected by trial."),
     CALL("--framework", type=Choice(("numpy", "torch")), help="The arrays to call it with. Default: detected."),
-)
-_JUDGING = (
+))  # fmt: skip
+"""Give a command the options that say how a function is called."""
+judging = all_of((
     click.option(
         "--dtype", type=Choice(DTYPES), default="float32", metavar="TYPE",
         help=f"Type of the inputs: {', '.join(DTYPES)}. Default: float32.",
@@ -42,20 +39,5 @@ _JUDGING = (
     SEARCH("--examples", type=Whole(0), help="Number of random inputs. Default: 100."),
     SEARCH("--budget", type=float, metavar="SECONDS", help="Processor time allowed for a function. Default: 120."),
     SEARCH("--seed", type=int, help="Seed of the random inputs."),
-)  # fmt: skip
-
-
-def calling(command: _Command) -> _Command:
-    """Give a command the options that say how a function is called."""
-    return _given(command, _OPTIONS)
-
-
-def judging(command: _Command) -> _Command:
-    """Give a command the options that say what a function is held to, and how much is tried."""
-    return _given(command, _JUDGING)
-
-
-def _given(command: _Command, options: tuple[Callable[[_Command], _Command], ...]) -> _Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
+))  # fmt: skip
+"""Give a command the options that say what a function is held to, and how much is tried."""

@@ -15,7 +15,7 @@ from .calling import DTYPES
 from .choices import Choice, Whole
 from .errors import say
 from .groups import Grouped, under
-from .output import FORMATS, _output
+from .output import FORMATS, Output
 
 if TYPE_CHECKING:
     from symattn.campaigns.backends import Backend
@@ -25,7 +25,7 @@ _WHERE = under("Where it runs")
 _SUMMARY = under("Summary")
 
 
-@click.command("campaign", cls=Grouped, short_help="Verify many targets, specifications and dtypes at once.")
+@click.command("campaign", cls=Grouped)
 @click.argument("what", nargs=-1, metavar="FILE.toml|TARGET...")
 @_TRIED("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain for none.")
 @_TRIED("--dtypes", metavar="DTYPE,...", help="Types of the inputs. Default: float32.")
@@ -65,7 +65,7 @@ def command(
         raise click.UsageError("--summary verifies nothing, so it goes without targets.")
     if summary is None and (not what or path is None):
         raise click.UsageError("Missing targets, or -o DIR for the results.")
-    output = _output(form, path if summary else None, force, False, None, ascii, colour)
+    output = Output.of(form, path if summary else None, force, ascii=ascii, colour=colour)
     folder = Path(str(summary or path))
     if summary is None:
         _run(what, folder, **told)
@@ -106,22 +106,9 @@ def _run(
 
 def _spec(text: str) -> tuple[str, dict[str, Any]]:
     """``causal,window=3`` → its name and its fields; ``plain`` has none."""
-    if text == "plain":
-        return text, {}
-    pairs = (part.partition("=") for part in _parts(text))
-    words: dict[str, Any] = {"": True, "true": True, "false": False}
-    return text, {name.strip().replace("-", "_"): words.get(value.strip(), value.strip()) for name, _, value in pairs}
+    from symattn.attention.codec.field_values import pairs
 
-
-def _parts(text: str) -> Iterator[str]:
-    """Between commas that stand in no brackets."""
-    start = depth = 0
-    for at, letter in enumerate(text):
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            yield text[start:at]
-            start = at + 1
-    yield text[start:]
+    return text, {} if text == "plain" else {name.replace("-", "_"): value for name, value in pairs(text).items()}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import click
 from .errors import Status
 
 
-@click.command("check", short_help="Check certificates without the prover, or whether documents are up to date.")
+@click.command("check")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--skip-others", is_flag=True, help="Pass over files that symattn did not write.")
 def command(files: tuple[Path, ...], skip_others: bool) -> int:

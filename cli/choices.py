@@ -11,8 +11,9 @@ from .stream import tell
 
 if TYPE_CHECKING:  # generic for type checkers; older versions of click have no brackets at run time
     _Choice = click.Choice[str]
+    _Numbers = click.ParamType[tuple[int, ...]]
 else:
-    _Choice = click.Choice
+    _Choice, _Numbers = click.Choice, click.ParamType
 
 
 def understood(known: Collection[str], word: str) -> str:
@@ -35,6 +36,21 @@ class Whole(click.IntRange):
     """A whole number within bounds, called an integer where it is told and listed."""
 
     name = "integer"
+
+
+class Wholes(_Numbers):
+    """Whole numbers of at most nine digits, with commas between them."""
+
+    name = "text"
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        parts = [part.strip() for part in str(value).split(",")]
+        if not all(p.isdecimal() and len(p) < 10 and self.low <= int(p) <= self.high for p in parts):
+            self.fail(f"{str(value)[:40]!r} must be integers from {self.low} to {self.high}, such as 3,4", param, ctx)
+        return tuple(map(int, parts))
 
 
 class Choice(_Choice):

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from typing import TypeVar
+
 import click
 
-from .numbers import WithNumbers, plain
+from .groups import Grouped
 from .output import Output, options
+
+# A minus sign, then what can open a number: click would take these for short options.
+_NEGATIVE = re.compile(r"^-(?=[\d.(√]|sqrt|exp|log)")
+_Value = TypeVar("_Value", str, tuple[str, ...])
+
+
+class WithNumbers(Grouped):
+    """A command that takes ``-1``, ``-.5`` and ``-sqrt(2)`` as arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [_NEGATIVE.sub("−", word) for word in args])
+
+
+def plain(_: click.Context, __: click.Parameter, value: _Value) -> _Value:
+    """The arguments with the minus sign of the keyboard again."""
+    return value.replace("−", "-") if isinstance(value, str) else tuple(word.replace("−", "-") for word in value)
+
 
 _MEASURE = click.option("--measure", metavar="NAME", help="dot, cosine, angle or distance. Default: all.")
 _VECTORS = """A vector is [1, 1/2, .25], taken exactly, or EXAMPLE:TOKEN (FILE:TOKEN), such as word-vectors:king."""
 
 
-@click.group("claim", short_help="Check a claim about weights, similarities or expressions.")
+@click.group("claim")
 def command() -> None:
     """Check a claim exactly: exit code 0 if it holds, 1 if it is false, 3 if it is undecided."""
 

@@ -7,16 +7,15 @@ from typing import Any
 import click
 
 from .calling import judging
-from .errors import Status, say
-from .fields import chosen, fields
+from .fields import fields, given
 from .groups import Grouped
-from .output import Output, given, options
+from .output import Output, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
 
 
-@click.command("compare", cls=Grouped, short_help="Which of two is wrong? Judge both by exact mathematics.")
+@click.command("compare", cls=Grouped)
 @click.argument("first")
 @click.argument("second")
 @fields
@@ -48,23 +47,18 @@ def command(
     by the other. The exit code is 1 if one of them is wrong, and 0 if they differ only by rounding.
     """
     from symattn.models.comparing.functions import compare_targets
-    from symattn.programs.loading import CannotRun
     from symattn.programs.names import is_trace
 
-    from . import traces
+    from . import files
 
     if is_trace(first) or is_trace(second):
-        return output.emit(traces.compared(click.get_current_context(), first, second, wishes).document())
-    told = {**given(wishes), **chosen(wishes)}
+        return output.emit(files.compared(click.get_current_context(), first, second, wishes).document())
+    told = given(wishes)
     domain = promised(told)
     spec, cut, origin = specified(told)
     told["call"] = (first_call, second_call)
-    try:
-        with progress("trying") as show:
-            answer = compare_targets(
-                first, second, spec, domain=domain, origin=origin, notes=(cut,) if cut else (), progress=show, **told
-            )
-    except CannotRun as error:
-        say(f"symattn: {error}")
-        return Status.TARGET
+    with progress("trying") as show:
+        answer = compare_targets(
+            first, second, spec, domain=domain, origin=origin, notes=(cut,) if cut else (), progress=show, **told
+        )
     return output.emit(answer.document())

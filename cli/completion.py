@@ -29,7 +29,7 @@ _POWERSHELL = r"""Register-ArgumentCompleter -Native -CommandName symattn -Scrip
 }"""
 
 
-@click.command("completion", short_help="Print the completion script for a shell.")
+@click.command("completion")
 @click.argument("shell", type=Choice(("bash", "zsh", "fish", "powershell")))
 def command(shell: str) -> int:
     """Print the completion script of a shell.

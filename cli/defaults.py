@@ -50,7 +50,7 @@ def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defau
 
 
 def _taken(command: click.Command, told: Defaults) -> Defaults:
-    """What there are options for; of a group, for each command in it."""
+    """Return the defaults that the command has options for; of a group, for each command in it."""
     if isinstance(command, click.Group):
         return {str(name): _taken(inner, told) for name, inner in command.commands.items()}
     known = _known(command)
@@ -60,7 +60,7 @@ def _taken(command: click.Command, told: Defaults) -> Defaults:
 def _known(command: click.Command) -> dict[str, click.Option]:
     """The options by their names, those of commands within it too."""
     within = command.commands.values() if isinstance(command, click.Group) else ()
-    own = {_option(o): o for o in command.params if isinstance(o, click.Option)}
+    own = {max(o.opts, key=len).lstrip("-"): o for o in command.params if isinstance(o, click.Option)}
     return own | {name: option for inner in within for name, option in _known(inner).items()}
 
 
@@ -68,10 +68,6 @@ def spelled(command: click.Command) -> set[str]:
     """Every name by which an option of the command is given."""
     options = [*_known(command).values(), *command.get_params(click.Context(command))]
     return {name.lstrip("-") for option in options for name in (*option.opts, *option.secondary_opts)}
-
-
-def _option(option: click.Option) -> str:
-    return max(option.opts, key=len).lstrip("-")
 
 
 def _value(option: click.Option, value: object) -> Any:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .fields import NAMES, chosen, fields
+from .fields import fields, given
 from .groups import Grouped
-from .output import Output, given, options
+from .output import Output, listing, options
 from .progress import progress
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
 
 
-@click.command("derive", cls=Grouped, short_help="Derive a fact about attention, step by step.")
+@click.command("derive", cls=Grouped)
 @click.argument("name", default="scaling")
 @click.option("--list", "wanted", is_flag=True, help="List the derivations and their parameters.")
 @click.option("--dk", type=int, help="d_k, the size of queries and keys.")
@@ -51,11 +51,9 @@ def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameter
     if config is not None:
         return output.emit(_of_model(name, config, layer, kind, parameters))
     from symattn import derivations
-    from symattn.derivations.kept import kept
 
-    others = {name: value for name, value in parameters.items() if name not in NAMES}
     with progress(f"deriving {name}"):
-        found = (derivations.derive if no_cache else kept)(name, **given(others), **chosen(parameters))
+        found = (derivations.derive if no_cache else derivations.cached)(name, **given(parameters))
     return output.emit(found)
 
 
@@ -66,23 +64,16 @@ def _of_model(name: str, config: str, layer: int, kind: str, parameters: dict[st
 
     if name != "attention":
         raise InputError(f"--config belongs to `symattn derive attention`, not to {name}")
-    others = {option: value for option, value in parameters.items() if option not in NAMES}
     with progress("deriving attention"):
-        return formulas(config, layer, kind, **given(others), **chosen(parameters))
+        return formulas(config, layer, kind, **given(parameters))
 
 
 def _listing() -> Document:
     from symattn import derivations
     from symattn.document.model import Code
 
-    from .listing import listing
-
     rows = [
-        ((Code(entry.name),), (entry.proves,), (Code(" ".join(map(_option, entry.parameters))),))
+        ((Code(entry.name),), (entry.proves,), (Code(" ".join(f"--{p.replace('_', '-')}" for p in entry.parameters)),))
         for entry in derivations.names().values()
     ]
     return listing("derivations", "Derivations", ("name", "proves", "parameters"), rows, "symattn derive --list")
-
-
-def _option(parameter: str) -> str:
-    return "--" + parameter.replace("_", "-")

@@ -10,10 +10,10 @@ import click
 
 from . import stream
 from .choices import Choice
-from .errors import Status, say
-from .fields import NAMES, chosen, fields
+from .errors import Status
+from .fields import fields, given
 from .groups import Grouped, under
-from .output import given
+from .output import compared, listing
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _PICTURE = under("Output")
 _FORMS = ("svg", "pdf", "png")
 
 
-@click.command("draw", cls=Grouped, short_help="Draw a picture: SVG, PDF or PNG.")
+@click.command("draw", cls=Grouped)
 @click.argument("topic", default="scaling")
 @click.argument("source", required=False, metavar="[EXAMPLE|FILE]")
 @click.option("--list", "wanted", is_flag=True, help="List the pictures and their parameters.")
@@ -68,7 +68,7 @@ def command(topic: str, wanted: bool, **wishes: Any) -> int:
     picture = _drawn(topic, wishes)
     content = picture.bytes(form, fragment)
     if check:
-        return _compared(target, content)
+        return compared(target, content)
     if path:
         files.write(target, content, force)
     elif form == "svg":
@@ -81,13 +81,13 @@ def command(topic: str, wanted: bool, **wishes: Any) -> int:
 def _drawn(topic: str, wishes: dict[str, Any]) -> Picture:
     from symattn.drawing import draw
 
-    told = given({name: wish for name, wish in wishes.items() if name not in NAMES})
+    told = given(wishes)
     example = told.pop("example", None)
     if example is not None and "source" in told:
         raise click.UsageError(f"the example is given twice: {told['source']} and --example {example}.")
     told |= {} if example is None else {"source": example}
     with progress(f"drawing {topic}"):
-        return draw(topic, **told, **chosen(wishes))
+        return draw(topic, **told)
 
 
 def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path]:
@@ -102,25 +102,10 @@ def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path
     return found, target
 
 
-def _compared(path: Path, content: bytes) -> Status:
-    try:
-        there = path.read_bytes()
-    except OSError as error:
-        from symattn.document.errors import InputError
-
-        raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
-    if there.replace(b"\r\n", b"\n") == content.replace(b"\r\n", b"\n"):
-        return Status.HOLDS
-    say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
-    return Status.FAULT
-
-
 def _listing() -> int:
     from symattn.document.model import Code
     from symattn.document.render import render
     from symattn.drawing import names
-
-    from .listing import listing
 
     rows = [
         ((Code(e.name),), (e.shows,), (Code(" ".join(f"--{p}" for p in e.taken) + (" fields" if e.fields else "")),))

@@ -15,7 +15,7 @@ _LONGEST, _LEFT = 400, 60
 
 
 class Status(IntEnum):
-    """What an exit code means."""
+    """The exit codes and their meanings."""
 
     HOLDS = 0  # what was asked holds
     FAULT = 1  # a fault, a false claim, a stale file
@@ -53,7 +53,7 @@ def _shown(word: str) -> str:
 
 
 def _told(error: BaseException) -> tuple[Status, str]:
-    from symattn.document.errors import SymattnError, Undecided
+    from symattn.document.errors import CannotRun, SymattnError, Undecided
 
     if isinstance(error, (KeyboardInterrupt, EOFError, click.Abort)):
         return Status.INTERRUPTED, "symattn: interrupted"
@@ -61,6 +61,8 @@ def _told(error: BaseException) -> tuple[Status, str]:
         return Status.USAGE, _usage(error)
     if isinstance(error, Undecided):
         return Status.UNDECIDED, f"symattn: undecided: {error}"
+    if isinstance(error, CannotRun):
+        return Status.TARGET, f"symattn: {error}"
     if isinstance(error, SymattnError):
         return Status.USAGE, f"symattn: {error}"
     if isinstance(error, SystemExit):
@@ -73,7 +75,7 @@ def _told(error: BaseException) -> tuple[Status, str]:
 
 
 def _of_the_system(error: OSError) -> bool:
-    """Whether the system refused a file: a name too long, a folder that must not be entered, a full disk.
+    """Return whether the system refused a file: a name too long, a folder that must not be entered, a full disk.
 
     A file of symattn's own that is missing is a defect.
     """

@@ -8,13 +8,13 @@ import click
 
 from .choices import Choice
 from .groups import Grouped
-from .output import Output, options
+from .output import Output, listing, options
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
 
 
-@click.command("examples", cls=Grouped, short_help="List the worked examples, or show one.")
+@click.command("examples", cls=Grouped)
 @click.argument("action", type=Choice(("list", "show")), default="list")
 @click.argument("name", required=False)
 @options
@@ -34,8 +34,6 @@ def command(action: str, name: str | None, output: Output) -> int:
 
 def _listing() -> Document:
     from symattn.derivations import examples
-
-    from .listing import listing
 
     rows = [((name,), (title,)) for name, title in examples.names().items()]
     return listing("examples", "Worked examples", ("name", "shows"), rows, "symattn examples")

@@ -9,7 +9,7 @@ from .output import Output, options
 from .progress import progress
 
 
-@click.command("exercises", cls=Grouped, short_help="Write a sheet of ten exercises, with checked solutions.")
+@click.command("exercises", cls=Grouped)
 @click.option("--seed", type=int, default=1, help="Seed of the numbers. Default: 1.")
 @click.option("--answers", is_flag=True, help="Add the solutions.")
 @options

@@ -12,7 +12,7 @@ from .output import compared
 from .progress import progress
 
 
-@click.command("explore", cls=Grouped, short_help="Write a page on which an example's inputs are edited.")
+@click.command("explore", cls=Grouped)
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
 @click.option("-o", "--output", "path", metavar="FILE", help="Write the page to FILE, which ends with .html.")
 @click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")

@@ -13,7 +13,7 @@ from .output import Output, options
 from .progress import progress
 
 
-@click.group("faults", short_help="Mistakes of attention code, as data for any tool.")
+@click.group("faults")
 def command() -> None:
     """List, show, run or export the corpus of faults: mistakes by rule, many of which resemble public reports.
 

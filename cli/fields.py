@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field
-from dataclasses import fields as dataclass_fields
+from dataclasses import fields as fields_of
 from fractions import Fraction
 from types import NoneType
 from typing import Any, TypeVar, get_type_hints
@@ -15,7 +15,7 @@ from symattn.attention.spec_fields import Fields, descriptions
 from symattn.document.characters import to_ascii
 
 from .choices import Choice
-from .groups import under
+from .groups import all_of, under
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ROOT = re.compile(r"√(\w+)")
@@ -30,16 +30,15 @@ _HINTS = get_type_hints(Fields, localns={"Latent": _Description, "Position": _De
 ATTENTION = under("Fields of the attention", "fields")
 
 
-def fields(command: _Command) -> _Command:
-    """Give a command an option for every field; those that were not given are None."""
-    for name in reversed(NAMES):
-        command = _option(name)(command)
-    return command
-
-
 def chosen(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The fields among the parameters that were given."""
+    """Return the fields among the parameters that were given."""
     return {name: parameters[name] for name in NAMES if parameters.get(name) is not None}
+
+
+def given(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters that were given, fields last; 0 is a value like any other, and False is one of a field."""
+    others = {name: x for name, x in parameters.items() if name not in NAMES and x not in (None, ()) and x is not False}
+    return others | chosen(parameters)
 
 
 def _option(name: str) -> Callable[[_Command], _Command]:
@@ -64,7 +63,7 @@ def kinds(name: str) -> str:
     from symattn.attention.spec import Attention
 
     known = described(field_types(Attention).get(name))
-    each = {kind: ", ".join(map(_field, dataclass_fields(made))) for kind, made in known.items()}
+    each = {kind: ", ".join(map(_field, fields_of(made))) for kind, made in known.items()}
     inner = "; ".join(f"{kind} ({inside})" if inside else kind for kind, inside in each.items())
     return f" Kinds: {inner}." if inner else ""
 
@@ -75,8 +74,12 @@ def _field(field: Field[Any]) -> str:
 
 
 def _help(name: str) -> str:
-    """What ``Attention`` says of a field, as a sentence."""
+    """Return the words of ``Attention`` for a field, as a sentence."""
     text = descriptions()[name].replace("``", "").replace("None", "none")
     text = to_ascii(_ROOT.sub(r"sqrt(\1)", text))
     start = text[0] if text[1:2] == " " and text[0] != "a" else text[0].upper()  # a letter of a formula stays small
     return start + text[1:].rstrip(".") + "."
+
+
+fields = all_of(map(_option, NAMES))
+"""Give a command an option for every field; those that were not given are None."""

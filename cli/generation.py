@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import click
 
 from .arguments import line
-from .choices import Choice, Whole
-from .errors import Status, say
+from .choices import Choice, Whole, Wholes
 from .groups import Grouped, under
-from .numbers import ids as numbered
 from .output import Output, options
 from .progress import progress
 
 _MODEL, _TRIED = under("The model"), under("Inputs and ways to generate")
 
 
-@click.command("generation", cls=Grouped, short_help="Do caches, padding and batches give the prefill's logits?")
+@click.command("generation", cls=Grouped)
 @click.argument("target")
 @_MODEL("--random", is_flag=True, help="Use random weights for a config.json or its folder.")
 @_MODEL("--set", "changed", multiple=True, metavar="NAME=VALUE", help="With --random: change a field of config.json.")
@@ -29,7 +28,7 @@ _MODEL, _TRIED = under("The model"), under("Inputs and ways to generate")
     help="Type of the weights. Default: as stored.",
 )
 @_TRIED("--tokens", type=Whole(1), help="Number of random tokens. Default: slightly more than a window.")
-@_TRIED("--ids", metavar="N,N,...", help="Token ids of one sequence.")
+@_TRIED("--ids", type=Wholes(0, 10**9), metavar="N,N,...", help="Token ids of one sequence.")
 @_TRIED("--way", "ways", multiple=True, metavar="NAME", help="Try one way, such as 'left padding'. Default: all.")
 @_TRIED(
     "--cache", "caches", multiple=True, metavar="FILE.py:FUNCTION", help="Also try your own cache: f(config, length)."
@@ -51,31 +50,21 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     """
     from symattn.models.comparing.generation import generation
     from symattn.models.comparing.opened import fields, opened
-    from symattn.programs.loading import CannotRun, load
+    from symattn.programs.loading import load
     from symattn.verification.engine import SEED
 
     seed = SEED if wishes["seed"] is None else wishes["seed"]
-    tokens = _tokens(wishes["tokens"], wishes["ids"])
-    try:
-        with progress("generating"):
-            caches = {name: load(target).function for name, target in _named(wishes["caches"]).items()}
-            model = opened(target, wishes["random"], fields(wishes["changed"]), seed)
-            model = model if wishes["dtype"] is None else _cast(model, wishes["dtype"])
-            ways = [*wishes["ways"]] or None
-            found = generation(model, tokens, ways=ways, caches=caches, seed=seed)
-    except CannotRun as error:
-        say(f"symattn: {error}")
-        return Status.TARGET
-    return output.emit(replace(found.document(), command=line(click.get_current_context())))
-
-
-def _tokens(count: int | None, ids: str | None) -> int | list[int] | None:
-    """How many, or which."""
-    if ids is None:
-        return count
-    if count is not None:
+    if None not in (wishes["tokens"], wishes["ids"]):
         raise click.UsageError("--tokens and --ids exclude each other; give one of them.")
-    return numbered(ids)
+    tokens = wishes["tokens"] if wishes["ids"] is None else [*wishes["ids"]]
+    with progress("generating"):
+        caches = {name: load(target).function for name, target in _named(wishes["caches"]).items()}
+        model = opened(target, wishes["random"], fields(wishes["changed"]), seed)
+        if wishes["dtype"] is not None:
+            model = model.to(getattr(import_module("torch"), wishes["dtype"]))
+        ways = [*wishes["ways"]] or None
+        found = generation(model, tokens, ways=ways, caches=caches, seed=seed)
+    return output.emit(replace(found.document(), command=line(click.get_current_context())))
 
 
 def _named(targets: Sequence[str]) -> dict[str, str]:
@@ -87,9 +76,3 @@ def _named(targets: Sequence[str]) -> dict[str, str]:
             raise click.UsageError(f"--cache: {found[name]} and {target} have the same name; give one of them another.")
         found[name] = target
     return found
-
-
-def _cast(model: Any, dtype: str) -> Any:
-    import torch
-
-    return model.to(getattr(torch, dtype))

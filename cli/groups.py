@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
 from textwrap import wrap
 from typing import Any, TypeVar
 
@@ -21,6 +21,12 @@ class Titled(click.Option):
 def under(title: str, topic: str = "") -> Callable[..., Callable[[_Command], _Command]]:
     """Return ``click.option`` for options under this title; those of a topic are explained by `symattn help TOPIC`."""
     return partial(click.option, cls=type("Under", (Titled,), {"title": title, "topic": topic}))
+
+
+def all_of(options: Iterable[Callable[[_Command], _Command]]) -> Callable[[_Command], _Command]:
+    """Return a decorator that gives a command all of these options, in their order."""
+    last_first = [*options][::-1]
+    return lambda command: reduce(lambda inner, option: option(inner), last_first, command)
 
 
 def listed(command: click.Command, ctx: click.Context, topic: str = "") -> dict[str, list[tuple[str, str]]]:

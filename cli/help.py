@@ -11,7 +11,7 @@ from .main import TABLE, commands
 TOPICS = dict.fromkeys(("fields", "calling", "effort", "inputs", "output"), "verify")
 
 
-@click.command("help", short_help="Explain a group of options, or a command.")
+@click.command("help")
 @click.argument("topic", type=Choice((*TOPICS, *TABLE)))
 @click.pass_context
 def command(ctx: click.Context, topic: str) -> None:

@@ -13,30 +13,30 @@ import click
 
 from .choices import understood
 
-# name → (module beside this one, short help). The short help stands here so that help imports no command.
+# The module beside this one that has the command, and its short help, which stands here so that help imports none.
 TABLE = {
-    "derive": ("derive", "Derive a fact about attention, step by step."),
-    "walk": ("walk", "Walk through an example of attention in exact numbers."),
-    "explore": ("explore", "Write a page on which inputs are edited and every step is recomputed."),
-    "draw": ("draw", "Draw a picture from the same numbers: SVG, PDF or PNG."),
-    "exercises": ("exercises", "Write a sheet of ten exercises, with checked solutions."),
-    "claim": ("claim", "Check a claim about weights, similarities or expressions."),
-    "prove": ("prove", "Prove theorems for all sizes, or your own."),
-    "check": ("check", "Check certificates without the prover, or whether documents are up to date."),
-    "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
-    "verify": ("verify", "Verify a function that computes attention against exact mathematics."),
-    "compare": ("compare", "Say which of two implementations is wrong."),
-    "faults": ("faults", "List, run or export known mistakes of attention code."),
-    "arithmetic": ("arithmetic", "Identify what a kernel stores in half precision, and how it adds."),
-    "audit": ("audit", "Run a script and judge every attention call in it."),
-    "generation": ("generation", "Check that caches, padding and batches give the logits of the prefill."),
-    "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
-    "bound": ("bound", "Print the tolerance that a test of attention needs."),
-    "examples": ("examples", "List the worked examples, or show one."),
-    "help": ("help", "Explain a group of options, or a command."),
-    "cache": ("cache", "Show the location and size of the cache, or clear it."),
-    "schema": ("schema", "Print the JSON Schema of documents or of sheets."),
-    "completion": ("completion", "Print the completion script for a shell."),
+    "derive": "Derive a fact about attention, step by step.",
+    "walk": "Walk through an example of attention in exact numbers.",
+    "explore": "Write a page on which inputs are edited and every step is recomputed.",
+    "draw": "Draw a picture from the same numbers: SVG, PDF or PNG.",
+    "exercises": "Write a sheet of ten exercises, with checked solutions.",
+    "claim": "Check a claim about weights, similarities or expressions.",
+    "prove": "Prove theorems for all sizes, or your own.",
+    "check": "Check certificates without the prover, or whether documents are up to date.",
+    "report": "Write the book: every theorem with its proof, grade and false variant.",
+    "verify": "Verify a function that computes attention against exact mathematics.",
+    "compare": "Say which of two implementations is wrong.",
+    "faults": "List, run or export known mistakes of attention code.",
+    "arithmetic": "Identify what a kernel stores in half precision, and how it adds.",
+    "audit": "Run a script and judge every attention call in it.",
+    "generation": "Check that caches, padding and batches give the logits of the prefill.",
+    "campaign": "Verify many targets, specifications and dtypes at once.",
+    "bound": "Print the tolerance that a test of attention needs.",
+    "examples": "List the worked examples, or show one.",
+    "help": "Explain a group of options, or a command.",
+    "cache": "Show the location and size of the cache, or clear it.",
+    "schema": "Print the JSON Schema of documents or of sheets.",
+    "completion": "Print the completion script for a shell.",
 }
 COMPLETE = "_SYMATTN_COMPLETE"
 
@@ -50,8 +50,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in TABLE:
             return None
-        command = import_module(f".{TABLE[cmd_name][0]}", __package__).command
+        command = import_module(f".{cmd_name}", __package__).command
         assert isinstance(command, click.Command)
+        command.short_help = TABLE[cmd_name]
         return command
 
     def resolve_command(
@@ -71,7 +72,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, short) for name, (_, short) in TABLE.items()])
+            formatter.write_dl([*TABLE.items()])
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

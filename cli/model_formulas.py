@@ -11,8 +11,8 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import LongRopeScaling
 from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
+from symattn.derivations.attention import FLAGS, SIZES
 from symattn.derivations.attention.document import derivation
-from symattn.derivations.attention.parameters import FLAGS, SIZES
 from symattn.derivations.sheets.schema import overridden
 from symattn.document.codec import command
 from symattn.document.errors import InputError
@@ -51,7 +51,8 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: Any) 
         sizes.setdefault("dk", shown.position.width + 2)
     told = {f.name: getattr(shown, f.name) for f in fields_of(Attention) if getattr(shown, f.name) != f.default}
     told["scale"] = "1/sqrt(d_k)" if shown.scale is None else shown.scale
-    page = derivation(_command(source, layer, kind, wishes), **told, **sizes)
+    where = {"config": place_of(source), "layer": layer or None, "kind": kind if kind != "self" else None}
+    page = derivation(command("derive", "attention", options=where | wishes), **told, **sizes)
     notes = [f"{c.model_type}, layer {layer}{'' if kind == 'self' else ', ' + kind}: {spec!r}."]
     notes += [f"Of the model's sizes few are written out: {'; '.join(words)}."] if words else []
     return page.opened_by(*(Note((words,)) for words in notes))
@@ -73,7 +74,6 @@ def cut(spec: Attention) -> tuple[Attention, list[str]]:
     return shown, words
 
 
-def _command(source: Any, layer: int, kind: str, wishes: dict[str, Any]) -> str:
-    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "config.json"
-    where = {"config": path, "layer": layer or None, "kind": kind if kind != "self" else None}
-    return command("derive", "attention", options=where | wishes)
+def place_of(source: object) -> str:
+    """Return a configuration as a command line names it."""
+    return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "config.json"

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from cli.model_formulas import place_of
 from symattn.attention.codec.field_values import written
-from symattn.attention.positions.alibi import slopes
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.relative import slopes
 from symattn.attention.spec import Attention
 from symattn.derivations.walks import walk
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
-from symattn.models.configurations.adapter import attention, family_of
+from symattn.models.configurations.adapter import attention, known
 from symattn.models.configurations.checkpoints import Checkpoint
 from symattn.models.configurations.loading import configuration
 from symattn.models.configurations.weights import inputs
@@ -52,11 +53,12 @@ def walk_head(
     if not 0 <= head < spec.heads:
         raise InputError(f"head {head} is asked for; {c} has {spec.heads}, counted from 0")
     file = Checkpoint(weights)
-    arrays = inputs(file.attention(layer), spec, family_of(c))
+    arrays = inputs(file.attention(layer), spec, known(c)[1])
     plain, given = of_head(spec, {"x": file.rows(ids), **arrays}, head)
     page = walk({"inputs": given, "attention": written(plain, changed=True)}, **wishes)
     words = NOTE.format(head=f"head {head} of layer {layer}", ids=", ".join(map(str, ids)))
-    return replace(page.opened_by(Note((words,))), command=_command(config, weights, layer, head, ids))
+    where = {"config": place_of(config), "weights": os.fspath(weights), "layer": layer, "head": head, "ids": tuple(ids)}
+    return replace(page.opened_by(Note((words,))), command=command("walk", options=where))
 
 
 def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[Attention, dict[str, Any]]:
@@ -84,9 +86,3 @@ def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[
 def _of(array: np.ndarray, head: int) -> np.ndarray:
     """The array of one head; those that all heads share have one alone."""
     return array if array.ndim == 2 else array[min(head, len(array) - 1)]
-
-
-def _command(config: Any, weights: str | os.PathLike[str], layer: int, head: int, ids: Sequence[int]) -> str:
-    path = os.fspath(config) if isinstance(config, (str, os.PathLike)) else "config.json"
-    where = {"config": path, "weights": os.fspath(weights), "layer": layer, "head": head, "ids": tuple(ids)}
-    return command("walk", options=where)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -17,11 +17,12 @@ from .errors import Status, say
 from .groups import under
 
 if TYPE_CHECKING:
-    from symattn.document.model import Document
+    from symattn.document.model import Document, Text
 
 COQ = "coq"  # no document: see ``prove``
 FORMATS = ("text", "latex", "markdown", "html", "json")
 _DOCUMENT = under("Output", "output")
+_SHARED = ("form", "path", "force", "fragment", "check", "ascii", "colour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,32 @@ class Output:
     check: Path | None = None
     ascii: bool = False
     colour: stream.Colour = "auto"
+
+    @classmethod
+    def of(
+        cls,
+        form: str | None,
+        path: str | None,
+        force: bool,
+        fragment: bool = False,
+        check: str | None = None,
+        ascii: bool | None = None,
+        colour: stream.Colour = "auto",
+    ) -> Output:
+        """Check what was typed."""
+        target = Path(path) if path and path != "-" else None
+        watched = Path(check) if check else None
+        if target and watched:
+            raise click.UsageError("--check writes nothing, so it goes without -o.")
+        if target:
+            from symattn.document.render import files
+
+            files.check(target, force)
+        chosen = form or _by_suffix(target or watched)
+        if fragment and chosen not in ("latex", "html"):
+            raise click.UsageError(f"--fragment belongs to latex and html, and the form is {chosen}.")
+        plain = ascii if ascii is not None else not (target or watched or stream.speaks_utf8())
+        return cls(chosen, target, force, fragment, watched, plain, colour)
 
     def emit(self, document: Document) -> Status:
         """Print, write or compare the document; what it says decides the exit code."""
@@ -76,28 +103,24 @@ def status(document: Document) -> Status:
     return {True: Status.HOLDS, False: Status.FAULT, None: Status.UNDECIDED}[document.holds]
 
 
-def compared(path: Path, text: str) -> Status:
-    """Say whether the file holds this text, but for times."""
+def compared(path: Path, content: str | bytes) -> Status:
+    """Say whether the file holds this content, but for times and for the line ends of a system."""
     try:
-        there = path.read_text(encoding="utf-8")  # line ends of any system count as the same
-    except (OSError, UnicodeDecodeError) as error:
+        there = path.read_bytes()
+    except OSError as error:
         from symattn.document.errors import InputError
 
-        raise InputError(f"{path} cannot be compared: {getattr(error, 'strerror', None) or error}") from error
-    if _timeless(there) == _timeless(text):
+        raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
+    if _timeless(there) == _timeless(content.encode(errors="replace") if isinstance(content, str) else content):
         return Status.HOLDS
     say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 
-def _timeless(text: str) -> str:
-    """``text`` without the times that JSON documents hold, which differ from run to run."""
-    return re.sub(r'^( *"seconds": )[\d.e-]+', r"\g<1>0", text, flags=re.MULTILINE)
-
-
-def given(wishes: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given; 0 is a value like any other."""
-    return {name: wish for name, wish in wishes.items() if wish is not None and wish is not False and wish != ()}
+def _timeless(content: bytes) -> bytes:
+    """Leave out the times that JSON documents hold, which differ from run to run."""
+    text = content.replace(b"\r\n", b"\n")
+    return re.sub(rb'^( *"seconds": )[\d.e-]+', rb"\g<1>0", text, flags=re.MULTILINE)
 
 
 def options(command: Callable[..., int]) -> Callable[..., int]:
@@ -128,45 +151,11 @@ def options(command: Callable[..., int]) -> Callable[..., int]:
         help="Colour. Default: auto, on a terminal unless NO_COLOR is set.",
     )
     @wraps(command)
-    def with_output(
-        *arguments: Any,
-        form: str | None,
-        path: str | None,
-        force: bool,
-        fragment: bool,
-        check: str | None,
-        ascii: bool | None,
-        colour: stream.Colour,
-        **rest: Any,
-    ) -> int:
-        out = _output(form, path, force, fragment, check, ascii, colour)
-        return command(*arguments, output=out, **rest)
+    def with_output(*arguments: Any, **wishes: Any) -> int:
+        shared = {name: wishes.pop(name) for name in _SHARED}
+        return command(*arguments, output=Output.of(**shared), **wishes)
 
     return with_output
-
-
-def _output(
-    form: str | None,
-    path: str | None,
-    force: bool,
-    fragment: bool,
-    check: str | None,
-    ascii: bool | None,
-    colour: stream.Colour,
-) -> Output:
-    target = Path(path) if path and path != "-" else None
-    watched = Path(check) if check else None
-    if target and watched:
-        raise click.UsageError("--check writes nothing, so it goes without -o.")
-    if target:
-        from symattn.document.render import files
-
-        files.check(target, force)
-    chosen = form or _by_suffix(target or watched)
-    if fragment and chosen not in ("latex", "html"):
-        raise click.UsageError(f"--fragment belongs to latex and html, and the form is {chosen}.")
-    plain = ascii if ascii is not None else not (target or watched or stream.speaks_utf8())
-    return Output(chosen, target, force, fragment, watched, plain, colour)
 
 
 def _by_suffix(path: Path | None) -> str:
@@ -177,3 +166,13 @@ def _by_suffix(path: Path | None) -> str:
     from symattn.document.render import format_of
 
     return str(format_of(path))
+
+
+def listing(
+    name: str, title: str, columns: tuple[str, ...], rows: Iterable[tuple[Text, ...]], command: str
+) -> Document:
+    """Return a document that lists what there is to choose from: a table of left-aligned columns under a title."""
+    from symattn.document.model import Column, Document, Table
+
+    heads = tuple(Column((column,), align="left") for column in columns)
+    return Document("listing", name, (title,), (Table(heads, tuple(rows)),), command=command)

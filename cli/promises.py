@@ -8,11 +8,18 @@ from typing import Any, TypeVar
 from symattn.bounds.domain import Domain
 
 from .choices import Whole
-from .groups import under
+from .groups import all_of, under
 
 _INPUTS = under("Guarantees about the inputs", "inputs")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_FLAGS = {
+_HELP = {
+    "max_abs_score": "No scaled score exceeds S in magnitude.",
+    "multiple_of": "Numbers of tokens are multiples of N.",
+    "width_multiple_of": "d_k and d_v are multiples of N.",
+    "min_tokens": "There are at least N queries and N keys.",
+    "max_tokens": "There are at most N queries and N keys. Default: {}.",
+    "min_width": "d_k and d_v are at least N.",
+    "max_width": "d_k and d_v are at most N. Default: {}.",
     "square": "There are as many queries as keys.",
     "same_width": "Values are as wide as keys.",
     "square_weights": "Projections are square: d_model = h d_k = h d_v.",
@@ -23,22 +30,7 @@ _FLAGS = {
     "batch": "Arrays may have leading batch axes.",
     "nonfinite_forbidden": "Masked keys and values may hold NaN, which must not leak.",
 }
-_NUMBERS = {
-    "multiple_of": "Numbers of tokens are multiples of N.",
-    "width_multiple_of": "d_k and d_v are multiples of N.",
-    "min_tokens": "There are at least N queries and N keys.",
-    "max_tokens": "There are at most N queries and N keys. Default: {}.",
-    "min_width": "d_k and d_v are at least N.",
-    "max_width": "d_k and d_v are at most N. Default: {}.",
-}
-PROMISES = ("max_abs_score", *_NUMBERS, *_FLAGS)
-
-
-def promises(command: _Command) -> _Command:
-    """Give a command an option for each promise but that of rows without any key, which says what these give."""
-    for name in reversed(PROMISES):
-        command = _option(name)(command)
-    return command
+PROMISES = tuple(_HELP)
 
 
 def promised(told: dict[str, Any]) -> Domain:
@@ -48,10 +40,12 @@ def promised(told: dict[str, Any]) -> Domain:
 
 
 def _option(name: str) -> Callable[[_Command], _Command]:
-    option = f"--{name.replace('_', '-')}"
-    if name in _FLAGS:
-        return _INPUTS(option, is_flag=True, help=_FLAGS[name])
-    if name in _NUMBERS:
-        words = _NUMBERS[name].format(getattr(Domain, name))
-        return _INPUTS(option, type=Whole(1), metavar="N", help=words)
-    return _INPUTS(option, type=float, metavar="S", help="No scaled score exceeds S in magnitude.")
+    option, usual = f"--{name.replace('_', '-')}", getattr(Domain, name)
+    if isinstance(usual, bool):
+        return _INPUTS(option, is_flag=True, help=_HELP[name])
+    kind, metavar = (float, "S") if usual is None else (Whole(1), "N")
+    return _INPUTS(option, type=kind, metavar=metavar, help=_HELP[name].format(usual))
+
+
+promises = all_of(map(_option, PROMISES))
+"""Give a command an option for each promise but that of rows without any key, which says what these give."""

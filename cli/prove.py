@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +13,14 @@ import click
 from .choices import Whole
 from .groups import Grouped
 from .output import COQ, Output, options
+from .progress import progress
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
     from symattn.theorems.documents import Decided
 
 
-@click.command("prove", cls=Grouped, short_help="Prove theorems for all sizes, or your own.")
+@click.command("prove", cls=Grouped)
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC|FILE]...")
 @click.option("--all", "every", is_flag=True, help="Prove the whole catalogue, with a table for each topic.")
 @click.option("--list", "wanted", is_flag=True, help="List the theorems, and prove nothing.")
@@ -66,8 +69,6 @@ def command(
         return output.emit(_listing(names, search))
     from symattn.proving import document
 
-    from .proving import proved
-
     found = proved(names, explain=explain or coq or bool(certificate), jobs=jobs, cached=not no_cache)
     if certificate:
         _write(found, certificate, output.force)
@@ -75,6 +76,18 @@ def command(
     if coq:
         found, output = _by_coq(found, names, explain, jobs, output)
     return output.emit(document(found, names, explain, coq))
+
+
+def proved(names: tuple[str, ...], *, explain: bool, jobs: int, cached: bool) -> list[Decided]:
+    """The theorems with these names, topics or files, decided. What a user's file prints goes to stderr."""
+    from symattn.proving import decided
+
+    with redirect_stdout(sys.stderr), progress("proving") as show:
+
+        def told(done: int, of: int, name: str) -> None:
+            show(f"{done} of {of}, {name}")
+
+        return decided(names, explain=explain, jobs=jobs, cached=cached, progress=told)
 
 
 def _by_coq(

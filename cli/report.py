@@ -7,11 +7,10 @@ import click
 from .choices import Whole
 from .groups import Grouped
 from .output import Output, options
+from .prove import proved
 
 
-@click.command(
-    "report", cls=Grouped, short_help="Write the book: every theorem with its proof, grade and false variant."
-)
+@click.command("report", cls=Grouped)
 @click.option("--book", is_flag=True, help="All theorems as one volume. This is the default.")
 @click.option("--explain", is_flag=True, help="Include the equations of every proof.")
 @click.option("--jobs", type=Whole(1, 256), default=1, metavar="N", help="Number of processes. Default: 1.")
@@ -26,8 +25,6 @@ def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output
     """
     from symattn.document.codec import command as command_of
     from symattn.theorems.book import book as volume
-
-    from .proving import proved
 
     found = proved((), explain=explain, jobs=jobs, cached=not no_cache)
     return output.emit(volume(found, command_of("report", options={"book": True, "explain": explain or None})))

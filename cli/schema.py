@@ -7,7 +7,7 @@ import click
 from .choices import Choice
 
 
-@click.command("schema", short_help="Print the JSON Schema of documents or of sheets.")
+@click.command("schema")
 @click.argument("name", type=Choice(("document", "sheet")), default="document")
 def command(name: str) -> int:
     """Print the JSON Schema of what -f json gives (document), or of what `symattn walk` takes (sheet).

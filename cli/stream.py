@@ -12,13 +12,13 @@ Colour = Literal["auto", "always", "never"]
 
 
 def speaks_utf8() -> bool:
-    """Whether whoever reads stdout expects UTF-8."""
+    """Return whether whoever reads stdout expects UTF-8."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     return encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf8sig", "cp65001")
 
 
 def colours(wish: Colour) -> bool:
-    """Whether to colour what stdout gets: on a terminal, unless ``NO_COLOR`` is set or the terminal is dumb."""
+    """Return whether to colour what stdout gets: on a terminal, unless ``NO_COLOR`` is set or the terminal is dumb."""
     if wish != "auto":
         return wish == "always"
     terminal = sys.stdout is not None and sys.stdout.isatty()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from .fields import NAMES, chosen
-from .groups import under
+from .groups import all_of, under
 
 if TYPE_CHECKING:
-    from symattn.programs.origin import Origin
+    from symattn.programs.request import Origin
 
 MODEL = under("Which attention, besides its fields")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Meant(NamedTuple):
@@ -26,15 +24,8 @@ class Meant(NamedTuple):
     origin: Origin | None
 
 
-def variants(command: _Command) -> _Command:
-    """Give a command ``--like``, ``--config`` with ``--layer`` and ``--kind``, and ``--without``."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 def specified(told: dict[str, Any], whole: bool = False) -> Meant:
-    """What the options say, which are taken out of ``told``. A model's heads are cut to few, unless ``whole``."""
+    """Return what the options say, and take them out of ``told``. A model's heads are cut to few, unless ``whole``."""
     from symattn.attention.codec.field_values import field_of
     from symattn.attention.presets import few_heads
     from symattn.attention.spec import Attention
@@ -65,9 +56,9 @@ def _origin(told: dict[str, Any]) -> Origin | None:
             return None
     elif like is not None:
         raise click.UsageError("--like and --config are two models; give one of them.")
-    from symattn.programs.origin import of_configuration, of_preset
+    from symattn.programs.request import Origin
 
-    return of_preset(like) if config is None else of_configuration(config, layer, kind or "self")
+    return Origin.of_preset(like) if config is None else Origin.of_configuration(config, layer, kind or "self")
 
 
 def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -78,10 +69,11 @@ def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tup
     return found
 
 
-_OPTIONS = (
+variants = all_of((
     MODEL("--like", metavar="NAME", help="A model by name: llama, gpt2, gemma2, ..."),
     MODEL("--config", metavar="FILE", help="Your model: its config.json, or its folder."),
     MODEL("--layer", type=int, metavar="N", help="Layer of --config, counted from 0."),
     MODEL("--kind", metavar="KIND", help="Part of --config: self, encoder, decoder, cross."),
     MODEL("--without", multiple=True, metavar="FIELD", callback=_names, help="Drop a field of --like or --config."),
-)  # fmt: skip
+))  # fmt: skip
+"""Give a command ``--like``, ``--config`` with ``--layer`` and ``--kind``, and ``--without``."""

@@ -9,16 +9,15 @@ import click
 
 from .calling import SEARCH, calling, judging
 from .choices import Whole
-from .errors import Status, say
-from .fields import chosen, fields
+from .fields import fields, given
 from .groups import Grouped
-from .output import Output, given, options
+from .output import Output, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
 
 
-@click.command("verify", cls=Grouped, short_help="Verify a function against exact mathematics.")
+@click.command("verify", cls=Grouped)
 @click.argument("target")
 @fields
 @variants
@@ -68,30 +67,21 @@ def command(
     for every correct implementation in this arithmetic. TARGET can also be a trace, a .safetensors or .npz file with
     the arrays q, k, v and o of a run, or an .onnx file.
     """
-    from symattn.programs.loading import CannotRun
-    from symattn.programs.names import is_trace
-
-    from . import graphs, traces
+    from . import files
     from .verifying import Wishes
 
-    if is_trace(target):
-        return output.emit(traces.report(click.get_current_context(), target, wishes).document())
-    if graphs.meant(target):
-        return output.emit(graphs.report(click.get_current_context(), target, wishes).document())
+    if (report := files.report(click.get_current_context(), target, wishes)) is not None:
+        return output.emit(report.document())
     _refuse_those_of_files(target, wishes)
-    asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
-    told = {**given(wishes), **chosen(wishes)}
+    asked = Wishes(word, write_test, baseline, write_baseline, reason, output.force)
+    told = given(wishes)
     told |= {"power": _shares(told["power"])} if "power" in told else {}
     domain = promised(told)
     spec, cut, origin = specified(told)
-    try:
-        with progress("trying") as show:
-            report = asked.report(
-                target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **told
-            )
-    except CannotRun as error:
-        say(f"symattn: {error}")
-        return Status.TARGET
+    with progress("trying") as show:
+        report = asked.report(
+            target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **told
+        )
     return output.emit(report.document(show_output))
 
 

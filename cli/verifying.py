@@ -22,71 +22,58 @@ class Wishes:
     """The options, checked before any work is done."""
 
     word: str | None
-    test: Path | None
-    baseline: Path | None
-    write: Path | None
-    reason: str
+    write_test: str | None
+    baseline: str | None
+    write_baseline: str | None
+    reason: str | None
     force: bool
 
-    @classmethod
-    def of(
-        cls,
-        word: str | None,
-        test: str | None,
-        baseline: str | None,
-        write: str | None,
-        reason: str | None,
-        force: bool,
-    ) -> Wishes:
-        """From what was typed."""
-        if (write is None) != (reason is None):
+    def __post_init__(self) -> None:
+        if (self.write_baseline is None) != (self.reason is None):
             raise click.UsageError("--write-baseline FILE and --reason TEXT go together.")
-        if write is not None and baseline is not None:
+        if self.write_baseline is not None and self.baseline is not None:
             raise click.UsageError("--write-baseline takes every fault, so it goes without --baseline.")
-        paths = [None if p is None else Path(p) for p in (test, baseline, write)]
-        found = cls(word, paths[0], paths[1], paths[2], reason or "", force)
-        if found.test is not None:
-            files.check(found.test, force)
-        if found.write is not None and not found.write.exists():
-            files.check(found.write, force)
-        return found
+        if self.write_test is not None:
+            files.check(Path(self.write_test), self.force)
+        if self.write_baseline is not None and not Path(self.write_baseline).exists():
+            files.check(Path(self.write_baseline), self.force)
 
-    def report(self, target: str, spec: Specification, **told: Any) -> Report:
-        """The report, after everything that was asked for has been written."""
-        from symattn.programs.reproduce import named, verify_case
+    def report(self, target: str, spec: Specification, **options: Any) -> Report:
+        """Return the report, after everything that was asked for has been written."""
+        from symattn.programs.repeat import verify_case
         from symattn.programs.verify import verify_target
         from symattn.verification import baseline
+        from symattn.verification.case_codes import named
 
-        accepted = baseline.read(self.baseline) if self.baseline else None
+        accepted = None if self.baseline is None else baseline.read(Path(self.baseline))
         if self.word is not None:
-            report = verify_case(target, spec, self.word, **told)
+            report = verify_case(target, spec, self.word, **options)
         else:
-            report = named(verify_target(target, spec, **told), spec, told.get("dtype", "float32"))
-        if self.test is not None:
-            self._write_test(target, spec, report, told)
-        if self.write is not None:
-            self._write_baseline(target, report)
+            report = named(verify_target(target, spec, **options), spec, options.get("dtype", "float32"))
+        if self.write_test is not None:
+            self._write_test(Path(self.write_test), target, spec, report, options)
+        if self.write_baseline is not None:
+            self._write_baseline(Path(self.write_baseline), target, report)
         return report if accepted is None else baseline.compared(report, target, accepted)
 
-    def _write_test(self, target: str, spec: Specification, report: Report, told: dict[str, Any]) -> None:
-        from symattn.programs.reproduce import tests_of
+    def _write_test(
+        self, path: Path, target: str, spec: Specification, report: Report, options: dict[str, Any]
+    ) -> None:
+        from symattn.programs.written_test import tests_of
 
-        assert self.test is not None
         if not report.faults:
-            say(f"symattn: no fault was found, and {self.test} is not written")
+            say(f"symattn: no fault was found, and {path} is not written")
             return
-        text, without = tests_of(target, spec, report, self.test, **told)
-        files.write(self.test, text, self.force)
+        text, without = tests_of(target, spec, report, path, **options)
+        files.write(path, text, self.force)
         if without:
             say(f"symattn: {without} of {len(report.faults)} faults do not show in one call, and have no test")
 
-    def _write_baseline(self, target: str, report: Report) -> None:
-        """Entries that are new are added; with --force, the file is replaced."""
+    def _write_baseline(self, path: Path, target: str, report: Report) -> None:
+        """Add the entries that are new; with --force, replace the file."""
         from symattn.verification import baseline
 
-        assert self.write is not None
-        keep = self.write.exists() and not self.force
-        there = self.write.read_text(encoding="utf-8") if keep and baseline.read(self.write) else ""
-        known = baseline.read(self.write) if keep else ()
+        known = baseline.read(path) if path.exists() and not self.force else ()
+        there = path.read_text(encoding="utf-8") if known else ""
         new = baseline.unlisted(report, target, known)
-        files.write(self.write, baseline.added(new, target, self.reason, there), force=True)
+        files.write(path, baseline.added(new, target, self.reason or "", there), force=True)

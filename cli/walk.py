@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .fields import NAMES, chosen, fields
+from .choices import Wholes
+from .fields import fields, given
 from .groups import Grouped
-from .numbers import ids as numbered
-from .output import Output, given, options
+from .output import Output, options
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MODEL = ("config", "weights", "layer", "head", "ids")
 
 
-@click.command("walk", cls=Grouped, short_help="Walk through an example in exact numbers.")
+@click.command("walk", cls=Grouped)
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
 @click.option("--step", type=int, help="Print one step.")
 @click.option("--why", is_flag=True, help="Print the reason for every step.")
@@ -36,7 +36,7 @@ MODEL = ("config", "weights", "layer", "head", "ids")
 @click.option("--weights", metavar="FILE", help="Weights of --config, in safetensors. Default: those in its folder.")
 @click.option("--layer", type=int, help="Layer of --config, counted from 0.")
 @click.option("--head", type=int, help="Head of --config, counted from 0.")
-@click.option("--ids", metavar="N,N,...", help="Token ids for --config. Default: 0,1,2.")
+@click.option("--ids", type=Wholes(0, 10**9), metavar="N,N,...", help="Token ids for --config. Default: 0,1,2.")
 @fields
 @options
 def command(source: str, output: Output, **wishes: Any) -> int:
@@ -56,14 +56,13 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     from symattn.derivations import walks
 
     model = {name: wishes.pop(name) for name in MODEL}
-    others = {name: wish for name, wish in wishes.items() if name not in NAMES}
     with progress("walking"):
         if model["config"] is not None:
-            found = _of_head(model, **given(others), **chosen(wishes))
+            found = _of_head(model, **given(wishes))
         elif lost := next((name for name in MODEL if model[name] is not None), None):
             raise click.UsageError(f"--{lost} belongs to --config, which is not given")
         else:
-            found = walks.walk(source, **given(others), **chosen(wishes))
+            found = walks.walk(source, **given(wishes))
     return output.emit(found)
 
 
@@ -76,7 +75,7 @@ def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
         raise click.UsageError(f"--config {model['config']}: there is no such folder or file")
     if weights is None:
         raise click.UsageError("--config names no numbers; hint: --weights model.safetensors")
-    tokens = numbered(model["ids"] or "0,1,2")
+    tokens = model["ids"] or (0, 1, 2)
     return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, tokens, **wishes)
 
 

@@ -11,187 +11,120 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from symattn.arrays import kind
-    from symattn.arrays.precision import Precision
-    from symattn.arrays.rounded import rounded
-    from symattn.attention.derivative import jvp, vjp
-    from symattn.attention.enclosed import enclose, enclose_rows
-    from symattn.attention.latent import Latent
-    from symattn.attention.layers.block import Block
-    from symattn.attention.layers.evaluation import Evaluation, evaluate
-    from symattn.attention.layers.transformer import Transformer
-    from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-    from symattn.attention.positions.rotary_fields import (
-        LinearScaling,
-        LongRopeScaling,
-        NTKScaling,
-        ProportionalScaling,
-        YarnScaling,
-    )
-    from symattn.attention.presets import like
-    from symattn.attention.spec import Attention
-    from symattn.attention.streaming.by_tiles import by_tiles
-    from symattn.bounds.domain import Domain
-    from symattn.derivations import derive
-    from symattn.derivations.claims import claim
-    from symattn.derivations.exercises import exercises
-    from symattn.derivations.explore import explore
-    from symattn.derivations.walks import walk
-    from symattn.document.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
-    from symattn.document.evidence import Evidence, Grade, Verdict
-    from symattn.document.model import Document
-    from symattn.drawing import draw
-    from symattn.models.auditing.audit import audit
-    from symattn.models.comparing.functions import compare
-    from symattn.models.comparing.generation import generation
-    from symattn.programs.arithmetic import arithmetic
-    from symattn.programs.loading import CannotRun
-    from symattn.programs.summation import summation
-    from symattn.programs.verify import verify
-    from symattn.proof.theorem import theorem
-    from symattn.proving import prove
-    from symattn.verification.definitions.caches import Cached
-    from symattn.verification.definitions.gradients import Gradient
-    from symattn.verification.definitions.linear import LinearAttention
-    from symattn.verification.definitions.merging import Merge
-    from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-    from symattn.verification.definitions.weights import Softmax
-    from symattn.verification.report import Report
-    from symattn.verification.tolerances.tolerance import bound
+    from symattn.arrays import kind as kind
+    from symattn.arrays.precision import Precision as Precision
+    from symattn.arrays.rounded import rounded as rounded
+    from symattn.attention.derivative import jvp as jvp
+    from symattn.attention.derivative import vjp as vjp
+    from symattn.attention.enclosed import enclose as enclose
+    from symattn.attention.enclosed import enclose_rows as enclose_rows
+    from symattn.attention.latent import Latent as Latent
+    from symattn.attention.layers.block import Block as Block
+    from symattn.attention.layers.evaluation import Evaluation as Evaluation
+    from symattn.attention.layers.evaluation import evaluate as evaluate
+    from symattn.attention.layers.transformer import Transformer as Transformer
+    from symattn.attention.positions.fields import Alibi as Alibi
+    from symattn.attention.positions.fields import Buckets as Buckets
+    from symattn.attention.positions.fields import Disentangled as Disentangled
+    from symattn.attention.positions.fields import Rotary as Rotary
+    from symattn.attention.positions.fields import Shaw as Shaw
+    from symattn.attention.positions.fields import TransformerXL as TransformerXL
+    from symattn.attention.positions.rotary_fields import LinearScaling as LinearScaling
+    from symattn.attention.positions.rotary_fields import LongRopeScaling as LongRopeScaling
+    from symattn.attention.positions.rotary_fields import NTKScaling as NTKScaling
+    from symattn.attention.positions.rotary_fields import ProportionalScaling as ProportionalScaling
+    from symattn.attention.positions.rotary_fields import YarnScaling as YarnScaling
+    from symattn.attention.presets import like as like
+    from symattn.attention.spec import Attention as Attention
+    from symattn.attention.streaming.by_tiles import by_tiles as by_tiles
+    from symattn.bounds.domain import Domain as Domain
+    from symattn.derivations import derive as derive
+    from symattn.derivations.claims import claim as claim
+    from symattn.derivations.exercises import exercises as exercises
+    from symattn.derivations.explore import explore as explore
+    from symattn.derivations.walks import walk as walk
+    from symattn.document.errors import CannotRun as CannotRun
+    from symattn.document.errors import InputError as InputError
+    from symattn.document.errors import MissingExtra as MissingExtra
+    from symattn.document.errors import Refused as Refused
+    from symattn.document.errors import SymattnError as SymattnError
+    from symattn.document.errors import Undecided as Undecided
+    from symattn.document.evidence import Evidence as Evidence
+    from symattn.document.evidence import Grade as Grade
+    from symattn.document.evidence import Verdict as Verdict
+    from symattn.document.model import Document as Document
+    from symattn.drawing import draw as draw
+    from symattn.models.auditing.audit import audit as audit
+    from symattn.models.comparing.functions import compare as compare
+    from symattn.models.comparing.generation import generation as generation
+    from symattn.programs.arithmetic import arithmetic as arithmetic
+    from symattn.programs.summation import summation as summation
+    from symattn.programs.verify import verify as verify
+    from symattn.proof.theorem import theorem as theorem
+    from symattn.proving import prove as prove
+    from symattn.verification.definitions.caches import Cached as Cached
+    from symattn.verification.definitions.gradients import Gradient as Gradient
+    from symattn.verification.definitions.linear import LinearAttention as LinearAttention
+    from symattn.verification.definitions.merging import Merge as Merge
+    from symattn.verification.definitions.norms import LayerNorm as LayerNorm
+    from symattn.verification.definitions.norms import RMSNorm as RMSNorm
+    from symattn.verification.definitions.weights import Softmax as Softmax
+    from symattn.verification.report import Report as Report
+    from symattn.verification.tolerances.tolerance import bound as bound
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "Alibi": "symattn.attention.positions.fields",
-    "Attention": "symattn.attention.spec",
-    "Block": "symattn.attention.layers.block",
-    "Buckets": "symattn.attention.positions.fields",
-    "Cached": "symattn.verification.definitions.caches",
-    "CannotRun": "symattn.programs.loading",
-    "Disentangled": "symattn.attention.positions.fields",
-    "Document": "symattn.document.model",
-    "Domain": "symattn.bounds.domain",
-    "Evaluation": "symattn.attention.layers.evaluation",
-    "Evidence": "symattn.document.evidence",
-    "Gradient": "symattn.verification.definitions.gradients",
-    "Grade": "symattn.document.evidence",
-    "InputError": "symattn.document.errors",
-    "Latent": "symattn.attention.latent",
-    "LayerNorm": "symattn.verification.definitions.norms",
-    "LinearAttention": "symattn.verification.definitions.linear",
-    "LinearScaling": "symattn.attention.positions.rotary_fields",
-    "LongRopeScaling": "symattn.attention.positions.rotary_fields",
-    "Merge": "symattn.verification.definitions.merging",
-    "MissingExtra": "symattn.document.errors",
-    "NTKScaling": "symattn.attention.positions.rotary_fields",
-    "Precision": "symattn.arrays.precision",
-    "ProportionalScaling": "symattn.attention.positions.rotary_fields",
-    "RMSNorm": "symattn.verification.definitions.norms",
-    "Refused": "symattn.document.errors",
-    "Report": "symattn.verification.report",
-    "Rotary": "symattn.attention.positions.fields",
-    "Softmax": "symattn.verification.definitions.weights",
-    "Shaw": "symattn.attention.positions.fields",
-    "SymattnError": "symattn.document.errors",
-    "Transformer": "symattn.attention.layers.transformer",
-    "TransformerXL": "symattn.attention.positions.fields",
-    "Undecided": "symattn.document.errors",
-    "Verdict": "symattn.document.evidence",
-    "YarnScaling": "symattn.attention.positions.rotary_fields",
-    "arithmetic": "symattn.programs.arithmetic",
-    "audit": "symattn.models.auditing.audit",
-    "bound": "symattn.verification.tolerances.tolerance",
-    "by_tiles": "symattn.attention.streaming.by_tiles",
-    "claim": "symattn.derivations.claims",
-    "compare": "symattn.models.comparing.functions",
-    "derive": "symattn.derivations",
-    "draw": "symattn.drawing",
-    "enclose": "symattn.attention.enclosed",
-    "enclose_rows": "symattn.attention.enclosed",
-    "explore": "symattn.derivations.explore",
-    "evaluate": "symattn.attention.layers.evaluation",
-    "exercises": "symattn.derivations.exercises",
-    "generation": "symattn.models.comparing.generation",
-    "jvp": "symattn.attention.derivative",
-    "kind": "symattn.arrays",
-    "like": "symattn.attention.presets",
-    "prove": "symattn.proving",
-    "rounded": "symattn.arrays.rounded",
-    "summation": "symattn.programs.summation",
-    "theorem": "symattn.proof.theorem",
-    "verify": "symattn.programs.verify",
-    "vjp": "symattn.attention.derivative",
-    "walk": "symattn.derivations.walks",
+#: The modules of symattn that have public names, and these.
+_NAMES = {
+    "arrays": "kind",
+    "arrays.precision": "Precision",
+    "arrays.rounded": "rounded",
+    "attention.derivative": "jvp vjp",
+    "attention.enclosed": "enclose enclose_rows",
+    "attention.latent": "Latent",
+    "attention.layers.block": "Block",
+    "attention.layers.evaluation": "Evaluation evaluate",
+    "attention.layers.transformer": "Transformer",
+    "attention.positions.fields": "Alibi Buckets Disentangled Rotary Shaw TransformerXL",
+    "attention.positions.rotary_fields": "LinearScaling LongRopeScaling NTKScaling ProportionalScaling YarnScaling",
+    "attention.presets": "like",
+    "attention.spec": "Attention",
+    "attention.streaming.by_tiles": "by_tiles",
+    "bounds.domain": "Domain",
+    "derivations": "derive",
+    "derivations.claims": "claim",
+    "derivations.exercises": "exercises",
+    "derivations.explore": "explore",
+    "derivations.walks": "walk",
+    "document.errors": "CannotRun InputError MissingExtra Refused SymattnError Undecided",
+    "document.evidence": "Evidence Grade Verdict",
+    "document.model": "Document",
+    "drawing": "draw",
+    "models.auditing.audit": "audit",
+    "models.comparing.functions": "compare",
+    "models.comparing.generation": "generation",
+    "programs.arithmetic": "arithmetic",
+    "programs.summation": "summation",
+    "programs.verify": "verify",
+    "proof.theorem": "theorem",
+    "proving": "prove",
+    "verification.definitions.caches": "Cached",
+    "verification.definitions.gradients": "Gradient",
+    "verification.definitions.linear": "LinearAttention",
+    "verification.definitions.merging": "Merge",
+    "verification.definitions.norms": "LayerNorm RMSNorm",
+    "verification.definitions.weights": "Softmax",
+    "verification.report": "Report",
+    "verification.tolerances.tolerance": "bound",
 }
-
-__all__ = [
-    "Alibi",
-    "Attention",
-    "Block",
-    "Buckets",
-    "Cached",
-    "CannotRun",
-    "Disentangled",
-    "Document",
-    "Domain",
-    "Evaluation",
-    "Evidence",
-    "Grade",
-    "Gradient",
-    "InputError",
-    "Latent",
-    "LayerNorm",
-    "LinearAttention",
-    "LinearScaling",
-    "LongRopeScaling",
-    "Merge",
-    "MissingExtra",
-    "NTKScaling",
-    "Precision",
-    "ProportionalScaling",
-    "RMSNorm",
-    "Refused",
-    "Report",
-    "Rotary",
-    "Shaw",
-    "Softmax",
-    "SymattnError",
-    "Transformer",
-    "TransformerXL",
-    "Undecided",
-    "Verdict",
-    "YarnScaling",
-    "arithmetic",
-    "audit",
-    "bound",
-    "by_tiles",
-    "claim",
-    "compare",
-    "derive",
-    "draw",
-    "enclose",
-    "enclose_rows",
-    "evaluate",
-    "exercises",
-    "explore",
-    "generation",
-    "jvp",
-    "kind",
-    "like",
-    "prove",
-    "rounded",
-    "summation",
-    "theorem",
-    "verify",
-    "vjp",
-    "walk",
-]
+_WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'symattn' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    value = getattr(import_module(_WHERE[name]), name)
+    value = getattr(import_module(f"symattn.{_WHERE[name]}"), name)
     if isinstance(value, FunctionType):
         from symattn.document.keywords import answering  # the import of symattn alone imports nothing of it
 
@@ -201,4 +134,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

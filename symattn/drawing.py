@@ -5,7 +5,6 @@ A picture is a module with a function of its parameters that returns a ``Scene``
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +13,7 @@ from typing import Any, cast
 from symattn.document.codec import command
 from symattn.document.drawing.picture import Picture
 from symattn.document.drawing.scene import Scene
-from symattn.document.errors import InputError, named
+from symattn.document.errors import InputError, named, perhaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +40,15 @@ class Entry:
 _ENTRIES = (
     Entry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
     Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
-    Entry(
-        "error",
-        "errors of right code beside the bound, over n, d_k and dtype",
-        ("seed",),
-        False,
-        "symattn.verification.tolerances.drawing",
-    ),
+    Entry("error", "errors of right code beside the bound, over n, d_k and dtype", ("seed",), False,
+          "symattn.verification.tolerances.drawing"),
     Entry("weights", "a heat map of exact weights", ("source", "head"), True),
     Entry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"), True),
     Entry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),
     Entry("rope", "rotations of queries and keys, and the speed of each plane", ("dk", "tokens")),
     Entry("tiles", "tiles of keys as they merge in one pass", ("source", "query", "tile"), True),
     Entry("masks", "which query may attend to which key", ("tokens", "keys"), True),
-)
+)  # fmt: skip
 
 
 def names() -> dict[str, Entry]:
@@ -77,14 +71,11 @@ def draw(topic: str = "scaling", **parameters: Any) -> Picture:
     """
     entries = names()
     if named("draw()", topic) not in entries:
-        near = difflib.get_close_matches(topic, entries, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(entries)}"
-        raise InputError(f"unknown picture {topic!r}; {hint}")
-    from symattn.derivations.parameters import LIMITS, checked, whole
+        hint = perhaps(topic, entries) or f"; known: {', '.join(entries)}"
+        raise InputError(f"unknown picture {topic!r}{hint}")
+    from symattn.derivations.parameters import checked
 
     given = checked(topic, entries[topic].parameters, parameters, "draw")
-    if "seed" in given:
-        whole("seed", given["seed"], LIMITS["seed"], 0)
     module = import_module(entries[topic].module or f"symattn.derivations.drawing.{topic}")
     scene = cast(Callable[..., Scene], module.scene)(**given)
     source = [x for x in (given.pop("source", None),) if isinstance(x, str)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from symattn.attention.spec import Attention
 from symattn.document.evidence import Evidence, Grade
-from symattn.programs.graphs import traced
+from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.graphs.judging import judge_graph
 from symattn.programs.graphs.program import Program
 from symattn.proof.statement import Declared
@@ -35,7 +35,7 @@ def verify_graph(
     seed: int = 0,
     command: str = "",
 ) -> Report:
-    """Whether a graph computes ``spec``, whatever its weights are.
+    """Judge whether a graph computes ``spec``, whatever its weights are.
 
     ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, a
     ``ClosedJaxpr`` of JAX, or a ``Graph``, such as ``jax_reader.traced`` makes of a function. Weights
@@ -62,7 +62,8 @@ def proved(program: Program) -> tuple[Evidence, tuple[str, ...], tuple[str, ...]
     wrong = replace(spec, scale=Fraction(1, 3) if spec.scale != Fraction(1, 3) else 1)
     identity = Identity(declared, _sides(program, spec), _sides(program, wrong), top=2)
     decision = identity.decide()
-    said, why = (tuple(dict.fromkeys(map(_words, x))) for x in (decision.hypotheses, decision.argument))
+    texts = decision.hypotheses, decision.argument
+    said, why = (tuple(dict.fromkeys("".join(map(str, text)) for text in x)) for x in texts)
     evidence = decision.evidence
     if evidence.grade in (Grade.PROVED, Grade.CHECKED):
         refuted = identity.refute()
@@ -81,7 +82,3 @@ def _sides(program: Program, spec: Attention) -> Any:
 
     sides.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in program.names])  # type: ignore[attr-defined]
     return sides
-
-
-def _words(text: Any) -> str:
-    return "".join(part if isinstance(part, str) else str(part) for part in text)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from symattn.document.codec import command
-from symattn.document.errors import InputError, Refused, SymattnError, Undecided, named, raised_in_symattn
+from symattn.document.errors import CannotRun, InputError, Refused, SymattnError, Undecided, named, raised_in_symattn
 from symattn.document.model import Document
-from symattn.programs.loading import CannotRun, load_module, one_line, where
+from symattn.programs.loading import load_module, one_line, where
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, run
@@ -36,17 +36,17 @@ def prove(
 ) -> Document:
     """Prove theorems about attention for all sizes, and refute the false variant of each.
 
-    A name is that of a theorem or topic of the catalogue, a file or module of yours in which theorems are stated, or a
-    theorem itself, as the decorator ``symattn.theorem`` makes it. No names are the whole catalogue. ``explain`` adds
-    the whole argument, ``jobs`` is a number of processes, and without ``cached`` everything is decided anew.
-    Raises InputError for a name that is none of these.
+    A name is that of a theorem or topic of the catalogue, a file or module of yours that states theorems, or a
+    theorem made by the decorator ``symattn.theorem``. Without names the whole catalogue is proved. ``explain`` adds
+    the whole argument, ``jobs`` is the number of processes, and without ``cached`` everything is decided anew.
+    Raises InputError for any other name.
 
     >>> found = prove("softmax-shift")
     >>> found.holds, found.verdict_word
     (True, 'proved')
     """
     found = decided(names, explain=explain, jobs=jobs, cached=cached, progress=progress)
-    return document(found, tuple(map(_word, names)), explain)
+    return document(found, tuple(name if isinstance(name, str) else name.name for name in names), explain)
 
 
 def document(found: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
@@ -86,10 +86,6 @@ def decided(
         raise InputError(f"{place}: a function of {broken.name!r} raises {broken.told}") from broken
 
 
-def _word(name: str | Theorem) -> str:
-    return name if isinstance(name, str) else name.name
-
-
 def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     """The theorems that ``words`` name, by name, each with its file or module, or "" for the catalogue's.
 
@@ -107,8 +103,10 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
 
 @cache
 def by_name(words: tuple[str, ...]) -> dict[str, Theorem]:
-    """The same without the places, once in a process that proves some of them for another one; elsewhere files may
-    change between two calls."""
+    """Return the theorems of ``gathered`` without their places.
+
+    It is asked once in a process that proves some for another one; elsewhere files may change between two calls.
+    """
     return {name: theorem for name, (theorem, _) in gathered(words).items()}
 
 
@@ -122,7 +120,7 @@ def _catalogued(word: str) -> tuple[Theorem, ...]:
 
 
 def is_place(word: str) -> bool:
-    """Whether a word names a file or a module rather than a theorem: ``mine.py``, ``package.module``."""
+    """Return whether a word names a file or a module rather than a theorem: ``mine.py``, ``package.module``."""
     return word.endswith(".py") or "/" in word or "\\" in word or ("." in word and not word.startswith("."))
 
 

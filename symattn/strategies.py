@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from symattn.arrays.precision import Precision
-from symattn.attention.inputs import NEEDED
+from symattn.attention.inputs import accepted, required
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
@@ -58,9 +58,9 @@ def qkv(
     {'q': [[0.0]], 'k': [[0.0]], 'v': [[2.0]]}
     """
     spec, domain = spec or Attention(), domain or Domain()
-    if any(NEEDED[name](spec) for name in ("w_in", "w_dkv")):
+    if {"w_in", "w_dkv"} & accepted(spec):
         raise InputError("a specification whose projections need tokens has no q, k, v")
-    names = ("q", "k", "v", *(name for name, wanted in NEEDED.items() if wanted(spec)))
+    names = ("q", "k", "v", *required(spec))
     names += ("doc",) if spec.documents else ()
     how = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd")
     maker = Maker(spec, how, Precision.of(dtype), domain)

@@ -33,7 +33,7 @@ EFFORTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 class AttentionFault(AssertionError):
-    """What a function gave is not what attention gives; ``report`` tells more, where there is one."""
+    """A function did not give what attention gives; ``report`` tells more, where there is one."""
 
     def __init__(self, words: str, report: Report | None = None) -> None:
         super().__init__(words)
@@ -42,7 +42,7 @@ class AttentionFault(AssertionError):
 
 @dataclass
 class Settings:
-    """What assertions do where they are not told: a test runner sets this, and hears the reports, and what became of
+    """The defaults of assertions: a test runner sets this, and hears the reports, and what became of
     mistakes that an output was to show.
 
     ``options`` are options of ``symattn.verify``.
@@ -87,14 +87,17 @@ def assert_attention(
     symattn.testing.AttentionFault: attention: scores are not scaled...
     """
     __tracebackhide__ = True
-    from symattn.programs.loading import CannotRun
+    from symattn.arrays.precision import Precision
+    from symattn.attention.spec import Attention
+    from symattn.document.errors import CannotRun
     from symattn.programs.verify import verify
+    from symattn.verification.case_codes import named
 
     try:
         report = answering(verify)(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
     except CannotRun as nothing:
         raise AttentionFault(str(nothing)) from None
-    report = _named(report, spec, precision)
+    report = named(report, spec or Attention(), Precision.of(precision).input.name)
     accepted = _accepted(baseline)
     if accepted is not None:
         from symattn.verification.baseline import compared
@@ -104,15 +107,6 @@ def assert_attention(
     if report.exit_code:
         raise AttentionFault(_words(report), report)
     return report
-
-
-def _named(report: Report, spec: Any, precision: str | Precision) -> Report:
-    """The report with the words by which ``symattn verify --case`` makes a case again."""
-    from symattn.arrays.precision import Precision
-    from symattn.attention.spec import Attention
-    from symattn.programs.reproduce import named
-
-    return named(report, spec or Attention(), Precision.of(precision).input.name)
 
 
 def _accepted(baseline: str | Path | None) -> Iterable[Accepted] | None:
@@ -213,7 +207,9 @@ def assert_close_to_exact(
     Off by 6.2e-05; at most ...e-06 is legal, which the worst-case bound certifies
     """
     __tracebackhide__ = True
-    from symattn.programs.asserted import Question, judged, stored
+    from symattn.programs.asserted import judged
+    from symattn.programs.closeness import only_if_stored
+    from symattn.programs.question import Question
 
     given = {"q": q, "k": k, "v": v, **inputs}
     told = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
@@ -222,7 +218,7 @@ def assert_close_to_exact(
     settings.seek(sought)
     if words:
         raise AttentionFault(words)
-    note = stored(asked)
+    note = only_if_stored(asked)
     if not note:
         return None
     settings.note(note)

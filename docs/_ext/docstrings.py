@@ -1,4 +1,4 @@
-"""Docstrings as reStructuredText: parameters become a table, fields in two columns a list, and a bar stays a bar."""
+"""Docstrings as reStructuredText: parameters, results and errors in tables, fields in two columns as lists."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from itertools import groupby
 from typing import Any
 
 import click
-from meanings import MEANINGS
+from meanings import MEANINGS, RETURNS, UNITS
 from sphinx.application import Sphinx
 
 _FIELD = re.compile(r"(\S+(?:,? \S+)*) {2,}(\S.*)")
 _RESULTS = ("Document", "Evaluation", "Evidence", "Report")
+_RAISES = re.compile(r"(?:^|(?<=[.] ))Raises (.+?)[.](?= [A-Z`]|$)")
+_ERROR = re.compile(r"`*\b(InputError|Refused|Undecided|MissingExtra|CannotRun|FalseStep)\b`*")
 
 
 def converted(lines: list[str]) -> list[str]:
@@ -64,19 +66,18 @@ def _escaped(line: str) -> str:
 
 
 def parameters(value: Any, lines: list[str]) -> list[str]:
-    """Return the table of the parameters of a function or class: type, default and meaning.
+    """Return the table of the parameters of a function or class: type, shape or unit, default and meaning.
 
     The meaning is the field of two columns with this name, or that of ``meanings``, or the help of the command's option
-    of this name, or every sentence of the docstring that names the parameter. Results and errors have no table: symattn
-    makes them.
+    of this name, or every sentence of the docstring that names the parameter. Results and errors have no table.
 
-    >>> def f(n: int, fast: bool = False) -> int:
-    ...     "Add. ``n`` is a size. Nothing else counts."
+    >>> def f(some: int, quick: bool = False) -> int:
+    ...     "Add. ``some`` is a size. Nothing else counts."
     >>> print("\\n".join(parameters(f, [f.__doc__])[9:13]))
-       * - ``n``
+       * - ``some``
          - ``int``
          - required
-         - ``n`` is a size.
+         - ``some`` is a size.
     """
     made = isinstance(value, type) and (issubclass(value, (Enum, Exception)) or value.__name__ in _RESULTS)
     try:
@@ -89,10 +90,48 @@ def parameters(value: Any, lines: list[str]) -> list[str]:
         return []
     whose = getattr(value, "__name__", "")
     helps = _helps(whose)
-    table = ["", ".. list-table:: Parameters", "   :header-rows: 1", "   :class: parameters", ""]
-    for row in [("Name", "Type", "Default", "Meaning"), *(_row(p, whose, lines, helps) for p in named)]:
-        table += [f"   {'* -' if place == 0 else '  -'} {cell}" for place, cell in enumerate(row)]
-    return [*table, ""] if named else []
+    rows = [_row(p, whose, lines, helps) for p in named]
+    measured = any(row[2] for row in rows)
+    found = [("Name", "Type", "Shape or unit", "Default", "Meaning"), *rows]
+    return _table("Parameters", [row if measured else (*row[:2], *row[3:]) for row in found]) if rows else []
+
+
+def _table(title: str, rows: list[tuple[str, ...]]) -> list[str]:
+    table = ["", f".. list-table:: {title}", "   :header-rows: 1", f"   :class: {title.lower()}", ""]
+    for row in rows:
+        table += [f"   {'* -' if place == 0 else '  -'} {cell}".rstrip() for place, cell in enumerate(row)]
+    return [*table, ""]
+
+
+def results(value: Any) -> list[str]:
+    """Return the line that says what a public function returns: the type, and its meaning."""
+    name = getattr(value, "__name__", "")
+    if isinstance(value, type) or name not in RETURNS:
+        return []
+    kind = str(inspect.signature(value).return_annotation)
+    return [".. rubric:: Returns", "", f"``{kind}``", f"   {RETURNS[name]}", ""]
+
+
+def errors(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Split a docstring into the lines without the sentence "Raises …", and the table of what is raised.
+
+    >>> rest, table = errors(["Do it. Raises InputError for", "``n`` below 1, Undecided for others."])
+    >>> rest, table[-5:-1]
+    (['Do it.'], ['   * - ``InputError``', '     - for ``n`` below 1', '   * - ``Undecided``', '     - for others'])
+    """
+    rest: list[str] = []
+    rows: list[tuple[str, ...]] = [("Error", "Raised")]
+    for blank, group in groupby(lines, lambda line: not line.strip()):
+        part = list(group)
+        text = " ".join(line.strip() for line in part)
+        told = _RAISES.search(text)
+        if blank or not told or not _ERROR.search(told[1]) or part[0].startswith(">>> ") or _fields(part):
+            rest += part
+            continue
+        pieces = _ERROR.split(told[1])
+        rows += [(f"``{n}``", _escaped(w.strip(" ,;"))) for n, w in zip(pieces[1::2], pieces[2::2], strict=True)]
+        rest += [line for line in [f"{text[: told.start()]}{text[told.end() :]}".strip()] if line]
+    return rest, _table("Errors", rows) if len(rows) > 1 else []
 
 
 def _helps(name: str) -> dict[str, str]:
@@ -104,7 +143,7 @@ def _helps(name: str) -> dict[str, str]:
     return {str(p.name).replace("_", ""): p.help or "" for p in options}
 
 
-def _row(p: inspect.Parameter, whose: str, lines: list[str], helps: dict[str, str]) -> tuple[str, str, str, str]:
+def _row(p: inspect.Parameter, whose: str, lines: list[str], helps: dict[str, str]) -> tuple[str, ...]:
     kind = "" if p.annotation is p.empty else str(getattr(p.annotation, "__name__", p.annotation)).strip("'")
     if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
         default = "required"
@@ -113,7 +152,8 @@ def _row(p: inspect.Parameter, whose: str, lines: list[str], helps: dict[str, st
     told = helps.get(p.name.replace("_", ""), "").split(" Default:")[0].replace("|", r"\|")
     listed = MEANINGS.get(f"{whose}.{p.name}") or _field(p.name, lines) or MEANINGS.get(p.name)
     meaning = listed or told or _sentences(p.name, lines) or "see above"
-    return f"``{p.name}``", f"``{kind}``" if kind else "any", default, meaning
+    unit = UNITS.get(f"{whose}.{p.name}") or UNITS.get(p.name, "")
+    return f"``{p.name}``", f"``{kind}``" if kind else "any", unit, default, meaning
 
 
 def _paragraphs(lines: list[str]) -> list[list[str]]:
@@ -137,10 +177,13 @@ def _sentences(name: str, lines: list[str]) -> str:
 
 
 def _process(_app: Sphinx, what: str, _name: str, value: Any, _options: Any, lines: list[str]) -> None:
-    table = parameters(value, lines) if what in ("function", "class") else []
+    own = what in ("function", "class")
+    lines[:], raised = errors(lines) if own else (lines, [])
+    table = parameters(value, lines) if own else []
     example = next((place for place, line in enumerate(lines) if line.startswith(">>> ")), len(lines))
     shown = [".. rubric:: Example", ""] if example < len(lines) and table else []
-    lines[:] = [*_without_fields(converted(lines[:example]), table), *table, *shown, *converted(lines[example:])]
+    told = [*table, *(results(value) if own else []), *raised, *shown]
+    lines[:] = [*_without_fields(converted(lines[:example]), table), *told, *converted(lines[example:])]
 
 
 def _without_fields(prose: list[str], table: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ gives, and ``namespace`` for what follows from it.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from symattn.arrays import plain, stored
@@ -17,7 +18,7 @@ KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING, "torch")
 
 
 def kind(name: str) -> Any:
-    """The kind of array called ``name``, one of ``KINDS``.
+    """Return the kind of array called ``name``, one of ``KINDS``.
 
     >>> kind("exact").lift([[1, "1/2"]]) / 3
     exact([[1/3, 1/6]])
@@ -27,24 +28,8 @@ def kind(name: str) -> Any:
         return plain.Plain(name)
     if name in stored.FORMATS:
         return stored.stored(name)
-    if name == "exact":
-        from symattn.arrays.exact import Exact
-
-        return Exact
-    if name == "ball":
-        from symattn.arrays.ball import Ball
-
-        return Ball
-    if name == "enclosure":
-        from symattn.arrays.enclosure import Enclosure
-
-        return Enclosure
-    if name == "symbolic":
-        from symattn.arrays.symbolic import Symbolic
-
-        return Symbolic
     if name == "torch":
-        from symattn.arrays.tensors import TensorKind
-
-        return TensorKind()
+        return import_module("symattn.arrays.tensors").TensorKind()
+    if name in KINDS:  # each in a file of its name, in a class of its name
+        return getattr(import_module(f"symattn.arrays.{name}"), name.capitalize())
     raise InputError(f"unknown kind of array {name!r}; known: {', '.join(KINDS)}")

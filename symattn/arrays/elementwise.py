@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import ArrayBase
-from symattn.arrays.calls import offer_all
+from symattn.arrays.base import ArrayBase, offer_all
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, typed_numbers
 from symattn.document.errors import Refused

@@ -21,30 +21,18 @@ class Entries(Planes):
         if planes[0].dtype != object:
             raise self.no_planes()
 
-    @classmethod
-    def scalar(cls, value: object) -> Any:
-        """A number as an element: ``int``, ``Fraction``, ``float`` at its dyadic value, or an element as it is."""
-        raise NotImplementedError
-
-    @classmethod
-    def function(cls, name: str, x: Any) -> Any:
-        """``exp``, ``log``, … of an element, or ``Refused``."""
-        raise NotImplementedError
+    #: A number as an element: ``int``, ``Fraction``, ``float`` at its dyadic value, or an element as it is.
+    scalar: Callable[[Any], Any]
+    #: ``exp``, ``log``, … of an element, or ``Refused``.
+    function: Callable[[str, Any], Any]
+    #: Whether x < y, and whether x = y, or ``Undecided``.
+    less: Callable[[Any, Any], bool]
+    same: Callable[[Any, Any], bool]
 
     @classmethod
     def divide(cls, x: Any, y: Any) -> Any:
         """x / y; raises ZeroDivisionError when y is zero."""
         return x / y
-
-    @classmethod
-    def less(cls, x: Any, y: Any) -> bool:
-        """Whether x < y, or ``Undecided``."""
-        raise NotImplementedError
-
-    @classmethod
-    def same(cls, x: Any, y: Any) -> bool:
-        """Whether x = y, or ``Undecided``."""
-        raise NotImplementedError
 
     @classmethod
     def larger(cls, x: Any, y: Any) -> Any:

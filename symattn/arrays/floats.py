@@ -1,7 +1,8 @@
-"""NumPy's floats as a kind with planes, for kinds that are made over others: ``dual(Float64)``."""
+"""NumPy's floats as a kind with planes, for kinds made over others (``dual(Float64)``) and for stored formats."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -26,52 +27,62 @@ class Float64(Planes):
         return cls.lift(value)
 
     @classmethod
+    def wide(cls, a: Self) -> np.ndarray:
+        """The numbers in the format in which operations are done."""
+        return a.planes[0]
+
+    @classmethod
+    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: Any) -> Self:
+        """A function of NumPy's, on arrays of the kind."""
+        return cls.lift(function(*map(cls.wide, arrays), **how))
+
+    @classmethod
     def _add(cls, a: Self, b: Self) -> Self:
-        return cls.lift(a.planes[0] + b.planes[0])
+        return cls.computed(np.add, a, b)
 
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
-        return cls.lift(a.planes[0] * b.planes[0])
+        return cls.computed(np.multiply, a, b)
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
-        return cls.lift(a.planes[0] / b.planes[0])
+        return cls.computed(np.divide, a, b)
 
     @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
-        return cls.lift(np.maximum(a.planes[0], b.planes[0]))
+        return cls.computed(np.maximum, a, b)
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
-        return cls.lift(of_floats(name, a.planes[0]))
+        return cls.computed(lambda x: of_floats(name, x), a)
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        return cls.lift(np.sum(a.planes[0], axis=axis))
+        return cls.computed(np.sum, a, axis=axis)
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
-        return cls.lift(np.max(a.planes[0], axis=axis))
+        return cls.computed(np.max, a, axis=axis)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
-        return cls.lift(a.planes[0] @ b.planes[0])
+        return cls.computed(np.matmul, a, b)
 
     @classmethod
-    def _less(cls, a: Self, b: Self) -> np.ndarray:
-        return a.planes[0] < b.planes[0]
+    def _less(cls, a: Self, b: Self) -> Any:
+        return np.less(cls.wide(a), cls.wide(b))
 
     @classmethod
     def _equal(cls, a: Self, b: Self) -> Any:
-        return a.planes[0] == b.planes[0]
+        return np.equal(cls.wide(a), cls.wide(b))
 
     @classmethod
-    def _forbidden(cls, a: Self) -> np.ndarray:
-        return np.isneginf(a.planes[0])
+    def _forbidden(cls, a: Self) -> Any:
+        return np.isneginf(cls.wide(a))
 
     @classmethod
     def _undefined(cls, a: Self) -> Any:
-        return np.isnan(a.planes[0])
+        return np.isnan(cls.wide(a))
 
 
 Float64.xp = Namespace(Float64)

@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.array import Functions
-from symattn.arrays.creation import Creation
 from symattn.arrays.elementwise import Elementwise
-from symattn.arrays.linear import Linear
 from symattn.arrays.planes import Planes
-from symattn.arrays.reductions import Reductions
-from symattn.arrays.structure import Structure
+from symattn.arrays.reductions import Linear, Reductions
+from symattn.arrays.structure import Creation, Structure
 from symattn.arrays.tensors import namespace as of_tensor
 from symattn.document.errors import Refused
 

@@ -41,7 +41,8 @@ def numbers(name: str, data: object) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         from symattn.arrays.exact import Exact
 
-        wide = np.asarray(np.vectorize(_double, otypes=[float])(Exact.lift(data).entries))
+        double = np.vectorize(lambda x: x.to_float() if hasattr(x, "to_float") else np.nan, otypes=[float])
+        wide = np.asarray(double(Exact.lift(data).entries))
     if not np.isfinite(wide).all():
         raise InputError(f"{name}: NaN or infinity in the data; only a mask may hold -inf")
     return wide
@@ -54,7 +55,3 @@ def real(data: object, place: str) -> np.ndarray:
         if issubclass(entry, _BEYOND):
             raise InputError(f"{place} holds {entry.__name__}; give real numbers, at most as wide as float64")
     return plain
-
-
-def _double(x: Any) -> float:
-    return x.to_float() if hasattr(x, "to_float") else np.nan

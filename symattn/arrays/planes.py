@@ -54,57 +54,19 @@ class Planes(ArrayBase):
         return InputError(f"{cls.name}: data become an array by lift; hint: symattn.kind({cls.name!r}).lift(data)")
 
     # -- primitives, see the module's docstring -------------------------------------------------------------------
-    @classmethod
-    def lift(cls, data: object) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def literal(cls, value: object) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _add(cls, a: Self, b: Self) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _mul(cls, a: Self, b: Self) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _div(cls, a: Self, b: Self) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _maximum(cls, a: Self, b: Self) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _unary(cls, name: str, a: Self) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _sum(cls, a: Self, axis: int) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _max(cls, a: Self, axis: int) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def _less(cls, a: Self, b: Self) -> np.ndarray:
-        raise NotImplementedError
-
-    @classmethod
-    def _equal(cls, a: Self, b: Self) -> np.ndarray:
-        raise NotImplementedError
-
-    @classmethod
-    def _forbidden(cls, a: Self) -> np.ndarray:
-        raise NotImplementedError
-
-    @classmethod
-    def _undefined(cls, a: Self) -> np.ndarray:
-        raise NotImplementedError
+    lift: Callable[[Any], Self]
+    literal: Callable[[Any], Self]
+    _add: Callable[[Self, Self], Self]
+    _mul: Callable[[Self, Self], Self]
+    _div: Callable[[Self, Self], Self]
+    _maximum: Callable[[Self, Self], Self]
+    _unary: Callable[[str, Self], Self]
+    _sum: Callable[[Self, int], Self]
+    _max: Callable[[Self, int], Self]
+    _less: Callable[[Self, Self], np.ndarray]
+    _equal: Callable[[Self, Self], np.ndarray]
+    _forbidden: Callable[[Self], np.ndarray]
+    _undefined: Callable[[Self], np.ndarray]
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:

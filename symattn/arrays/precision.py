@@ -19,7 +19,7 @@ NAMES = (*SHORT, *FORMATS, TF32)
 
 @dataclass(frozen=True)
 class Precision(Answering):
-    """The arithmetic of every implementation that a bound speaks for (``arrays.rounded`` and ``verification.bounds``).
+    """The arithmetic of all implementations that a bound covers (``arrays.rounded`` and ``bounds``).
 
     input       format of the arrays given, and of the output
     score       arithmetic of scores and exponentials

@@ -32,7 +32,7 @@ its columns another l_j, two roundings; so it may read p̃_j (1 + δ) there, whi
 R6: a factor common to all e_j of a row, such as e^m, changes no p_j, and e^{s_j} without m has the errors of
 e^{s_j − m} but for those of m and of the difference. R7 is in the product of matrices and in ``bound``.
 
-Where arrays are large, errors in common are forgotten (``rounding.deviations``): the bound gets wider, not wrong.
+Where arrays are large, errors in common are forgotten (``rounding.bounds``): the bound gets wider, not wrong.
 Comparisons are decided where rounding cannot change them.
 """
 
@@ -102,7 +102,7 @@ def _legal(x: object, bound: float, got: float) -> bool:
 def rounded(
     precision: str | Precision, contract: Contract | None = None, accumulate: str | None = None
 ) -> type[Rounded]:
-    """The kind for a precision: ``rounded("float32")``, ``rounded("bfloat16", "fused")``, or any ``Precision``.
+    """Return the kind for a precision: ``rounded("float32")``, ``rounded("bfloat16", "fused")``, or any ``Precision``.
 
     >>> kind = rounded("float16")
     >>> mean = kind.xp.mean(kind.lift([1.0, 2.0, 4.0]))

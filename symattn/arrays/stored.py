@@ -13,18 +13,17 @@ from typing import Any, Self
 import ml_dtypes
 import numpy as np
 
-from symattn.arrays.base import ArrayBase
-from symattn.arrays.calls import offered
+from symattn.arrays.base import ArrayBase, offered
+from symattn.arrays.floats import Float64
 from symattn.arrays.formats import odd
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.plain import numbers
-from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError, Refused
 
 FORMATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
-class Stored(Planes):
+class Stored(Float64):
     """Arrays of a storage format. NaN and overflow come out as in any floating arithmetic."""
 
     holds = "numbers of this format"
@@ -49,62 +48,26 @@ class Stored(Planes):
         return f"{self.name}({self.planes[0].astype(np.float64)!r})"
 
     @classmethod
-    def _in_float32(cls, function: Callable[..., Any], *arrays: Self, **kwargs: Any) -> Self:
-        wide = function(*[a.planes[0].astype(np.float32) for a in arrays], **kwargs)
-        return cls(np.asarray(wide).astype(cls.dtype))
+    def wide(cls, a: Self) -> np.ndarray:
+        return a.planes[0].astype(np.float32)
 
     @classmethod
-    def _add(cls, a: Self, b: Self) -> Self:
-        return cls._in_float32(np.add, a, b)
-
-    @classmethod
-    def _mul(cls, a: Self, b: Self) -> Self:
-        return cls._in_float32(np.multiply, a, b)
-
-    @classmethod
-    def _div(cls, a: Self, b: Self) -> Self:
-        return cls._in_float32(np.divide, a, b)
-
-    @classmethod
-    def _maximum(cls, a: Self, b: Self) -> Self:
-        return cls._in_float32(np.maximum, a, b)
+    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: Any) -> Self:
+        """A function of NumPy's in float32, rounded once."""
+        return cls(np.asarray(function(*map(cls.wide, arrays), **how)).astype(cls.dtype))
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
         function = getattr(np, name, None)
         if function is None:
             raise Refused(f"{cls.name} lacks {name}")
-        return cls._in_float32(function, a)
-
-    @classmethod
-    def _sum(cls, a: Self, axis: int) -> Self:
-        return cls._in_float32(np.sum, a, axis=axis)
+        return cls.computed(function, a)
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
         if not a.plain_shape[axis]:
             raise InputError(f"{cls.name}: max over an empty axis (are there no keys?)")
-        return cls._in_float32(np.max, a, axis=axis)
-
-    @classmethod
-    def _less(cls, a: Self, b: Self) -> np.ndarray:
-        return np.less(*[x.planes[0].astype(np.float32) for x in (a, b)])
-
-    @classmethod
-    def _equal(cls, a: Self, b: Self) -> np.ndarray:
-        return np.equal(*[x.planes[0].astype(np.float32) for x in (a, b)])
-
-    @classmethod
-    def _forbidden(cls, a: Self) -> np.ndarray:
-        return np.isneginf(a.planes[0].astype(np.float32))
-
-    @classmethod
-    def _undefined(cls, a: Self) -> np.ndarray:
-        return np.isnan(a.planes[0].astype(np.float32))
-
-    @classmethod
-    def _matmul(cls, a: Self, b: Self) -> Self:
-        return cls._in_float32(np.matmul, a, b)
+        return super()._max(a, axis)
 
 
 @cache
@@ -118,6 +81,8 @@ def stored(name: str) -> type[Stored]:
 
 class Rounded(Namespace):
     """The namespace of a stored format: what elsewhere is made of several operations is rounded once here, too."""
+
+    kind: type[Stored]
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         """NumPy's, which does not know the format itself: it is a real floating type."""
@@ -133,7 +98,7 @@ def _once(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def run(self: Rounded, *args: Any, **how: Any) -> Any:
-        wide = [self.kind.of(a).planes[0].astype(np.float32) if isinstance(a, ArrayBase) else a for a in args]
+        wide = [self.kind.wide(self.kind.of(a)) if isinstance(a, ArrayBase) else a for a in args]
         result = np.asarray(function(*wide, **how))
         return result if result.dtype.kind == "b" else self.kind(result.astype(np.float32).astype(self.kind.dtype))
 

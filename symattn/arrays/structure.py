@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
-from symattn.arrays.planes import Planes, Typed, _boxed
+from symattn.arrays.planes import Planes, Typed, _boxed, typed_numbers
+from symattn.document.errors import Refused
 
 _NUMPY = (
     *("reshape", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to"),
@@ -22,6 +25,13 @@ class Structure:
     """``reshape`` to ``stack``."""
 
     kind: type[Planes]
+
+    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], given: list[Any]) -> Any:
+        """What ``move`` makes of the arrays, told how to pick a plane of each."""
+        first = given[0]
+        planes = [move(_plane(k)) for k in range(len(first.planes))]
+        typed = all(x.origin is not None for x in given)
+        return _joined(self.kind, planes, move(lambda array: array.origin) if typed else None, first)
 
 
 def _holds(x: Any) -> bool:
@@ -72,14 +82,11 @@ def _structural(name: str) -> Callable[..., Any]:
         if not _holds([args]):
             return function(*args, **kwargs)
         given = [_lifted(self.kind, a) for a in args]
-        first, *others = _arrays(given)
 
-        def of(pick: Callable[[Any], Any]) -> Any:
+        def move(pick: Callable[[Any], Any]) -> Any:
             return function(*[_picked(a, pick) for a in given], **kwargs)
 
-        planes = [of(_plane(k)) for k in range(len(first.planes))]
-        typed = all(x.origin is not None for x in (first, *others))
-        return _joined(self.kind, planes, of(lambda array: array.origin) if typed else None, first)
+        return self._moved(move, list(_arrays(given)))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"NumPy's ``{name}``, on every plane."
@@ -90,3 +97,91 @@ for _name in _NUMPY:
     setattr(Structure, _name, _structural(_name))
 for _alias, _name in _ALIASES.items():
     setattr(Structure, _alias, getattr(Structure, _name))
+
+
+# -- creation ----------------------------------------------------------------------------------------------------------
+class Creation:
+    """``asarray`` to ``triu``. Arrays of numbers that were typed remember them (``Planes.origin``); booleans and
+    integers are plain NumPy arrays."""
+
+    kind: type[Planes]
+    inf, nan, pi, e, newaxis = np.inf, np.nan, np.pi, np.e, None
+    bool, int64, float32, float64 = np.bool_, np.int64, np.float32, np.float64
+    isdtype = staticmethod(np.isdtype)
+    arange = staticmethod(np.arange)
+
+    def shape(self, a: Any) -> Any:
+        return a.shape
+
+    def ndim(self, a: Any) -> int:
+        return len(a.shape)
+
+    def size(self, a: Any, axis: int | None = None) -> int:
+        return int(a.size if axis is None else a.shape[axis])
+
+    def asarray(self, x: object, dtype: DTypeLike | None = None, copy: Any = None, **_: object) -> Any:
+        """Data as an array of the kind. NaN and infinities are refused: a mask's −inf comes by ``where``."""
+        if _plain(dtype):
+            return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
+        array = self.kind.of(x)
+        return array.copy() if copy and array is x else array
+
+    def array(self, x: object, dtype: DTypeLike | None = None, **_: object) -> Any:
+        """As ``asarray``, always another array."""
+        return self.asarray(x, dtype, copy=True)
+
+    def astype(self, a: Any, dtype: DTypeLike, **_: object) -> Any:
+        return a.astype(dtype)
+
+    def zeros_like(self, a: Array, dtype: DTypeLike | None = None, **_: object) -> Any:
+        return self.full(a.shape, 0, dtype)
+
+    empty_like = zeros_like
+
+    def ones_like(self, a: Any, dtype: DTypeLike | None = None, **_: object) -> Any:
+        return self.full(a.shape, 1, dtype)
+
+    def full_like(self, a: Array, fill_value: object, dtype: DTypeLike | None = None, **_: object) -> Any:
+        return self.full(a.shape, fill_value, dtype)
+
+    def full(self, shape: Any, fill_value: object, dtype: DTypeLike | None = None, **_: object) -> Any:
+        if _plain(dtype):
+            return np.full(shape, fill_value, dtype)
+        numbers = typed_numbers(fill_value)
+        if numbers is None:
+            return self.kind.offer("broadcast_to")(self.kind.of(fill_value), shape).copy()
+        return self.kind.literal_array(np.full(shape, numbers))
+
+    def tril(self, a: Array, k: int = 0) -> Any:
+        return self._triangle(np.tril, a, np.tri(a.shape[-2], a.shape[-1], k) > 0, k)
+
+    def triu(self, a: Array, k: int = 0) -> Any:
+        return self._triangle(np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k)
+
+    def _triangle(self, function: Callable[..., Any], a: Any, keep: Any, k: int) -> Any:
+        if not isinstance(a, ArrayBase):
+            return function(a, k)
+        if isinstance(a, Planes) and a.origin is not None:
+            return self.kind.literal_array(function(a.origin, k))
+        return self.kind.offer("where")(keep, a, 0)
+
+
+def _plain(dtype: DTypeLike | None) -> bool:
+    return dtype is not None and np.dtype(dtype).kind in "biu"
+
+
+def _creator(name: str) -> Callable[..., Any]:
+    function = getattr(np, "zeros" if name == "empty" else name)
+
+    def run(self: Creation, *args: Any, dtype: DTypeLike | None = None, **kwargs: Any) -> Any:
+        if any(isinstance(a, ArrayBase) for a in args):
+            raise Refused(f"{self.kind.name}: {name} takes sizes, not arrays")
+        plain = function(*args, **kwargs)
+        return plain.astype(dtype) if _plain(dtype) else self.kind.literal_array(plain)
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+for _name in ["zeros", "ones", "empty", "eye", "tri"]:
+    setattr(Creation, _name, _creator(_name))

@@ -103,7 +103,8 @@ def of_maximum(kind: Any, g: Any, top: Any, x: Any, axes: Any) -> Any:
     g = xp.where(xp.isneginf(top), 0, g)
     if _vanishes(xp, g):
         return xp.broadcast_to(0 * g, np.shape(x))
-    if _encloses(xp):
+    if getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded", "enclosure"):
+        # Elements stand for any number in a range, so that which one is the largest may be open.
         return g * _shares(xp, x, top, axes)
     largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
     if kind.ties == "refuse" and _exact(xp):
@@ -134,11 +135,6 @@ def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
     rows = front.reshape(-1, *front.shape[len(axes) :])
     alone = rows & (np.cumsum(rows[::-1], axis=0)[::-1] == 1)
     return np.moveaxis(alone.reshape(front.shape), range(len(axes)), axes)
-
-
-def _encloses(xp: object) -> bool:
-    """Whether elements stand for any number in a range, so that which one is the largest may be open."""
-    return getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded", "enclosure")
 
 
 def _shares(xp: Any, x: Any, top: object, axes: object) -> Any:

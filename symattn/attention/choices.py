@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from symattn.attention.fields import check, finite, refusal, whole
 from symattn.attention.latent import Latent
-from symattn.attention.positions.checks import check_position
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.checks import POSITIONS
+from symattn.attention.positions.fields import Position, Rotary
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ WEIGHTS: tuple[Rule, ...] = (
 
 # -- fields ------------------------------------------------------------------------------------------------------------
 #: Combinations that make no sense, each with the reason: what must not hold of a specification.
-SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
+SENSELESS: tuple[Rule, ...] = (
+    *POSITIONS,
     (
         lambda s: s.heads % s.key_heads != 0,
         "kv_heads must divide heads: each head of keys is read by as many heads of queries",
@@ -102,11 +103,10 @@ def check_fields(spec: Attention) -> None:
     """Raise InputError for a field that means nothing, and for fields that contradict each other."""
     check(spec, heads=1, kv_heads=1, truncate=1, block=1, prefix=1)
     _check_numbers(spec)
-    if not finite(spec.eps) or spec.eps < 0:
-        raise refusal(spec, "eps", "must be a finite number of at least 0")
     if not isinstance(spec.latent, Latent | None):
-        raise refusal(spec, "latent", "must be Latent(…) or None")
-    check_position(spec)
+        raise refusal(spec, "latent", "be Latent(…) or None")
+    if spec.position is not None and not isinstance(spec.position, Position):
+        raise refusal(spec, "position", f"be one of None, {', '.join(p.__name__ for p in Position.__args__)}")
     for senseless, reason in SENSELESS:
         if senseless(spec):
             raise InputError(f"Attention: {reason}")
@@ -115,17 +115,17 @@ def check_fields(spec: Attention) -> None:
 def _check_numbers(spec: Attention) -> None:
     """Raise InputError for a scale, a cap, a window, a base or a rate of dropout that means nothing."""
     if spec.scale is not None and not isinstance(spec.scale, str) and not finite(spec.scale):
-        raise refusal(spec, "scale", "must be a finite number")
+        raise refusal(spec, "scale", "be a finite number")
     if isinstance(spec.scale, str) and spec.scale not in ("1/d_k", "given"):
-        raise refusal(spec, "scale", "must be a finite number, '1/d_k' or 'given'")
+        raise refusal(spec, "scale", "be a finite number, '1/d_k' or 'given'")
     if spec.softcap is not None and not (finite(spec.softcap) and spec.softcap > 0):
-        raise refusal(spec, "softcap", "must be a finite number above 0")
+        raise refusal(spec, "softcap", "be a finite number above 0")
     if spec.base is not None and not (whole(spec.base, 2) and spec.base == 2):
-        raise refusal(spec, "base", "must be None, for e, or 2")
+        raise refusal(spec, "base", "be None, for e, or 2")
     if not finite(spec.dropout) or not 0 <= spec.dropout < 1:
-        raise refusal(spec, "dropout", "must be a number of at least 0 and below 1")
+        raise refusal(spec, "dropout", "be a number of at least 0 and below 1")
     if spec.window is not None and not _is_window(spec.window):
-        raise refusal(spec, "window", "must be an integer of at least 1, or (left, right) with integers or None")
+        raise refusal(spec, "window", "be an integer of at least 1, or (left, right) with integers or None")
 
 
 def _is_window(window: object) -> bool:

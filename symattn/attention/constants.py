@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays import functions
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.document.errors import InputError, Refused
@@ -81,19 +82,10 @@ def integer_root(x: int, n: int) -> int:
 
 def pi(like: Any) -> Any:
     """π: a ball around it, the letter, or the nearest float. Raises Refused where the kind cannot hold it."""
-    base = getattr(type(like), "base", type(like))
-    name = getattr(base, "name", "")
-    if name in ("ball", "enclosure"):
-        import flint
-
-        return type(like).lift(flint.arb.pi())
-    if name == "symbolic":
-        import sympy
-
-        return type(like).lift(sympy.pi)
-    if name in ("exact", "modular", "indexed"):
-        raise Refused(f"{name} lacks π")
-    return namespace_of(like).asarray(math.pi, dtype=like.dtype)
+    xp = namespace_of(like)
+    if "indexed" in getattr(getattr(xp, "kind", None), "name", ""):
+        raise Refused("indexed lacks π")
+    return xp.asarray(functions.pi(xp), dtype=like.dtype)
 
 
 def made_wide(make: Callable[[Any], Any], like: Any) -> Any:

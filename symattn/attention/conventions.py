@@ -36,7 +36,10 @@ def conventions(spec: Attention) -> Iterable[Text]:
     if spec.dropout:
         yield (f"weights that are kept are divided by {1 - Fraction(str(spec.dropout))}",)
     if spec.lse:
-        yield "the second result is ", equals(name("L", "i"), call(_log(spec), _total(spec)))
+        yield (
+            "the second result is ",
+            equals(name("L", "i"), call(name("log", 2) if spec.base else "log", _total(spec))),
+        )
 
 
 def _weights(spec: Attention) -> Iterator[Text]:
@@ -57,10 +60,6 @@ def _weights(spec: Attention) -> Iterator[Text]:
 
 def _power(spec: Attention, s: Node) -> Node:
     return Power(node(2) if spec.base else Name("e"), s)
-
-
-def _log(spec: Attention) -> Node:
-    return name("log", 2) if spec.base else Name("log")
 
 
 def _total(spec: Attention) -> Node:

@@ -28,18 +28,18 @@ def vjp(
     wrt: Iterable[str] | None = None,
     ties: Ties = "refuse",
 ) -> dict[str, Any]:
-    """∂⟨G, f(…)⟩/∂x for every input x named in ``wrt``: a gradient of its shape, by its name.
+    """Return ∂⟨G, f(…)⟩/∂x for every input x in ``wrt``: gradients by name, each in the shape of its input.
 
-    ``cotangent`` G has the shape of the output; of several outputs it is a tuple, with None for one that is not looked
-    at. Without ``wrt``, all inputs that hold numbers; truth values and whole numbers have no gradient. A score that is
-    forbidden has the gradient 0, and so has all that only a fully masked row of zeros depends on.
+    ``cotangent`` G has the shape of the output; for several outputs it is a tuple, with None for those without one.
+    Without ``wrt``, all numeric inputs are differentiated; booleans and integers have no gradient. A forbidden
+    score has the gradient 0, and so has everything that only a fully masked row of zeros depends on.
 
-    A maximum whose gradient is 0, such as the one that softmax subtracts, is not asked which of its arguments is the
-    largest. Where a gradient does arrive at a maximum of equals (ReLU at 0), there are many: kinds that decide raise
-    Undecided, or with ``ties="second"`` take that of the second argument, 0 for ReLU, as floats do; balls enclose all
-    of them. What is decided by comparing is taken as it is found: a score of 0 in ReLU attention has the gradient 0, a
-    key at the edge of the support of sparsemax is outside.
-    Raises InputError for names and shapes that do not fit, Refused where the kind lacks an operation of the derivative.
+    A maximum whose gradient is 0, such as the one that softmax subtracts, need not decide which argument is the
+    largest. If a gradient arrives where several are equal (ReLU at 0), it is not unique: kinds that decide raise
+    Undecided, or with ``ties="second"`` take that of the second argument, 0 for ReLU, like floats; balls enclose
+    all of them. Decisions by comparison are taken as they are: a score of 0 in ReLU attention has the gradient 0,
+    and a key at the edge of the support of sparsemax is outside. Raises InputError for names and shapes that do not
+    fit, Refused if the kind lacks an operation of the derivative.
 
     >>> import numpy as np
     >>> from symattn.attention.spec import Attention
@@ -68,11 +68,11 @@ def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Array) -
 
 
 def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
-    """Σ ⟨∂f/∂x, X'⟩ over the inputs x named in ``tangents``: the derivative of the output along this direction.
+    """Return Σ ⟨∂f/∂x, X'⟩ over the inputs x in ``tangents``: the derivative of the output in this direction.
 
-    Each tangent has the shape of its input. By dual numbers in one run (of NumPy's arrays in float64). Where those
-    cannot be, because a maximum is not decided, and on residues, it is put together from the gradients of all elements
-    of the output, as ``vjp`` takes them.
+    Each tangent has the shape of its input. One run on dual numbers computes it (in float64 for NumPy arrays).
+    Where these are impossible, because a maximum is undecided, and on residues, it is composed of the gradients of
+    all elements of the output, as ``vjp`` gives them.
 
     >>> import numpy as np
     >>> jvp(lambda x: x * x, {"x": np.array([1.0, 0.0])}, {"x": np.array([3.0, 5.0])})

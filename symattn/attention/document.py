@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
 from symattn.attention.conventions import conventions
@@ -26,14 +27,15 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
     blocks: tuple[Block, ...] = (
         Steps((Step(formula, ("in one formula",)),)),
         Heading(("Inputs",)),
-        _table([(n, shape(n, spec, names)) for n in names]),
+        table((n, SYMBOLS[n], times(shape(n, spec, names))) for n in names),
         Heading(("Steps",)),
-        Steps(tuple(_step(part, spec, names) for part in parts)),
+        Steps(tuple(step(p, shape(p.name, spec, names), not _is_long(p.reason)) for p in parts)),
         *_long_reasons(parts),
         Heading(("Conventions",)),
         Items(tuple(conventions(spec))),
     )
-    return Document("derivation", "attention", ("Attention",), blocks, parameters=_parameters(spec))
+    found = parameters(spec) | {"scale": None if spec.scale is None else str(spec.scale)}
+    return Document("derivation", "attention", ("Attention",), blocks, parameters=found)
 
 
 #: Arrays that a formula stops at: what queries, keys and values are made of is told in the steps.
@@ -86,10 +88,10 @@ def _length(axis: str, letters: Mapping[str, Node]) -> Node:
     return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
 
-def _step(part: Part, spec: Attention, names: list[str]) -> Step:
-    size = times(shape(part.name, spec, names))
-    beside = part.reason and not _is_long(part.reason)
-    return Step(equals(part.symbol, part.formula), (*size, ": ", *part.reason) if beside else size)
+def step(part: Part, size: tuple[Node, ...], beside: bool = True) -> Step:
+    """A step with its shape, and its reason where it has one and that stands ``beside``."""
+    words = times(size)
+    return Step(equals(part.symbol, part.formula), (*words, ": ", *part.reason) if part.reason and beside else words)
 
 
 def _is_long(reason: Text) -> bool:
@@ -110,12 +112,13 @@ def times(sizes: tuple[Node, ...]) -> Text:
     return (first, *(piece for size in rest for piece in (" × ", size)))
 
 
-def _table(rows: list[tuple[str, tuple[Node, ...]]]) -> Table:
+def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:
+    """The table of inputs: name, letter and shape of each."""
     columns = (Column(("name",), "left"), Column(("symbol",), "left"), Column(("shape",), "left"))
-    return Table(columns, tuple(((Code(n),), (SYMBOLS[n],), times(sizes)) for n, sizes in rows))
+    return Table(columns, tuple(((Code(n),), (symbol,), size) for n, symbol, size in rows))
 
 
-def _parameters(spec: Attention) -> dict[str, str | int | bool | None]:
-    fields = {f: getattr(spec, f) for f in spec.__dataclass_fields__}
-    plain = {f: v if v is None or isinstance(v, (bool, int, str)) else str(v) for f, v in fields.items()}
-    return plain | {"scale": None if spec.scale is None else str(spec.scale)}
+def parameters(spec: Any) -> dict[str, Any]:
+    """The fields of a description; those that are no words, numbers or truth values as they are written."""
+    values = {f.name: getattr(spec, f.name) for f in fields(spec)}
+    return {f: v if v is None or isinstance(v, (bool, int, str)) else str(v) for f, v in values.items()}

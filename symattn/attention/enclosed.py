@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosing.exponential import Floats, check_arithmetic
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.radius import Spread, enclosed, hull, spread
-from symattn.attention.enclosing.rows import enclose_rows
 from symattn.attention.enclosing.sums import QUERIES, Prepared, prepare, sums
 from symattn.attention.softmax import nonempty
 from symattn.attention.spec import Attention
-
-__all__ = ["Enclosed", "enclose", "enclose_rows"]
+from symattn.document.errors import InputError
 
 
 class Enclosed(NamedTuple):
@@ -47,17 +46,19 @@ class Enclosed(NamedTuple):
 
 
 def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> Enclosed:
-    """Centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in ``enclosing.radius``.
+    """Return centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in
+    ``enclosing.radius``.
 
-    ``spec`` has dot products, a scale (None is the real number 1/√d_k), causal masks, windows, blocks, prefixes,
-    boolean masks, padding, several heads, shared ones too, a sink, the base 2. Inputs are q, k, v, and mask, keep, sink
-    as the specification asks for, of float64 or narrower types, whose values are taken as they are. Where rounding says
-    nothing, the hull of the allowed values is given. A fully masked row is 0 ± 0, or NaN ± 0 if the specification says
-    ``nan``. ``tight`` sums |v| too, for radii a few times smaller where values cancel.
+    ``spec`` may have dot products, a scale (None is the real number 1/√d_k), causal masks, windows, blocks,
+    prefixes, boolean masks, padding, several heads, shared or not, a sink, and the base 2. Inputs are q, k, v, and
+    mask, keep, sink as the specification requires, in float64 or narrower types, at their exact values. Where
+    rounding says nothing, the result is the hull of the allowed values. A fully masked row is 0 ± 0, or NaN ± 0 if
+    the specification says ``nan``. ``tight`` also sums |v|, which gives radii a few times smaller where values
+    cancel.
 
-    Memory: that of inputs and output, and tiles of scores.
+    Memory: inputs, output, and tiles of scores.
 
-    Raises Refused for other variants, which the kind ``enclosure`` runs, and where floats are flushed to zero;
+    Raises Refused for other variants, which the kind ``enclosure`` supports, and if floats are flushed to zero;
     InputError for inputs that do not fit, and for NaN and infinity.
 
     >>> import numpy as np
@@ -125,3 +126,60 @@ def _hull_of_row(ready: Prepared, row: int, keys: tuple[int, int]) -> tuple[Floa
     if ready.sink is None:
         return hull(seen.min(axis=0), seen.max(axis=0))
     return hull(seen.min(axis=0, initial=0.0), seen.max(axis=0, initial=0.0))
+
+
+# -- the definition on balls, for some queries of large inputs: as sharp as one likes, row by row ----------------------
+def enclose_rows(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int], bits: int = 200) -> Ball:
+    """Return the exact output for some queries as Arb's balls, at a precision of ``bits``: (…, len(rows), d_v).
+
+    Use it for targets in float64, whose error ``enclose`` cannot resolve. The definition itself runs on these
+    queries and all keys; a row of n keys costs n (d_k + d_v) products of balls. ``spec`` and ``inputs`` are those
+    of ``enclose``.
+
+    Raises what ``enclose`` raises, and InputError for a row that does not exist.
+
+    >>> import numpy as np
+    >>> from symattn import Attention
+    >>> x = np.eye(3)
+    >>> enclose_rows(Attention(), {"q": x, "k": x, "v": x}, [2]).midpoints().round(3).tolist()
+    [[0.264, 0.264, 0.471]]
+    """
+    given = checked(spec, inputs)
+    n_q = given["q"].shape[-2]
+    for row in rows:
+        if not 0 <= row < n_q:
+            raise InputError(f"row {row}: there are rows 0 to {n_q - 1}")
+    shape = (*front(spec, given), len(rows), given["v"].shape[-1])
+    found = np.empty(shape, dtype=object)
+    with precision(bits):
+        for head in heads(spec, given):
+            found[head.index] = _of_rows(spec, head, list(rows)).entries
+    return Ball(found)
+
+
+def alone(spec: Attention) -> Attention:
+    """The specification of one head whose mask is given: what ``Head`` has, for any of its rows and keys."""
+    return Attention(
+        scale=spec.scale,
+        softcap=spec.softcap,
+        base=spec.base,
+        sink=spec.sink and "given",
+        stabilised=spec.stabilised,
+        fully_masked=spec.fully_masked,
+        mask="boolean" if spec.masks_anything else None,
+    )
+
+
+def _of_rows(spec: Attention, head: Head, rows: list[int]) -> Ball:
+    keys = slice(0, head.seen.n_k)
+    seen = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
+    allowed = np.concatenate([np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen])
+    given: dict[str, Any] = {
+        name: Ball.lift(array) for name, array in (("q", head.q[rows]), ("k", head.k), ("v", head.v))
+    }
+    if spec.masks_anything:
+        given["mask"] = allowed
+    if head.sink is not None:
+        given["sink"] = Ball.lift(np.array([head.sink]))
+    out: Ball = alone(spec)(**given)
+    return out

@@ -48,37 +48,41 @@ def _annotated(description: type) -> tuple[dict[str, tuple[Any, ...]], list[str]
 
 
 def check(spec: Any, **least: int) -> None:
-    """Raise InputError unless words and truth values are as annotated, and the numbers ``least`` whole and so large."""
+    """Raise InputError unless words and truth values are as annotated, ε is at least 0, and the numbers ``least`` whole
+    and so large.
+    """
     kind: type = type(spec)
     texts, flags, optional = _annotated(kind)
     for name, known in texts.items():
         value, allowed = getattr(spec, name), (*((None,) if name in optional else ()), *known)
         if (value is not None and not isinstance(value, str)) or value not in allowed:
-            raise refusal(spec, name, f"must be one of {', '.join(map(str, allowed))}")
+            raise refusal(spec, name, f"be one of {', '.join(map(str, allowed))}")
     for name in flags:
         if not isinstance(getattr(spec, name), bool):
-            raise refusal(spec, name, "must be True or False")
+            raise refusal(spec, name, "be True or False")
+    if "eps" in field_types(kind) and not (finite(spec.eps) and spec.eps >= 0):
+        raise refusal(spec, "eps", "be a finite number of at least 0")
     for name, lowest in least.items():
         value = getattr(spec, name)
         if not (value is None and name in optional) and not whole(value, lowest):
-            raise refusal(spec, name, f"must be an integer of at least {lowest}")
+            raise refusal(spec, name, f"be an integer of at least {lowest}")
 
 
 def whole(value: object, lowest: int) -> bool:
-    """Whether a value is a whole number and at least so much, and no truth value."""
+    """Return whether a value is a whole number and at least so much, and no truth value."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
 
 def finite(value: Any) -> bool:
-    """Whether a value is a finite number, and no truth value."""
+    """Return whether a value is a finite number, and no truth value."""
     if isinstance(value, Rational):
         return not isinstance(value, bool)
     return isinstance(value, Real) and isfinite(value)
 
 
 def refusal(spec: object, field: str, rule: str) -> InputError:
-    """Return the error for a field that breaks a rule, such as "must be an integer"."""
-    return InputError(f"{type(spec).__name__}: {field} {rule}, got {getattr(spec, field)!r}")
+    """Return the error for a field that breaks a rule: what it must, such as "be an integer"."""
+    return InputError(f"{type(spec).__name__}: {field} must {rule}, got {getattr(spec, field)!r}")
 
 
 # -- representations ---------------------------------------------------------------------------------------------------
@@ -89,11 +93,7 @@ def brief(self: Any) -> str:
     >>> Attention(heads=2, position=Rotary(base=500000))
     Attention(heads=2, position=Rotary(base=500000))
     """
-    told = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
-    inner = ", ".join(f"{name}={value!r}" for name, value, usual in told if not _same(value, usual))
-    return f"{type(self).__name__}({inner})"
-
-
-def _same(value: object, usual: object) -> bool:
-    """Equal, and of one type: 0.0 for 0 is told, since it makes other numbers."""
-    return type(value) is type(usual) and bool(value == usual)
+    values = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+    # 0.0 for 0 is named, since it makes other numbers
+    changed = (f"{name}={x!r}" for name, x, usual in values if type(x) is not type(usual) or x != usual)
+    return f"{type(self).__name__}({', '.join(changed)})"

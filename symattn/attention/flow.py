@@ -1,33 +1,50 @@
 """How a specification becomes steps: each stage adds its own to the flow.
 
-A stage is a function of the flow. It looks at the specification and at which inputs are given, and adds steps; what is
-not asked for adds none. A variant is a field of ``Attention``, a function that computes it, and a line in its stage.
+A stage is a function of the flow, which adds steps by the specification and by which inputs are given. A variant is a
+field of ``Attention``, a function that computes it, and a line in its stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.notation import ARRAYS
-from symattn.document.model import Text
+from symattn.document.model import Block, Code, Document, Paragraph, Text
 from symattn.document.notation import Node
+from symattn.document.printable import Shown
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
+Reason = str | Text | Callable[[], Text]
 
 
 @dataclass(frozen=True)
 class Step:
-    """``name`` is computed by ``run`` from the arrays named in ``of``, and written as ``symbol`` = ``formula``."""
+    """``name`` is computed by ``run`` from the arrays named in ``of``, and written as ``symbol`` = ``formula``.
+
+    ``writes`` and ``says`` make the formula and the reason when a document asks for them.
+    """
 
     name: str
     of: tuple[str, ...]
     run: Callable[..., Any]
     symbol: Node
-    formula: Node
-    reason: Text = ()
+    writes: Callable[[], Node]
+    says: Reason = ()
+
+    @cached_property
+    def formula(self) -> Node:
+        """The right side of the step's equation."""
+        return self.writes()
+
+    @cached_property
+    def reason(self) -> Text:
+        """Why the step is there, in words and formulas; empty where the formula says all."""
+        words = self.says() if callable(self.says) else self.says
+        return ((words,) if words else ()) if isinstance(words, str) else words
 
 
 def run_steps(steps: Iterable[Step], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,22 +76,59 @@ class Flow:
         self,
         name: str,
         run: Callable[..., Any],
-        formula: Node,
+        writes: Callable[..., Node],
         of: Sequence[str],
         *,
         role: str = "",
-        reason: str | Text = "",
+        reason: Reason = (),
     ) -> None:
-        """A step called ``name``, from arrays or roles ``of``; from now on it plays ``role``."""
-        words = ((reason,) if reason else ()) if isinstance(reason, str) else reason
-        of = tuple(self.now.get(n, n) for n in of)
-        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, formula, words))
+        """A step called ``name``, from arrays or roles ``of``; from now on it plays ``role``.
+
+        ``run`` is a function of the arrays, and ``writes`` one of their letters: both take them in the order of ``of``.
+        """
+        of = tuple(map(self.now.get, of, of))
+        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, partial(_written, writes, of), reason))
         if role:
             self.now[role] = name
 
-    def symbol(self, role: str) -> Node:
-        """The letter of the array that plays a role now, or of an input."""
-        return ARRAYS[self.now.get(role, role)].symbol
+
+def _written(writes: Callable[..., Node], of: Iterable[str]) -> Node:
+    return writes(*[ARRAYS[name].symbol for name in of])
 
 
-Stage = Callable[[Flow], None]
+def traced(description: Any, given: Mapping[str, Any], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
+    """Every named array of a run of the steps of ``description`` on the inputs that are given, not None."""
+    values = {name: array for name, array in given.items() if array is not None}
+    steps = description.pipeline(values)
+    check(description, values)
+    return Trace(run_steps(steps, values))
+
+
+class Trace(dict[str, Any], Shown):
+    """The arrays of a run by their names, in order: a ``dict`` that notebooks show with a small table of each.
+
+    >>> import numpy as np
+    >>> from symattn import Attention
+    >>> found = Attention(scale=1).trace(np.eye(2), np.eye(2), np.eye(2))
+    >>> list(found), found.document().name
+    (['q', 'k', 'v', 'scores', 'scaled', 'weights', 'output'], 'trace')
+    """
+
+    def document(self) -> Document:
+        """Each array under its name: what it is, and a small table of its elements."""
+        return Document("listing", "trace", ("Trace",), tuple(_blocks(self)), (f"{len(self)} arrays",))
+
+
+def _blocks(arrays: dict[str, Any]) -> Iterator[Block]:
+    from symattn.arrays.shown import blocks
+
+    for name, array in arrays.items():
+        first, *others = blocks(array)
+        yield Paragraph((*_named(name), *first.text)) if isinstance(first, Paragraph) else first
+        yield from others
+
+
+def _named(name: str) -> Text:
+    """The name, with letter and title where papers have them; ``attention.q`` of a block has those of q."""
+    known = ARRAYS.get(name.rpartition(".")[2])
+    return (Code(name), ": ", *((known.symbol, f", {known.title.lower()}. ") if known else ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,19 @@ _BIASES = ("b_q", "b_k", "b_v", "b_o")
 _OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
 #: Inputs that are added to scores, and cast to their type.
 SUMMANDS = ("mask", "bias")
+
+
+def _asks(wanted: Wanted, spec: Attention) -> bool:
+    value = getattr(spec, wanted.field)
+    return bool(value and wanted.fits(value))
+
+
 #: Inputs beside tokens and projections: needed if the specification says so, and refused if not.
-NEEDED: dict[str, Wanted] = {name: named.needed for name, named in ARRAYS.items() if named.needed}
+NEEDED = {name: partial(_asks, named.needed) for name, named in ARRAYS.items() if named.needed}
 #: Inputs that a specification can take and does not need.
-OPTIONAL: dict[str, Wanted] = {name: named.optional for name, named in ARRAYS.items() if named.optional}
+OPTIONAL = {name: partial(_asks, named.optional) for name, named in ARRAYS.items() if named.optional}
 _ASKED = NEEDED | OPTIONAL
+_PLACES = {name: place for place, name in enumerate(ARRAYS)}
 
 
 def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +72,9 @@ def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
     shapes = spec.remembered("shapes", frozenset(given), lambda: _shapes(spec, given))
     heads = {"h": spec.heads, "g": spec.key_heads}
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
-    known = heads | {"p": spec.heads + 2 * spec.key_heads} | position_checks.known_sizes(spec)
+    known = (
+        heads | {"p": spec.heads + 2 * spec.key_heads} | (position_checks.known_sizes(spec) if spec.position else {})
+    )
     sizes = Sizes(known, words | position_checks.WORDS)
     arrays = {name: given[name] for name in shapes}
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
@@ -82,14 +93,15 @@ def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
         sizes.bind("doc", given["doc"], shape("keep", spec, given), batch)
     if spec.latent:
         sizes.check_sum("w_q" if "w_q" in given else "w_uq", "d_k", ("d_n", "d_r"))
-    position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, given)
+    if spec.position:
+        position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, given)
 
 
 def _shapes(spec: Attention, given: Collection[str]) -> dict[str, str]:
     """The shapes of the inputs in letters. Raises InputError for inputs that are missing, or have no place."""
     _check_places(spec, given)
     letters = same_letters(spec, given)
-    return {name: _in_letters(name, spec, letters) for name in ARRAYS if name in given}
+    return {name: _in_letters(name, spec, letters) for name in sorted(given, key=_PLACES.__getitem__)}
 
 
 def holds(name: str, spec: Attention) -> str:
@@ -159,17 +171,26 @@ def _widths_of_tokens(spec: Attention, given: Collection[str]) -> dict[str, str]
     return dict.fromkeys(("d_k", "d_s", "d_v", "d_y"), "d_model")
 
 
+def required(spec: Attention) -> list[str]:
+    """The inputs beside tokens, projections and documents that the specification needs."""
+    return [name for name, wanted in NEEDED.items() if wanted(spec)]
+
+
+def accepted(spec: Attention) -> set[str]:
+    """The inputs beside tokens, projections and documents that the specification needs, or can take."""
+    return {name for name, wanted in _ASKED.items() if wanted(spec)}
+
+
 def needed(spec: Attention, given: Collection[str]) -> list[str]:
     """The inputs beside tokens and projections that the specification asks for."""
-    names = [name for name, wanted in NEEDED.items() if wanted(spec)]
-    return names + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(given))
+    return required(spec) + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(given))
 
 
 def check_names(spec: Attention, given: Collection[str]) -> None:
     """Raise InputError for an input that no specification has."""
     for name in given:
         if name not in ARRAYS or not (name in _ASKED or name in _OF_X or name in TOKENS):
-            known = {name for name, wanted in _ASKED.items() if wanted(spec)} | {*_OF_X, *"qkv"}
+            known = accepted(spec) | {*_OF_X, *"qkv"}
             raise unknown("this attention", name, sorted(known), of_attention=True, what="input")
 
 
@@ -179,11 +200,11 @@ def _check_places(spec: Attention, given: Collection[str]) -> None:
         _check_names_of_x(spec, given)
     else:
         _check_names_of_q(spec, given)
-    for name, wanted in _ASKED.items():
-        if name in given and not wanted(spec):
-            raise InputError(f"the specification has no input {name!r}")
-        if name not in given and name in NEEDED and wanted(spec):
+    for name in sorted({*required(spec), *(_ASKED.keys() & given)}, key=_PLACES.__getitem__):
+        if name not in given:
             raise InputError(f"the specification needs input {name!r}")
+        if not _ASKED[name](spec):
+            raise InputError(f"the specification has no input {name!r}")
     if spec.documents:
         _check_names_of_documents(spec, given)
 

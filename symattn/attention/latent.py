@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, check, finite, refusal
+from symattn.attention.fields import brief, check
 from symattn.attention.projections import split_heads
 from symattn.attention.sizes import broadcast, fits
 from symattn.document.errors import InputError
@@ -22,7 +22,7 @@ from symattn.document.keywords import Answering
 
 @dataclass(frozen=True, kw_only=True)
 class Latent(Answering):
-    """How ``Attention`` makes its keys and values from a latent.
+    """Keys and values from a latent: the field ``latent`` of ``Attention``.
 
     absorbed      whether W_UK goes into the queries and W_UV into the outputs, so that keys and values are never made
     queries       whether the queries come from a latent of their own, C_Q = X W_DQ, as Q = C_Q W_UQ
@@ -43,8 +43,6 @@ class Latent(Answering):
 
     def __post_init__(self) -> None:
         check(self)
-        if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "must be a finite number of at least 0")
         if self.eps and not self.norm:
             raise InputError("Latent: eps belongs to a norm; hint: norm='rms'")
 

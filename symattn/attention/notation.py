@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.document.notation import (
@@ -22,10 +22,6 @@ from symattn.document.notation import (
     node,
     relation,
 )
-
-if TYPE_CHECKING:
-    from symattn.attention.latent import Latent
-    from symattn.attention.spec import Attention
 
 D_K, D_V, D_MODEL = name("d", "k"), name("d", "v"), name("d", "model")
 TIMES = name("⊙")  # entry by entry
@@ -45,7 +41,13 @@ SIZES: dict[str, Node] = {
 
 #: Scores by which queries and keys may differ in width.
 WIDE = ("general", "additive")
-Wanted = Callable[["Attention"], bool]
+
+
+class Wanted(NamedTuple):
+    """The field by which a specification asks for an input, and what a value that is set must be for that."""
+
+    field: str
+    fits: Callable[[Any], Any] = bool
 
 
 @dataclass(frozen=True)
@@ -88,25 +90,21 @@ def _score(base: str, title: str) -> Named:
 
 
 def _has(field: str, *words: str) -> Wanted:
-    """Whether a field is one of these words; without words, whether it is set."""
-    return lambda s: getattr(s, field) in words if words else bool(getattr(s, field))
+    """A field that is one of these words; without words, one that is set."""
+    return Wanted(field, words.__contains__) if words else Wanted(field)
 
 
-def _at(kind: type, wanted: Callable[[Any], bool] = lambda position: True) -> Wanted:
-    """Whether a specification has positions of a kind, and those are as wanted."""
-    return lambda s: isinstance(s.position, kind) and wanted(s.position)
-
-
-def _latent(wanted: Callable[[Latent], Any] = lambda latent: True) -> Wanted:
-    """Whether it has a latent, and that is as wanted."""
-    return lambda s: s.latent is not None and bool(wanted(s.latent))
+def _at(kind: type, wanted: Callable[[Any], Any] = bool) -> Wanted:
+    """Positions of a kind that are as wanted."""
+    return Wanted("position", lambda position: isinstance(position, kind) and wanted(position))
 
 
 _tables, _places = _at(Rotary, lambda p: p.given == "tables"), _at(Rotary, lambda p: p.given == "positions")
 _xl, _additive = _at(TransformerXL), _has("score", "additive")
 _to_keys, _to_queries = _at(Disentangled, lambda p: p.to_position), _at(Disentangled, lambda p: p.to_content)
-_gain, _layer, _queries = _has("qk_norm", "rms", "layer"), _has("qk_norm", "layer"), _latent(lambda c: c.queries)
-_normed, _both = _latent(lambda c: c.norm), _latent(lambda c: c.norm and c.queries)
+_gain, _layer = _has("qk_norm", "rms", "layer"), _has("qk_norm", "layer")
+_latent, _queries = _has("latent"), Wanted("latent", lambda c: c.queries)
+_normed, _both = Wanted("latent", lambda c: c.norm), Wanted("latent", lambda c: c.norm and c.queries)
 #: Every array that an input or a step is called by.
 ARRAYS: dict[str, Named] = {
     "x": Named(name("X", role="input"), "Tokens", "… n_q d_model"),
@@ -130,10 +128,10 @@ ARRAYS: dict[str, Named] = {
     "v_s": Named(name("v", "s", role="score"), "Vector of the scores", "(h?) l_a", needed=_additive),
     "w_in": Named(name("W", "in"), "Packed projections", "d_model p*d_k", needed=_has("packed")),
     "b_in": Named(name("b", "in"), "Packed biases", "p*d_k", optional=_has("packed")),
-    "w_dkv": Named(name("W", "DKV"), "Projection to the latent", "d_y l", needed=_latent()),
-    "w_uk": Named(name("W", "UK", role="key"), "Keys from the latent", "l h*d_n", needed=_latent()),
-    "w_uv": Named(name("W", "UV", role="value"), "Values from the latent", "l h*d_v", needed=_latent()),
-    "w_kr": Named(name("W", "KR", role="key"), "Keys with positions", "d_y d_r", needed=_latent()),
+    "w_dkv": Named(name("W", "DKV"), "Projection to the latent", "d_y l", needed=_latent),
+    "w_uk": Named(name("W", "UK", role="key"), "Keys from the latent", "l h*d_n", needed=_latent),
+    "w_uv": Named(name("W", "UV", role="value"), "Values from the latent", "l h*d_v", needed=_latent),
+    "w_kr": Named(name("W", "KR", role="key"), "Keys with positions", "d_y d_r", needed=_latent),
     "w_dq": Named(name("W", "DQ"), "Projection to the latent of queries", "d_model l_q", needed=_queries),
     "w_uq": Named(name("W", "UQ", role="query"), "Queries from their latent", "l_q h*d_k", needed=_queries),
     "g_ckv": Named(name("g", "KV"), "Gain of the latent", "l", optional=_normed),
@@ -200,6 +198,11 @@ ARRAYS: dict[str, Named] = {
 }  # fmt: skip
 
 SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
+
+
+def affine(x: Node, w: Node, b: Node | None = None) -> Node:
+    """X W, or X W + b."""
+    return x * w if b is None else x * w + b
 
 
 def scale_formula(scale: int | float | Fraction | str | None, scores: Node, terms: int = 1) -> Node:

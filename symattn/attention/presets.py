@@ -125,7 +125,7 @@ def few_heads(spec: Attention, alone: int = 4, shared: int | None = None) -> tup
 
 
 def like(name: str, **fields: Any) -> Attention:
-    """The attention of a named model, with other fields where they are given. Raises InputError for other names.
+    """Return the attention of a named model, with changed fields. Raises InputError for unknown names.
 
     >>> like("mistral", window=3).kv_heads
     8

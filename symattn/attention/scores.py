@@ -1,4 +1,4 @@
-"""Scores: how much each query has to do with each key."""
+"""Scores, how much each query has to do with each key: computed, scaled and capped; and the values that weights mix."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def dot_scores(q: Array, k: Array) -> Array:
     Source: Vaswani et al., Attention Is All You Need (2017), §3.2.1.
     """
     return q @ k.mT
+
+
+def weighted_values(a: Array, v: Array) -> Array:
+    """O = A V, o_i = Σ_j a_ij v_j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, d_v)."""
+    return a @ v
 
 
 def general_scores(q: Array, k: Array, w: Array) -> Array:
@@ -107,3 +112,10 @@ def distance_scores(q: Array, k: Array) -> Array:
     xp = namespace_of(q)
     gap = q[..., :, None, :] - k[..., None, :, :]
     return -xp.sum(gap * gap, axis=-1) / 2
+
+
+def softcap(s: Array, cap: object) -> Array:
+    """c tanh(s / c): scores between −c and c. Applied before masks. Source: Gemma Team, Gemma 2 (2024), §2."""
+    xp = namespace_of(s)
+    c = xp.asarray(cap, dtype=s.dtype)
+    return c * xp.tanh(s / c)

@@ -1,7 +1,10 @@
-"""Softmax over the keys, plain and stabilised, in powers of e or of two, and the logarithm of its sums."""
+"""Weights of keys: softmax, plain and stabilised, in powers of e or of two, with the logarithm of its sums; sinks,
+functions of single scores, projections to the simplex of weights, and dropout.
+"""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
@@ -79,3 +82,131 @@ def log_sum_exp(s: Array, masked: bool = True, base: int | None = None) -> Array
     z = xp.sum(powers(s - m, base), axis=-1, keepdims=True)
     finite = m + logarithms(nonempty(z, "zeros") if masked else z, base)
     return xp.where(z == 0, -xp.inf, finite) if masked else finite
+
+
+# -- sinks: a logit per row that takes weight and gives nothing --------------------------------------------------------
+def sink_weights(s: Array, sink: Array, stabilised: bool = True, base: int | None = None) -> Any:
+    """a_ij = e^{s_ij} / (e^{b_i} + Σ_l e^{s_il}), stabilised by a maximum that includes the sink b.
+
+    A row in which every key is forbidden gives zeros: the sink takes all. With the base 2: powers of two throughout.
+    Shapes: s (…, n_q, n_k), sink (…, n_q, 1), or what broadcasts to it: (h, 1, 1) is a logit per head → (…, n_q, n_k).
+    Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks (2024), §3.3; a logit per head:
+    OpenAI, gpt-oss-120b & gpt-oss-20b Model Card (2025), §2.2.
+    """
+    e, z, _ = _parts(s, sink, stabilised, base)
+    return e / z
+
+
+def off_by_one(s: Array, stabilised: bool = True, base: int | None = None) -> Any:
+    """a_ij = e^{s_ij} / (1 + Σ_l e^{s_il}): softmax with a sink of logit 0. Shapes: (…, n_k) → (…, n_k).
+
+    Source: E. Miller, Attention Is Off By One (2023).
+    """
+    return sink_weights(s, namespace_of(s).asarray(0, dtype=s.dtype), stabilised, base)
+
+
+def sink_log_sum_exp(s: Array, sink: Array | int, base: int | None = None) -> Any:
+    """log(e^{b_i} + Σ_j e^{s_ij}), by which e^{s_ij} is divided. Shapes: s (…, n_q, n_k), sink (…, n_q, 1) → those of
+    the sink and the rows together, (…, n_q, 1)."""
+    _, z, m = _parts(s, sink, True, base)
+    return m + logarithms(z, base)
+
+
+def _parts(s: Array, sink: Array | int, stabilised: bool, base: int | None) -> tuple[Any, Any, Any]:
+    """e^{s − m}, its sum with the sink's e^{b − m}, and m. The sink is finite, so that no row lacks a maximum."""
+    xp = namespace_of(s)
+    largest = xp.maximum(xp.max(s, axis=-1, keepdims=True), sink)
+    m = largest if stabilised else xp.asarray(0, dtype=s.dtype)
+    e = powers(s - m, base)
+    return e, powers(sink - m, base) + xp.sum(e, axis=-1, keepdims=True), m
+
+
+# -- weights that are functions of single scores: rows need not sum to one ---------------------------------------------
+def sigmoid_weights(s: Array, bias: Array | int | None = None, stabilised: bool = True) -> Array:
+    """a_ij = σ(s_ij + b) = e^x / (1 + e^x) with x = s_ij + b; b = −log n_k if none is given.
+
+    A forbidden score gives 0. If ``stabilised``, both powers are divided by e^{max(x, 0)} and none overflows.
+    Shapes: s (…, n_q, n_k), b what broadcasts to it → (…, n_q, n_k).
+    Source: Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention (2024), equation 3; the
+    value of b: their experiments, §5.
+    """
+    xp = namespace_of(s)
+    x = s + (-xp.log(xp.asarray(s.shape[-1], dtype=s.dtype)) if bias is None else bias)
+    zero = xp.asarray(0, dtype=s.dtype)
+    m = xp.maximum(x, zero) if stabilised else zero
+    e = xp.exp(x - m)
+    return e / (xp.exp(zero - m) + e)
+
+
+def relu_weights(s: Array, power: int | float | Fraction = 1) -> Array:
+    """a_ij = max(s_ij, 0) / n_k^α for the power α; a forbidden score gives 0.
+
+    The order of scores decides, so kinds that have none refuse: ``maximum`` may be any function there.
+    Shapes: (…, n_k) → (…, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
+    """
+    xp = namespace_of(s)
+    return xp.where(s <= 0, 0, s) / xp.pow(xp.asarray(s.shape[-1], dtype=s.dtype), power)
+
+
+# -- weights that can be exactly 0: projections of the scores to the simplex of weights --------------------------------
+def sparsemax(s: Array, fully_masked: str = "nan") -> Array:
+    """The weights nearest to the scores: argmin ‖p − s‖² over p ≥ 0 with Σ p = 1, p_j = max(s_j − τ, 0).
+
+    τ = (Σ_{j ≤ k} z_j − 1) / k for the scores z in falling order, k the last place with 1 + k z_k > Σ_{j ≤ k} z_j.
+    A forbidden score gives 0. Shapes: (…, n_k) → (…, n_k).
+    Source: Martins, Astudillo, From Softmax to Sparsemax (2016), algorithm 1.
+    """
+    xp = namespace_of(s)
+    s = s - row_max(s)  # the same weights, and sums of scores that do not cancel
+    z, place = _falling(s)
+    kept = 1 + place * z > xp.cumulative_sum(z, axis=-1)
+    number = nonempty(_count(kept, s), fully_masked)
+    tau = (xp.sum(xp.where(kept, z, 0), axis=-1, keepdims=True) - 1) / number
+    return xp.maximum(s - tau, 0)
+
+
+def entmax15(s: Array, fully_masked: str = "nan") -> Array:
+    """1.5-entmax: p_j = max(s_j/2 − τ, 0)² with Σ p = 1, between softmax and sparsemax.
+
+    For z = s/2 in falling order τ = μ − √((1 − Σ_{j ≤ k} (z_j − μ)²) / k), μ the mean of the first k, and k the last
+    place with Σ_{j ≤ k} (z_j − z_k)² < 1: there the weights for the threshold z_k do not yet sum to 1.
+    A forbidden score gives 0. One root is taken in each row. Shapes: (…, n_k) → (…, n_k).
+    Source: Peters, Niculae, Martins, Sparse Sequence-to-Sequence Models (2019), algorithm 2.
+    """
+    xp = namespace_of(s)
+    s = (s - row_max(s)) / 2
+    z, place = _falling(s)
+    near = z > -1  # τ is −1 or more, since the largest z is 0 and has a weight of at most 1
+    z = xp.where(near, z, 0)
+    beyond = xp.cumulative_sum(z * z, axis=-1) - 2 * z * xp.cumulative_sum(z, axis=-1) + place * z * z
+    kept = near & (beyond < 1)
+    number = nonempty(_count(kept, s), fully_masked)
+    mean = xp.sum(xp.where(kept, z, 0), axis=-1, keepdims=True) / number
+    spread = xp.sum(xp.where(kept, (z - mean) * (z - mean), 0), axis=-1, keepdims=True)
+    p = xp.maximum(s - mean + xp.sqrt((1 - spread) / number), 0)
+    return p * p
+
+
+def _falling(s: Array) -> tuple[Any, Any]:
+    """The scores in falling order, forbidden ones last, and their places 1, 2, … as numbers."""
+    xp = namespace_of(s)
+    return xp.flip(xp.sort(s, axis=-1), axis=-1), xp.astype(xp.arange(1, s.shape[-1] + 1), s.dtype)
+
+
+def _count(kept: Array, s: Array) -> Array:
+    xp = namespace_of(s)
+    return xp.sum(xp.astype(kept, s.dtype), axis=-1, keepdims=True)
+
+
+# -- dropout, with the choice of what is dropped as an input -----------------------------------------------------------
+def dropout(a: Array, keep: Array, rate: int | float | Fraction) -> Array:
+    """A ⊙ B / (1 − r): weights that are not kept are 0, the others grow, so that A is the mean over B.
+
+    The mean is over entries of B that are 1 with probability 1 − r; rows no longer sum to one. Raises InputError
+    unless 0 ≤ r < 1. Shapes: a (…, n_q, n_k), keep booleans that broadcast to it, True for what is kept.
+    Source: Srivastava et al., Dropout (2014), §10, which scales by 1/(1 − r) while training.
+    """
+    if not 0 <= rate < 1:
+        raise InputError(f"dropout: the rate {rate} is not from 0 on and below 1")
+    xp = namespace_of(a)
+    return xp.where(keep, a, 0) / xp.asarray(1 - rate, dtype=a.dtype)

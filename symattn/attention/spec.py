@@ -4,22 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from operator import is_not
 from textwrap import fill
 from typing import Any, TypeVar
 
 from symattn.attention.choices import check_fields
 from symattn.attention.fields import brief
-from symattn.attention.flow import Step, run_steps
+from symattn.attention.flow import Flow, Step, Trace, run_steps
 from symattn.attention.inputs import by_name, check_inputs
-from symattn.attention.pipeline import pipeline
 from symattn.attention.spec_fields import Fields, descriptions
-from symattn.attention.trace import Trace
+from symattn.attention.stages import positions, tokens, weights
 from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 
 _Value = TypeVar("_Value")
 _WIDTH, _INDENT = 114, 14
+
+#: The stages in order, each with the field, property or input that asks for it; the others are there for all.
+STAGES: tuple[tuple[str, Callable[[Flow], None]], ...] = (
+    *(("x", tokens.roles), ("latent", tokens.latents), ("qk_norm", weights.normed), ("position", positions.rotating)),
+    *(("latent", tokens.joining), ("kv_heads", tokens.sharing), ("truncate", weights.truncating)),
+    *(("", weights.scoring), ("position", positions.relating), ("", weights.scaling), ("softcap", weights.capping)),
+    *(("position", positions.placing), ("bias", weights.biasing), ("masks_anything", weights.masking)),
+    *(("", weights.weighing), ("lse", weights.summing), ("dropout", weights.dropping), ("", weights.closing)),
+)
+
+
+def pipeline(spec: Attention, given: frozenset[str]) -> tuple[Step, ...]:
+    """The steps of ``spec`` from the inputs named in ``given`` to ``output``."""
+    flow = Flow(spec, given)
+    for asks, stage in STAGES:
+        if not asks or asks in given or getattr(spec, asks, None):
+            stage(flow)
+    return tuple(flow.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +61,8 @@ class Attention(Fields, Answering, Shown):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        if any(map(is_not, vars(self).values(), _DEFAULTS)):
+            check_fields(self)
 
     @property
     def key_heads(self) -> int:
@@ -96,6 +115,9 @@ class Attention(Fields, Answering, Shown):
         """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""
         found = self.trace(*qkv, **inputs)
         return (found["output"], found["lse"]) if self.lse else found["output"]
+
+
+_DEFAULTS = tuple(f.default for f in fields(Attention))
 
 
 def _table() -> str:

@@ -41,12 +41,8 @@ def upper(balls: Balls) -> np.ndarray:
         return balls
     if isinstance(balls, Enclosure):
         return np.asarray(np.where(np.isfinite(balls.mid), balls.high, np.inf))
-    ends = np.asarray(np.frompyfunc(_end, 1, 1)(balls.entries), dtype=np.float64)
-    return np.asarray(np.nextafter(ends, np.inf))
-
-
-def _end(x: Any) -> float:
-    return float("inf") if isinstance(x, Undefined) else float(x.upper())
+    end = np.frompyfunc(lambda x: np.inf if isinstance(x, Undefined) else float(x.upper()), 1, 1)
+    return np.asarray(np.nextafter(np.asarray(end(balls.entries), dtype=np.float64), np.inf))
 
 
 def number(balls: Balls) -> Balls:

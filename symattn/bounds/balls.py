@@ -1,8 +1,9 @@
-"""The bound of ``bounds``, evaluated in balls: for every variant of attention, and to check the fast evaluation."""
+"""The bound of ``worst_case``, evaluated in balls: for every variant of attention, and to check the fast evaluation."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
 from typing import Any
 
 import flint
@@ -17,7 +18,6 @@ from symattn.bounds.projected import leaves_range, projected
 from symattn.bounds.reference import Run
 from symattn.bounds.rule import Given, Numbers, exponents, limit, losses, underflow, weighed
 from symattn.bounds.scores import LOG2_E, score_errors
-from symattn.bounds.weights import weight_errors
 from symattn.document.errors import Undecided
 
 
@@ -69,7 +69,8 @@ class _Bound:
         self.eps = self.eps / (1 - self.eps)
         self.m = largest(self.t, self.open)
         self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with what rows may be shifted by
-        self.tau = self._scores(tau)
+        sink = size(self._sink()) * self.unit + self.errors.shift * self.unit
+        self.tau = self._beside(xp.where(self.keys, tau, 0), g(6, precision.between) * sink)  # of a sink too
         self.star = largest(self.tau, self.open)
         self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
         if run.spec.normaliser == "softmax":
@@ -79,7 +80,10 @@ class _Bound:
         """Steps 2 to 4: a_j, s_j and b_j."""
         self.rescalings = self.counts.rescalings(self._rescalings())
         self.log_n = flint.arb(self.n).log()
-        values = self._value_rate(self.counts.values + 3 * self.uneven)
+        # What values bring along, in exponents.
+        p = self.precision
+        values = rate(p.roughest) * (self.counts.values + 3 * self.uneven)
+        values = values + (rate(p.factors) if p.factors is not None else 0)
         length = size(self.t) + self.errors.shift * self.unit
         times = Ball.lift(self.rescalings)
         given = Given(
@@ -133,11 +137,6 @@ class _Bound:
         reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
         return far_below(midpoints, upper(tau), self.keys, reach, self.precision)
 
-    def _scores(self, tau: Balls) -> Balls:
-        """Step 1: τ'_j, of a sink too."""
-        sink = size(self._sink()) * self.unit + self.errors.shift * self.unit
-        return self._beside(xp.where(self.keys, tau, 0), g(6, self.precision.between) * sink)
-
     def _rescalings(self) -> np.ndarray:
         """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
         t = np.where(self.open, self.t.midpoints(), -np.inf)
@@ -160,11 +159,6 @@ class _Bound:
     def _length(self) -> Balls:
         """|t_j| + |m|, with what rows may be shifted by."""
         return size(self.t) + self.top + self.errors.shift * self.unit
-
-    def _value_rate(self, roundings: int) -> Any:
-        """What values bring along, in exponents."""
-        factors = self.precision.factors
-        return rate(self.precision.roughest) * roundings + (rate(factors) if factors is not None else 0)
 
     def per_head(self) -> Balls:
         """Steps 5 and 6: M for the weighted values of each head, (…, n_q, d_v)."""
@@ -191,7 +185,9 @@ class _Bound:
             total = total + self._left_out()
         most = xp.max(w, axis=-1, keepdims=True) if not self.precision.normalised else Ball.lift(1)
         scaled = lost * _NUMBERS.up(rate(self.precision.stored) * 2)
-        return total + self._underflow(xp.max(self._largest_factor() * (scaled + 1), axis=-1, keepdims=True), most)
+        # By what a term of the numerator may have grown.
+        factor = xp.exp(self.alone + self._path() + 2 * rate(self.precision.stored)) * (scaled + 1)
+        return total + self._underflow(xp.max(factor, axis=-1, keepdims=True), most)
 
     def _left_out(self) -> Balls:
         """Step 7: |o − o'|."""
@@ -202,10 +198,6 @@ class _Bound:
 
     def _path(self) -> Balls:
         return Ball.lift(self.counts.path) * rate(self.precision.accumulate)
-
-    def _largest_factor(self) -> Balls:
-        """By what a term of the numerator may have grown."""
-        return xp.exp(self.alone + self._path() + 2 * rate(self.precision.stored))
 
     def _weighed(self, w: Balls, sizes: Balls) -> Balls:
         """Σ w_j |v|_j. The values of a sink are 0; those of a row may be dropped, or have terms of their own."""
@@ -310,3 +302,48 @@ class _Bound:
     def _value_sizes(self) -> Balls:
         """|v|_j."""
         return self.latents[0] if self.latents is not None else self.run.absolute[self.run.values_name]
+
+
+def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
+    """e_j for each weight without a softmax, given errors τ_j of the scores; 0 where a key is forbidden.
+
+    Each of these is a map of scores that moves no farther than they do; what its own operations add is bounded by
+    itself.
+
+    sigmoid    |σ(x̂) − σ(x)| ≤ σ(x)(e^τ − 1), τ with the roundings of log n; and ε + 6u, as (1 + tanh(x/2))/2 may be
+               taken.
+    relu       |max(ŝ, 0) − max(s, 0)| ≤ τ; the division by n costs g(4).
+    sparsemax  The threshold t of p = max(s − t, 0), Σ p = 1, grows with each score, and by c if all grow by c: so it
+               moves by at most τ* = max τ. It is a mean of scores less a quotient, in any order, from scores as they
+               are or less their maximum: g(n + 8)(2 max|s| + 2) holds its roundings, and the places at which a key
+               more or less is counted, since there it makes no difference to t.
+    entmax     The same with s/2 and p = (s/2 − t)². Under the root of t stands what is off by at most δ = 4 g(n + 8),
+               so that the root is off by √δ at most; a square moves by r (2 √p + r) if its root moves by r.
+
+    Then |Σ ŵ_j v̂_j − Σ w_j v_j| ≤ Σ e_j |v|_j + g(n + 4 + roundings of values) Σ (w_j + e_j)|v|_j, and underflows.
+    Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3.1; of the maps: Martins, Astudillo,
+    From Softmax to Sparsemax (2016), proposition 1; Peters, Niculae, Martins, Sparse Sequence-to-Sequence Models
+    (2019), §3.
+    """
+    open_, f = run.allowed, precision.roughest
+    w, n = size(number(run.values["weights"])), int(run.allowed.shape[-1])
+    small = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
+    if run.spec.normaliser == "sigmoid":
+        moved = tau + (0 if run.spec.bias else g(6, f) * (log(n) + 1))
+        found = w * (xp.exp(moved) - 1) + small
+    elif run.spec.normaliser == "relu":
+        found = tau / n + g(4, f) * (w + tau / n)
+    else:
+        found = _thresholded(run, precision, tau, w, n)
+    return xp.where(open_, found + float(f.eta) * 8, 0)
+
+
+def _thresholded(run: Run, precision: Precision, tau: Balls, w: Balls, n: int) -> Balls:
+    f, open_ = precision.roughest, run.allowed
+    scores = number(run.final_scores)
+    star, most = largest(tau, open_), largest(size(scores), open_)
+    rounded = g(n + 8, f) * (2 * most + 2)
+    if run.spec.normaliser == "sparsemax":
+        return tau + star + rounded
+    root = (tau + star) / 2 + rounded + xp.sqrt(4 * g(n + 8, f))
+    return root * (2 * xp.sqrt(xp.maximum(w, 0)) + root) + g(4, f) * w

@@ -197,16 +197,11 @@ def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], 
     c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
     if not np.allclose(x, s * c, rtol=_ONE, atol=_ONE * float(np.abs(x).max())):
         raise ValueError("these scores are not scaled by one number")
-    c = _constant(contract, c)
+    c = _stored_scale(contract.format, contract.scale, c) if contract.scale else c
     if not contract.queries:
         return np.asarray(s * c)
     q, k = (values[n] for n in step(spec, values, "scores").of[:2])
     return np.asarray(rounded(contract.format, q * c).astype(x.dtype) @ k.mT)
-
-
-def _constant(contract: Contract, c: float) -> float:
-    """The scale as it is stored."""
-    return _stored_scale(contract.format, contract.scale, c) if contract.scale else c
 
 
 def stored_scales(f: Format, c: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""How many roundings a term of a row may pass: the numbers of ``bounds`` that are counted, for both evaluations."""
+"""How many roundings a term of a row may pass: the numbers of ``worst_case`` that are counted, for both evaluations."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Domain(Answering):
-    """The inputs that are promised.
+    """The inputs that a function must support.
 
     max_tokens           largest n_q and n_k
     max_width            largest d_k and d_v

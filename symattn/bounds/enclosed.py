@@ -79,7 +79,7 @@ class Enclosed(ByHead):
         """Head by head; of values v̂_j, and ρ_j and |v|_j where they are no inputs."""
         for index in np.ndindex(*self.t.shape[:-2]):
             logit = self._logit(index)
-            own = [part[index] if logit is None else _with_zeros(part[index]) for part in parts]
+            own = [part[index] if logit is None else np.pad(part[index], ((0, 1), (0, 0))) for part in parts]
             values = Values(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
             for rows in row_blocks(*self.t.shape[-2:]):
                 self.put((*index, rows), self._scores(index, rows, logit), values)
@@ -132,11 +132,6 @@ def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
     return np.where(rows | over, np.inf, found * _UP)
 
 
-def _with_zeros(values: Floats) -> Floats:
-    """One more row, for a sink."""
-    return np.vstack([values, np.zeros((1, values.shape[-1]))])
-
-
 def of_run(run: Run, precision: Precision) -> Floats:
     """The bound for a run on enclosures for which ``encloses`` holds; +∞ where nothing is said.
 
@@ -146,15 +141,6 @@ def of_run(run: Run, precision: Precision) -> Floats:
         return Enclosed(run, precision).allowed
     except Undecided:
         return np.full(run.output.plain_shape, np.inf)
-
-
-def exact_and_allowed(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, Floats, Floats]:
-    """The middle and the radius of the output, and the bound, of inputs for which ``encloses`` holds.
-
-    Raises ``Refused`` where the enclosures do not say which scores there are, or what the values are.
-    """
-    reference = run(spec, inputs, kind=Enclosure)
-    return reference.output.mid, reference.output.rad, of_run(reference, precision)
 
 
 def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:

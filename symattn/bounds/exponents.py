@@ -1,4 +1,4 @@
-"""Steps 1 to 3 of ``bounds`` in floats, for some rows: weights, and the exponents a_j, s_j and b_j.
+"""Steps 1 to 3 of ``worst_case`` in floats, for some rows: weights, and the exponents a_j, s_j and b_j.
 
 What is signed or must be sharp is float64: scores, and the weights p̂ made of them. All else is made of nonnegative
 numbers by + × ÷ and maxima, in float32 where that is fine enough for the ranges at hand (``kind``), with the roundoff
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.counts import Counts
 from symattn.bounds.distances import U
 from symattn.bounds.growth import FARTHEST, g, rate
+from symattn.bounds.rule import Given, Numbers, exponents
 
 Floats = NDArray[Any]
 
@@ -56,7 +58,7 @@ class Scores:
 
 
 def far_below(t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: Any, precision: Precision) -> NDArray[np.bool_]:
-    """Which open keys (…, n) count as forbidden by step 7 of ``bounds``; t may be off by ``reach``, ``tau`` is τ'_j.
+    """Return which open keys (…, n) step 7 of ``worst_case`` forbids; t may be off by ``reach``, ``tau`` is τ'_j.
 
     L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement: that holds the roundings here.
     """
@@ -76,6 +78,9 @@ def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], An
     p = precision
     tau = tau + g(2, p.between) * (t + tau)
     return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
+
+
+_NUMBERS = Numbers(g, rate, np.maximum, lambda x: x.max(axis=1, keepdims=True))
 
 
 class Exponents:
@@ -138,11 +143,7 @@ class Exponents:
         t = np.empty(s.t.shape, self.kind)
         np.abs(s.t, out=t, casting="same_kind")
         t += self._row(self.r + s.shift)
-        two, tau = g(2, p.between), s.tau
-        tau *= 1 + two
-        tau += two * t
-        if p.kept is not None:
-            tau += g(1, p.kept) * (t + tau) + float(p.kept.eta)
+        tau = stored(s.tau, t, p)
         if s.sink:
             tau[:, -1:] = g(6, p.between) * t[:, -1:]
         if not self.all:
@@ -151,47 +152,19 @@ class Exponents:
         self.star = tau.max(axis=1, keepdims=True).astype(np.float64)
 
     def _exponents(self) -> None:
-        """a_j, s_j and b_j."""
-        p, c, log_n = self.precision, self.counts, log(self.n) * (1 + 4 * U)
-        two, three, four, six = (g(k, p.score) for k in (2, 3, 4, 6))
-        m, times = np.abs(self.m) + self.r + self.scores.shift, self._rescalings()
-        fall = self._falling()
-        fall *= three
-        first = two * self.t  # r_j
-        first += fall
-        rescaled = self.eps * times
-        if np.ndim(times):
-            first += rescaled
-        alike = two * (m + 2 * self.star) + three * 2 * self.star + self.eps
-        first += self._row(alike + (0.0 if np.ndim(times) else self.eps * times))
-        # β* and Λ
-        common = 2 * self.star + log_n
-        grown = first.max(axis=1, keepdims=True) + self.lam * np.max(times) + c.below * self.lam
-        grown = grown + four * (m + common) + 2 * self.eps * log_n
-        common = common + grown
-        self.grown = np.broadcast_to(np.asarray(grown, dtype=np.float64), self.m.shape)
-        fall += self._row(three * common + self.eps)  # r'_j
-        self.a = np.maximum(first, fall) if p.lse else first.copy()
-        self.a += self.tau
-        rescaled *= self.lam / self.eps * (1 + 8 * U)
-        apart: Any = 0.0
-        if c.merges:
-            room = c.merges / c.room(six + 2 * self.eps) * (1 + 8 * U)
-            apart = self.t
-            apart *= six * room
-            apart += self._row((six * (m + common) + 2 * self.eps * (log_n + grown) + self.eps) * room)
-        own = c.alone * self.lam + c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
-        self.alone = np.atleast_2d(np.asarray(rescaled + apart, dtype=self.kind))
-        self.alone += own
-        if p.lse:
-            first += fall
-            first += self._row(four * (m + common) + 2 * self.eps * (log_n + grown))
-            apart = np.maximum(apart, first, out=first)
-        apart = apart + rescaled if np.ndim(apart) == 0 else np.add(apart, rescaled, out=apart)
-        self.below = apart + self._row(c.below * self.lam)  # as the former, one number where all are equal
+        """a_j, s_j and b_j, by the rule, in the type of the rest."""
+        p, c, s = self.precision, self.counts, self.scores
+        self.times = self._rescalings()
+        m, star = self._row(np.abs(self.m) + self.r + s.shift), self._row(self.star)
+        values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
+        log_n = log(self.n) * (1 + 4 * U)
+        given = Given(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
+        counted: Any = SimpleNamespace(below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room)
+        found = exponents(given, p, counted, _NUMBERS)
+        self.grown = np.broadcast_to(np.asarray(found.grown, dtype=np.float64), self.m.shape)
+        self.a, self.alone, self.below = found.a, np.atleast_2d(np.asarray(found.alone, dtype=self.kind)), found.below
         if not self.all:
-            self.a *= self.scores.open_
-        self.times = times
+            self.a *= s.open_
 
     def _falling(self) -> Floats:
         """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""

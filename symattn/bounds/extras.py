@@ -18,10 +18,6 @@ def _halves(low: int, high: int) -> Callable[[tuple[int, ...], Random], Array]:
     return lambda shape, rng: rng.integers(low, high + 1, shape) / 2.0
 
 
-def _booleans(shape: tuple[int, ...], rng: Random) -> Array:
-    return rng.random(shape) < 0.7
-
-
 def _apart(shape: tuple[int, ...], rng: Random) -> Array:
     """Powers of two, another one for each head, in an order that is not theirs."""
     return 2.0 ** -(1.0 + rng.permutation(shape[0]) % 6)
@@ -31,7 +27,7 @@ def _apart(shape: tuple[int, ...], rng: Random) -> Array:
 _ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
     "bias": _halves(-4, 4),
     "sink": _halves(-3, 6),
-    "drop": _booleans,
+    "drop": lambda shape, rng: rng.random(shape) < 0.7,
     "scale": _apart,
     "slopes": _apart,
     "b_rel": _halves(-6, 6),

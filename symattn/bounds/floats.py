@@ -1,4 +1,4 @@
-"""The bound of ``bounds`` in floats, for rows of plain attention: vectorised, and rounded up.
+"""The bound of ``worst_case`` in floats, for rows of plain attention: vectorised, and rounded up.
 
 Names are those of the statement there; weights and exponents are those of ``exponents``, sums those of ``distances``,
 and u = 2⁻⁵³, w the roundoff of the type that most is computed in. What is computed is not below the bound that exact
@@ -29,7 +29,7 @@ from symattn.arrays.enclosing.exponential import EPSILON, exp
 from symattn.arrays.precision import Precision
 from symattn.bounds.distances import Around, Floats, U, Values
 from symattn.bounds.exponents import Exponents, Scores
-from symattn.bounds.growth import FARTHEST, g, growth, growth_of, rate
+from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
 from symattn.bounds.rule import Numbers, losses, underflow, weighed
 
 _ROUGH = 0.98  # of A, below which it is summed
@@ -101,7 +101,7 @@ class Rows:
 
     def found(self) -> Found:
         """Steps 4 to 6: M."""
-        v, p, scaled = self.values, self.precision, growth_up(2 * rate(self.precision.stored))
+        v, p, scaled = self.values, self.precision, power_up(2 * rate(self.precision.stored))
         whole = own = v.weighed(self.w, v.summed, self.up) * self.scale
         if v.summed is not v.sizes:
             own = v.weighed(self.w, v.sizes, self.up) * self.scale
@@ -197,13 +197,8 @@ class Rows:
         return exp(np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)) * (1 + 4 * EPSILON)
 
 
-def growth_up(x: float) -> float:
-    """e^x, rounded up."""
-    return 1 + growth_of(x) + 2 * U
-
-
 _NUMBERS = Numbers(
-    g, rate, np.maximum, np.max, lambda x: growth(x) if np.ndim(x) else growth_of(x), growth_up, np.minimum
+    g, rate, np.maximum, np.max, lambda x: growth(x) if np.ndim(x) else growth_of(x), power_up, np.minimum
 )
 
 

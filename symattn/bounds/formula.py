@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.precision import Precision
 from symattn.bounds.counts import Counts
-from symattn.bounds.growth import growth_of
+from symattn.bounds.growth import growth_of, power_up
 from symattn.bounds.rule import Given, Numbers, exponents
 from symattn.document import notation as nt
 from symattn.document.notation import (
@@ -33,7 +33,7 @@ from symattn.document.notation import (
 from symattn.document.text import text
 
 if TYPE_CHECKING:
-    from symattn.bounds.priori import Sizes, Terms
+    from symattn.bounds.priori import InputLimits
 
 E, V, W, P, G, S, U, M, X, Y, D, F = (Name(letter) for letter in "eVWPGSUMXYDF")
 SUMS = Name("E")
@@ -157,7 +157,7 @@ def value(x: Node, letters: Mapping[str, float]) -> float:
         case nt.Over():
             return value(x.numerator, letters) / value(x.denominator, letters)
         case Power(Name("e"), exponent):
-            return (1 + growth_of(value(exponent, letters))) * (1 + 2.0**-52)
+            return power_up(value(exponent, letters))
         case Power(nt.Number(base), exponent):
             return float(base ** int(value(exponent, letters)))
         case nt.Fence("round", body, None):
@@ -174,9 +174,8 @@ def formula() -> tuple[Node, ...]:
     return Equations(alike, every.bound).printed
 
 
-def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[Node, str, float], ...]:
+def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) -> tuple[tuple[Node, str, float], ...]:
     """Each letter: how it is written, in words, value."""
-    p, q = precision, terms.quantities
     found: list[tuple[Node, str, float]] = [
         (Name("n"), "keys", float(sizes.n)),
         (name("d", "k"), "width of queries and keys", float(sizes.d_k)),
@@ -223,7 +222,7 @@ def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[
         (name("η", "O"), "what the output may lose where it underflows"),
         (_RHO, "what makes up for the roundings of this evaluation"),
     ]
-    return (*found, *((letter, words, q[text(letter)]) for letter, words in letters if text(letter) in q))
+    return (*found, *((letter, words, values[text(letter)]) for letter, words in letters if text(letter) in values))
 
 
 def derivation(precision: Precision) -> tuple[str, ...]:

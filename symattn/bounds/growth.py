@@ -60,3 +60,8 @@ def growth(x: Any, most: float | None = None) -> NDArray[Any]:
     out -= 1.0
     found = np.where(x == 0, 0.0, out.reshape(x.shape))
     return found if most > _OF_FLOAT32 else found.astype(x.dtype)
+
+
+def power_up(x: float) -> float:
+    """e^x, rounded up."""
+    return (1 + growth_of(x)) * (1 + 2.0**-52)

@@ -34,12 +34,16 @@ Entries = Callable[[str, tuple[int, ...]], Array]
 class Sizes:
     """The sizes of one case; ``d_k`` and ``d_v`` are those of a head, ``batch`` comes before."""
 
-    n_q: int
-    n_k: int
-    d_k: int
-    d_v: int
+    n_q: int = 3
+    n_k: int = 5
+    d_k: int = 4
+    d_v: int = 3
     d_model: int = 5
     batch: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        words = f"n_q = {self.n_q}, n_k = {self.n_k}, d_k = {self.d_k}, d_v = {self.d_v}"
+        return f"{words}, batch {self.batch}" if self.batch else words
 
 
 def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
@@ -147,7 +151,8 @@ class Maker:
         n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
         causal = self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows
-        if causal or self._ends_with_queries:
+        rotated = isinstance(self.spec.position, Rotary) and self.spec.alignment == "bottom-right"
+        if causal or rotated or self.spec.documents:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
         if self.domain.decoding or self.domain.fully_masked_rows:
             return n_q, n_k
@@ -159,15 +164,11 @@ class Maker:
         """Whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
         if not self.domain.admits(sizes_of(self.spec, inputs)):
             return False
-        if not all((np.diff(inputs[n]) >= 0).all() for n in self._bounded if n in inputs):
+        bounds = (a.input for a in self.convention.arguments if a.form == "bounds")  # labels that lie in order
+        if not all((np.diff(inputs[n]) >= 0).all() for n in bounds if n is not None and n in inputs):
             return False
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything or self._open(inputs)
         return rows and self._score(inputs) <= self.largest_score
-
-    @property
-    def _bounded(self) -> list[str]:
-        """Labels that the function gets as bounds, and which therefore lie in order."""
-        return [a.input for a in self.convention.arguments if a.form == "bounds" and a.input is not None]
 
     def _open(self, inputs: Mapping[str, Array]) -> bool:
         """Whether every query may attend to some key."""
@@ -188,22 +189,13 @@ class Maker:
         promised = self.domain.same_width or self.domain.square_weights
         return promised or self._plain or self.spec.packed or side_by_side
 
-    @property
-    def _ends_with_queries(self) -> bool:
-        """Whether there must be no more queries than keys."""
-        position = isinstance(self.spec.position, Rotary) and self.spec.alignment == "bottom-right"
-        return position or self.spec.documents
-
     def _width(self, d_k: int) -> int:
         """d_k as positions, latents, truncated scores and the domain need it."""
         found = self._needed(d_k)
         while (near := self.domain.widths.up(found)) is not None:
             if near == (found := self._needed(near)):
                 return near
-        return self._largest_width()
-
-    def _largest_width(self) -> int:
-        """The largest d_k; where the domain has none that the specification can take, the smallest that it can."""
+        # The largest one; where the domain has none that the specification can take, the smallest that it can.
         widths = (self.domain.widths.down(n) for n in range(self.domain.max_width, 0, -1))
         return next((d for d in widths if d is not None and self._needed(d) == d), self._needed(1))
 
@@ -228,10 +220,11 @@ class Maker:
         d_model = s.d_k if self._plain else s.d_model
         letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": d_model}
         letters |= {"d_y": d_model, "d_out": d_model, "d_s": s.d_k, "d_r": self._rotated, "d_n": s.d_k - self._rotated}
-        letters |= {"f": self._pairs(s.d_k), "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
+        letters |= {"f": (self._rotated or s.d_k) // 2, "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
         letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
         found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
-        if "bias" in found and self.spec.heads > 1 and self._form("bias") != "qk":
+        form = next((a.form for a in self.convention.arguments if a.input == "bias"), "")
+        if "bias" in found and self.spec.heads > 1 and form != "qk":
             found["bias"] = (*(1,) * len(s.batch), self.spec.heads, *found["bias"])
         return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in found.items()}
 
@@ -239,13 +232,6 @@ class Maker:
         """As the format holds it; what is beyond its range, as its largest number, since some formats have no −∞."""
         most = float(self.precision.input.largest)
         return np.asarray(self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a)))
-
-    def _form(self, name: str) -> str:
-        """The form in which the function wants an input."""
-        return next((a.form for a in self.convention.arguments if a.input == name), "")
-
-    def _pairs(self, d_k: int) -> int:
-        return (self._rotated or d_k) // 2
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -18,7 +18,18 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.spec import Attention
 from symattn.bounds import enclosed, plain
-from symattn.bounds.case_result import UNFIT, Case, CaseResult, Expected, compared, largest, matches, middles
+from symattn.bounds.case_result import (
+    UNFIT,
+    Case,
+    CaseResult,
+    Expected,
+    Part,
+    compared,
+    largest,
+    matches,
+    middles,
+    shares,
+)
 from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run
 from symattn.bounds.target import Inputs, Outcome
 from symattn.bounds.worst_case import allowed
@@ -36,11 +47,10 @@ class Traced(Expected):
     """The exact output with the run that gave it, and how far a legal implementation may be from it.
 
     The run is one on enclosures where these are narrow enough for what is allowed, and else on balls. It is made when
-    it is asked for where the output alone is known without it, ``quick``. Where it is ``lenient``, what enclosures
-    leave open counts as legal, and balls are not made.
+    it is asked for where the output alone is known without it, ``quick``.
     """
 
-    made: Callable[[], Run]
+    make: Callable[[], Run]
     allowed: np.ndarray
     quick: Enclosed | None = None
     lenient: bool = False
@@ -53,12 +63,13 @@ class Traced(Expected):
     @cached_property
     def run(self) -> Run:
         """The run."""
-        return self.made()
+        return self.make()
 
     @cached_property
     def in_balls(self) -> Run:
         """The run on balls whose radius is negligible against what is allowed."""
-        return self.run if self.run.kind is Ball else _sharp(self.run, self.allowed)
+        run = self.run
+        return run if run.kind is Ball else _sharp(run.spec, run.inputs, run.variant, lambda found: self.allowed)[0]
 
     @property
     def entries(self) -> np.ndarray:
@@ -66,30 +77,21 @@ class Traced(Expected):
         entries: np.ndarray = self.in_balls.output.entries
         return entries
 
+    def enclosures(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield that of the output alone, and that of the run."""
+        if self.quick is not None:
+            yield self.quick
+        if self.run.kind is Enclosure:
+            yield self.run.output.mid, self.run.output.rad
+
     @cached_property
     def near(self) -> np.ndarray:
         """The exact output as float64; NaN where it is no number."""
         return centres(self.run.output) if self.quick is None else self.quick.centre
 
-    def widened(self, allowed: np.ndarray) -> Traced:
-        """The same output, where so much is allowed."""
-        return replace(self, allowed=allowed)
-
-    def ratios(self, got: np.ndarray) -> np.ndarray:
-        """See ``Expected.ratios``; by enclosures where these decide all entries."""
-        if self.quick is not None:
-            found, sure = _ratios(got, *self.quick, self.allowed)
-            if sure or self.lenient:
-                return found
-        if self.run.kind is Enclosure:
-            found, sure = _ratios(got, self.run.output.mid, self.run.output.rad, self.allowed)
-            if sure or self.lenient:
-                return found
-        return super().ratios(got)
-
     def decides(self, got: np.ndarray) -> bool:
-        """Whether enclosures in float64 say of each entry whether it is legal."""
-        return self.quick is not None and _ratios(got, *self.quick, self.allowed)[1]
+        """Return whether enclosures in float64 say of each entry if it is legal."""
+        return self.quick is not None and bool(shares(got, *self.quick, self.allowed)[1].all())
 
     def decisive(self) -> np.ndarray:
         """Where the allowed error is smaller than what other weights could do: |y − o| for y one of the values."""
@@ -98,7 +100,7 @@ class Traced(Expected):
     @property
     def narrow(self) -> bool:
         """Whether the radius of an enclosed output is negligible against what is allowed."""
-        mid, rad = (self.run.output.mid, self.run.output.rad) if self.quick is None else self.quick
+        mid, rad = next(self.enclosures())
         return bool(((rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)).all())
 
 
@@ -116,7 +118,7 @@ def expected(
     for more than ``most`` products of weights and values.
     """
     if variant.steps or variant.values != RIGHT.values or not variant.rows:
-        return _by_balls(spec, inputs, precision, variant)
+        return _by_run(spec, inputs, precision, None, variant=variant)
     spec, inputs = changed(canonical(spec), inputs, variant)
     quick = in_float64(spec, inputs, precision)
     if quick is not None and (lenient or quick.narrow):
@@ -143,33 +145,32 @@ def _by_run(
     fast: np.ndarray | None,
     most: int | None = None,
     lenient: bool = False,
+    variant: Variant = RIGHT,
 ) -> Traced:
-    """On enclosures where their radius is negligible, else in balls."""
-    large = most is not None and products(spec, inputs) > _SCORES * inputs["v"].shape[-1]
-    found = None if large else _enclosed(spec, inputs, precision, fast)
-    if found is not None and (lenient or found.narrow):
-        return replace(found, lenient=lenient)
-    return _by_balls(spec, inputs, precision, RIGHT, fast if found is None else found.allowed, most)
+    """On enclosures where their radius is negligible, else in balls; the steps of a variant in balls."""
+    count = products(spec, inputs) if most is not None else 0
+    if variant is RIGHT and (not count or count <= _SCORES * inputs["v"].shape[-1]):
+        found = _enclosed(spec, inputs, precision, fast)
+        if found is not None and (lenient or found.narrow):
+            return replace(found, lenient=lenient)
+        fast = fast if found is None else found.allowed
+    if most is not None and count > most:
+        raise Refused(f"{count} products of weights and values are too many for balls")
+    return Traced.of(*_sharp(spec, inputs, variant, lambda run: allowed(run, precision) if fast is None else fast))
 
 
-def _by_balls(
-    spec: Attention,
-    inputs: Inputs,
-    precision: Precision,
-    variant: Variant,
-    fast: np.ndarray | None = None,
-    most: int | None = None,
-) -> Traced:
-    if most is not None and (n := products(spec, inputs)) > most:
-        raise Refused(f"{n} products of weights and values are too many for balls")
+def _sharp(
+    spec: Attention, inputs: Inputs, variant: Variant, bound: Callable[[Run], np.ndarray]
+) -> tuple[Run, np.ndarray]:
+    """A run on balls whose radius is negligible against what is allowed, and that."""
     at = _START
     while True:
         try:
             with bits(at):
-                reference = run(spec, inputs, variant)
-                bound = fast if fast is not None else allowed(reference, precision)
-            if at >= _LIMIT or _is_sharp(reference.output.entries, bound):
-                return Traced.of(reference, bound)
+                found = run(spec, inputs, variant)
+                limits = bound(found)
+            if at >= _LIMIT or _is_sharp(found.output.entries, limits):
+                return found, limits
         except Undecided:
             if at >= _LIMIT:
                 raise
@@ -207,52 +208,108 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
         return None
 
 
-def _sharp(reference: Run, allowed: np.ndarray) -> Run:
-    at = _START
-    while True:
-        try:
-            with bits(at):
-                found = run(reference.spec, reference.inputs, reference.variant)
-            if at >= _LIMIT or _is_sharp(found.output.entries, allowed):
-                return found
-        except Undecided:
-            if at >= _LIMIT:
-                raise
-        at *= 2
+# -- calls -------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Legal:
+    """What a call may give: its outputs by equal ways of computing, each with a bound of its own, made when needed.
 
-
-def _ratios(got: np.ndarray, centre: np.ndarray, radius: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Ratios by enclosures, at most 1 for entries that these leave open, and whether there are none of these.
-
-    Rounding in the difference and in the quotient is outweighed by 2⁻⁴⁰ of what they are.
+    ``unsaid`` gives shapes, and which entries are numbers, where no way is decided. Axes of length 1 may differ in the
+    outputs ``loose``; a call may change the inputs ``changes``.
     """
-    undefined = np.isnan(centre)
-    with np.errstate(all="ignore"):
-        off = np.abs(got - centre)
-        most, least = (off + radius) * (1 + 2.0**-40), np.maximum(off - radius, 0) * (1 - 2.0**-40)
-        below, beyond = most <= limits, least > limits
-        inside = np.where(most == 0, 0.0, np.minimum(most / limits, 1.0))
-        outside = np.maximum(least / limits, 1 + 2.0**-40)
-        found = np.where(beyond, outside, inside)
-        strange = np.where(undefined, np.where(np.isnan(got), 0.0, np.inf), np.inf)
-        found = np.where(undefined | ~np.isfinite(got), strange, found)
-        found = np.where(np.isinf(limits) & ~undefined, 0.0, found)
-    sure = below | beyond | undefined | ~np.isfinite(got) | np.isinf(limits)
-    return found, bool((sure & ~(undefined & (radius > 0))).all())
+
+    ways: Sequence[Callable[[], Sequence[Expected]]]
+    unsaid: Callable[[], Sequence[Expected]]
+    loose: Collection[int] = ()
+    changes: Collection[str] = ()
 
 
-def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -> CaseResult:
-    """Compare what the function gave with what is legal."""
+def judge(legal: Legal, precision: Precision, case: Case, outcome: Outcome, whole: bool = False) -> CaseResult:
+    """Compare what a call gave with what is legal.
+
+    What is within the bound of the first way is legal; the other ways are run where it is not, or for the ``whole``.
+    A way of which a comparison depends on rounding has no bound: what the others allow is legal all the same, and what
+    they refuse is undecided, since an implementation in that way may give it.
+    """
+
+    def compare(right: Sequence[Expected]) -> CaseResult:
+        return compared(case, outcome, right, precision, legal.loose, legal.changes)
+
+    every = [_decided(legal.ways[0])]
+    if every[0] is not None:
+        found = compare(every[0])
+        if len(legal.ways) == 1 or (not whole and found.finding not in ("values", "not finite")):
+            return replace(found, whole=len(legal.ways) == 1)
+    every += map(_decided, legal.ways[1:])
+    known = [outputs for outputs in every if outputs is not None]
+    if not known:
+        return replace(compare(legal.unsaid()), undecided=True)
+    right = union(known)
+    found = compare(right)
+    if len(known) == len(every) or found.finding not in ("values", "not finite"):
+        return replace(found, whole=len(known) == len(every))
+    unbounded = [one.widened(np.full_like(one.allowed, np.inf)) for one in right]
+    return replace(compare(unbounded), undecided=True, whole=False)
+
+
+def _decided(way: Callable[[], Sequence[Expected]]) -> Sequence[Expected] | None:
+    """The outputs by a way; None where a comparison depends on rounding."""
     try:
-        right = expected(spec, case.inputs, precision)
+        return way()
     except Undecided:
-        return replace(compared(case, outcome, [_unsaid(spec, case.inputs)], precision), undecided=True)
-    return compared(case, outcome, [_without_far_keys(spec, case.inputs, precision, right)], precision)
+        return None
+
+
+def union(ways: Sequence[Sequence[Expected]]) -> list[Expected]:
+    """The outputs by the first of equal ways, and the largest of their bounds; +∞ where one of them says nothing."""
+    return [
+        alike[0].widened(np.maximum.reduce([one.allowed for one in alike])) if len(alike) > 1 else alike[0]
+        for alike in zip(*ways, strict=True)
+    ]
+
+
+def explained(
+    judged: CaseResult,
+    wrong: Callable[[], Sequence[Expected]],
+    match: Callable[[Part, Expected], bool | None],
+    among: Collection[int] | None = None,
+) -> bool | None:
+    """Whether a mistake gives what the function gave, in all outputs or those ``among``; None where one cannot tell.
+
+    That is where the right definition may give it too, or where the mistake cannot be computed or bounded: ``wrong``
+    gives its outputs, and ``match`` says of one of them whether it is what came.
+    """
+    try:
+        outputs = wrong()
+    except (Undecided, KeyError):  # undecided; or it changes an array that is not there
+        return None
+    except UNFIT:  # the mistake cannot be computed for these shapes
+        return judged.finding == "raises" or None if judged.outcome.error else False
+    if judged.outcome.output is None:
+        return None if judged.outcome.error else False
+    parts = zip(judged.parts, outputs, strict=False)  # a mistake may be in fewer outputs
+    answers = [match(*pair) for k, pair in enumerate(parts) if among is None or k in among]
+    return False if False in answers else True if True in answers else None
+
+
+def holds(right: Sequence[Expected], judged: CaseResult) -> bool:
+    """Return whether all that a call gave is within other bounds."""
+    pairs = zip(right, judged.parts, strict=True)
+    return all(p.got is not None and bool((e.ratios(p.got) <= 1).all()) for e, p in pairs)
+
+
+def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal:
+    """The output of attention: its one bound is that of every way of computing."""
+
+    def way() -> list[Expected]:
+        right = expected(spec, inputs, precision)
+        return [_without_far_keys(spec, inputs, precision, right)]
+
+    return Legal([way], lambda: [_unsaid(spec, inputs)])
 
 
 def _without_far_keys(spec: Attention, inputs: Inputs, precision: Precision, right: Traced) -> Traced:
     """The same output, with the smaller one of what is allowed and of what is allowed under an additive mask of zeros,
-    where keys far below the others are left out (``bounds``, step 7): a function without a mask is one that adds zeros.
+    where keys far below the others are left out (``worst_case``, step 7): without a mask, a function adds zeros.
     """
     n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
     near = "q" in inputs and _length(inputs["q"]) * _length(inputs["k"]) < _FAR
@@ -295,15 +352,8 @@ def explains(spec: Attention, precision: Precision, judged: CaseResult, variant:
     It cannot be told where the right definition would give that as well, or where the right value is one that an
     implementation of the variant might give too.
     """
-    try:
-        wrong = expected(spec, judged.case.inputs, precision, variant)
-    except (Undecided, KeyError):  # undecided; or it changes an array that is not there
-        return None
-    except UNFIT:  # the variant cannot be computed for these shapes
-        return judged.finding == "raises" or None if judged.outcome.error else False
-    got = judged.outcome.output
-    if got is None:
-        return None if judged.outcome.error else False
-    if got.shape != wrong.allowed.shape:
-        return False
-    return matches(judged.parts[0], wrong, np.isfinite(wrong.near) & np.isfinite(wrong.allowed))
+
+    def match(part: Part, wrong: Expected) -> bool | None:
+        return matches(part, wrong, np.isfinite(wrong.near) & np.isfinite(wrong.allowed))
+
+    return explained(judged, lambda: [expected(spec, judged.case.inputs, precision, variant)], match)

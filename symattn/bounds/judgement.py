@@ -1,23 +1,27 @@
-"""Whether a right implementation can give an output: by the worst case, and in half precision by the sharp filter."""
+"""The judge of outputs: can a right implementation give them, by the worst case, or in half precision by the filter?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
+from symattn.arrays.enclosure import Enclosure
+from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden
 from symattn.arrays.tensors import copied
 from symattn.attention.inputs import shape
 from symattn.attention.spec import Attention
-from symattn.bounds.case_result import ratio
+from symattn.bounds.case_result import Expected, shares
 from symattn.bounds.judge import expected, in_float64, products
 from symattn.bounds.log_sums import log_sums
+from symattn.bounds.reference import run
+from symattn.bounds.scores import score_errors
 from symattn.bounds.sharp import elements, means
 from symattn.bounds.sharp.blocks import Made, applies, wide
 from symattn.bounds.sharp.elements import Accused
@@ -38,8 +42,21 @@ class Measured:
     allowed."""
 
     ratios: np.ndarray
-    exact: np.ndarray
+    near: np.ndarray
     allowed: np.ndarray
+
+    @classmethod
+    def of(cls, right: Expected, got: np.ndarray) -> Measured:
+        """An output beside what is expected."""
+        return cls(right.ratios(got), right.near, right.allowed)
+
+    @classmethod
+    def whole(cls, shape: tuple[int, ...], parts: Iterable[tuple[tuple[int, ...], Measured]]) -> Measured:
+        """An output of this shape, by the elements of its batch."""
+        ratios, near, allowed = (np.zeros(shape) for _ in range(3))
+        for index, part in parts:
+            ratios[index], near[index], allowed[index] = part.ratios, part.near, part.allowed
+        return cls(ratios, near, allowed)
 
     @property
     def worst(self) -> tuple[int, ...]:
@@ -48,13 +65,13 @@ class Measured:
 
     @property
     def beyond(self) -> bool:
-        """Whether some element is none that an implementation in the arithmetic can give."""
+        """Return whether no implementation in the arithmetic can give some element."""
         return bool((self.ratios > 1).any())
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What is beyond which limit, empty where nothing is, and the largest error as a part of what is legal.
+    """The limit that an output exceeds, if any, and the largest error as a part of what is legal.
 
     ``worst case``: no implementation in the arithmetic gives this. ``elements``, ``means``: a right output gives this
     with a probability of at most alpha, if roundings are independent, and never where ``certain``. ``measured`` is by
@@ -71,7 +88,7 @@ class Judgement:
 
     @property
     def certain(self) -> bool:
-        """Whether no rounding, however it falls, explains it."""
+        """Return whether no rounding, however it falls, explains it."""
         by_filter = self.mean.certain if self.mean else self.accused.certain if self.accused else 0.0
         return self.beyond == "worst case" or (bool(self.beyond) and by_filter > 1)
 
@@ -85,36 +102,43 @@ def judge_output(
     alpha: float = 1.0,
     rows: Sequence[int] | None = None,
     most: int | None = None,
+    factors: np.ndarray | None = None,
 ) -> Judgement:
     """Judge ``got`` (…, n_q, d_v) as the output of ``spec`` for ``inputs``, whose queries are called ``rows``.
 
     Without ``how`` the worst case decides. With it, the filter of half precision looks first, which is fast, and what
     it accuses is looked at by the worst case too, which is beyond doubt; of few elements the worst case is first. Where
     the filter says nothing, or its hypothesis is not supported by right replays, the worst case alone decides. Means
-    are of at most ``most`` rows of a head (None: ``sample.averaged``). Raises ``InputError`` where there are too many
-    elements for balls, which some specifications need.
+    are of at most ``most`` rows of a head (None: ``sample.averaged``). With ``factors``, by which dropout multiplies
+    weights, all roundings together decide (``sharp.backward``), if what is stored is ``how``. Raises ``InputError``
+    where there are too many elements for balls, which some specifications need.
     """
+    if factors is not None:
+        from symattn.bounds.sharp.backward import outputs as dropped  # of which most outputs have no need
+
+        assert how is not None
+        return _judge_measured(Measured.of(dropped(spec, inputs, how, factors), got), rows)
     if how is None or not applies(spec, inputs):
-        return _by_worst_case(spec, inputs, got, precision)
+        return _judge_by_worst_case(spec, inputs, got, precision)
     if prod(got.shape) * inputs["k"].shape[-2] <= _FEW:
-        first = _by_worst_case(spec, inputs, got, precision)
+        first = _judge_by_worst_case(spec, inputs, got, precision)
         if first.beyond:
             return first
     try:
-        found = by_filter(spec, inputs, got, how, alpha, rows, most)
+        found = judge_by_filter(spec, inputs, got, how, alpha, rows, most)
     except Refused:
-        return _by_worst_case(spec, inputs, got, precision)
+        return _judge_by_worst_case(spec, inputs, got, precision)
     accused = found.accused
     if accused is None or not accused.count:
         return found
     some = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
-    certified = _by_worst_case(*only(spec, inputs, some), got[..., some, :], precision, some)
+    certified = _judge_by_worst_case(*only(spec, inputs, some), got[..., some, :], precision, some)
     if certified.beyond or not accused.counts:
         return replace(certified, accused=accused)
     return replace(found, measured=certified.measured, rows=some)
 
 
-def by_filter(
+def judge_by_filter(
     spec: Attention,
     inputs: Arrays,
     got: Any,
@@ -142,13 +166,16 @@ def by_filter(
     return Judgement("means", mean.share, accused.worst, rows=some, mean=mean)
 
 
-def _by_worst_case(
+def _judge_by_worst_case(
     spec: Attention, inputs: Arrays, got: Any, precision: Precision, rows: Sequence[int] | None = None
 ) -> Judgement:
-    measured = measure(spec, {name: copied(a) for name, a in inputs.items()}, copied(got), precision)
+    return _judge_measured(measure(spec, {n: copied(a) for n, a in inputs.items()}, copied(got), precision), rows)
+
+
+def _judge_measured(measured: Measured, rows: Sequence[int] | None) -> Judgement:
     at = measured.worst
     beyond: Literal["", "worst case"] = "worst case" if measured.beyond else ""
-    rows = range(got.shape[-2]) if rows is None else rows
+    rows = range(measured.ratios.shape[-2]) if rows is None else rows
     return Judgement(beyond, float(measured.ratios[at]), (*at[:-2], rows[at[-2]], at[-1]), measured, rows)
 
 
@@ -158,42 +185,54 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
     Of many products in a format narrower than float64, what enclosures leave open counts as legal.
     """
     inputs = widened(inputs)
-    quick = in_float64(spec, inputs, precision)
-    if quick is not None and quick.decides(got):
-        return Measured(quick.ratios(got), quick.near, quick.allowed)
     n = products(spec, inputs)
     lenient = precision.input.name != "float64" and n > _FEW
-    measured = Measured(*(np.zeros(got.shape) for _ in range(3)))
-    for index in np.ndindex(got.shape[: got.ndim - 2 - (spec.heads > 1)]):
-        try:
-            right = expected(spec, element(spec, inputs, index), precision, most=_MOST, lenient=lenient)
-        except Refused as error:
-            if n <= _MOST:
-                raise
-            raise InputError(
-                f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many for this "
-                "specification and dtype; hint: give a slice of the queries or of the heads"
-            ) from error
-        measured.ratios[index], measured.allowed[index] = right.ratios(got[index]), right.allowed
-        measured.exact[index] = right.near
-    return measured
+    quick = in_float64(spec, inputs, precision)
+    if quick is not None and (lenient or quick.decides(got)):
+        return Measured.of(replace(quick, lenient=lenient), got)
+
+    def part(index: tuple[int, ...]) -> Measured:
+        one = element(spec, inputs, index)
+        return Measured.of(expected(spec, one, precision, most=_MOST, lenient=lenient), got[index])
+
+    try:
+        batch = np.ndindex(got.shape[: got.ndim - 2 - (spec.heads > 1)])
+        return Measured.whole(got.shape, ((index, part(index)) for index in batch))
+    except Refused as error:
+        if n <= _MOST:
+            raise
+        raise InputError(
+            f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many for this "
+            "specification and dtype; hint: give a slice of the queries or of the heads"
+        ) from error
 
 
 def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
-    """The same for logarithms of the sums of rows, (…, n_q)."""
+    """Compare logarithms of the sums of rows, (…, n_q), with the worst case."""
     inputs = widened(inputs)
-    own = 1 + (spec.heads > 1)
-    measured = Measured(*(np.zeros(got.shape) for _ in range(3)))
-    for index in np.ndindex(got.shape[: got.ndim - own]):
-        exact, allowed = log_sums(spec, element(spec, inputs, index), precision)
-        measured.ratios[index] = np.frompyfunc(ratio, 3, 1)(got[index], exact.entries, allowed).astype(float)
-        measured.exact[index] = np.vectorize(_middle, otypes=[float])(exact.entries)
-        measured.allowed[index] = allowed
-    return measured
+
+    def part(index: tuple[int, ...]) -> Measured:
+        right = log_sums(spec, element(spec, inputs, index), precision)
+        found = Measured.of(right, got[index])
+        forbidden = np.frompyfunc(lambda x: isinstance(x, Forbidden), 1, 1)(right.exact)
+        return replace(found, near=np.where(forbidden.astype(bool), -np.inf, found.near))
+
+    batch = np.ndindex(got.shape[: got.ndim - 1 - (spec.heads > 1)])
+    return Measured.whole(got.shape, ((index, part(index)) for index in batch))
 
 
-def _middle(x: object) -> float:
-    return float(x.mid()) if hasattr(x, "mid") else -np.inf if isinstance(x, Forbidden) else np.nan
+def measure_scores(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, stored: Format) -> Measured:
+    """Compare scores (…, n_q, n_k) as the softmax receives them, in the format ``stored``, with the worst case.
+
+    Each may be off by τ of ``scores``, and by storing it; those that are forbidden are not judged. Raises ``Refused``
+    and ``Undecided`` where they cannot be enclosed.
+    """
+    found = run(spec, inputs, kind=Enclosure)
+    tau = np.asarray(score_errors(found, precision).tau, dtype=float)
+    exact = found.final_scores
+    allowed = tau + float(stored.u) * (np.abs(exact.mid) + exact.rad + tau) + float(stored.eta)
+    ratios = np.where(found.allowed, shares(got, exact.mid, exact.rad, allowed)[0], 0.0)
+    return Measured(ratios, exact.mid, allowed)
 
 
 def widened(inputs: Arrays) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How far the logarithm of the sum of a row's exponentials can be from the exact one.
 
 Statement. Let L = ln Σ e^{t_j} over the keys that a row may see (and its sink), and L̂ what an implementation gives
-that computes it with the softmax of ``bounds``, under H1 to H7 there. With the letters of its proof,
+that computes it with the softmax of ``worst_case``, under H1 to H7 there. With the letters of its proof,
   |L̂ − L| ≤ B + g(1)(|L| + B) + η,   B = max_j (τ'_j + r_j + b⁰_j) + g(4)(|m| + 2τ*) + (g(4) + 2ε')(|m| + Λ)
                                         + merges · max_j e_j + 2κηn e^{(−m)⁺},
 the last term with −m only where nothing may have been subtracted, and B = ∞ where it is above 1.
@@ -29,6 +29,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.arithmetic import Balls, g, number, rate, size, upper, xp
 from symattn.bounds.balls import _Bound
+from symattn.bounds.case_result import Entries
 from symattn.bounds.plain import usual_or_sink
 from symattn.bounds.reference import Run, run
 from symattn.bounds.target import Inputs
@@ -37,8 +38,8 @@ from symattn.document.errors import InputError, Undecided
 _BITS = 192
 
 
-def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Ball, np.ndarray]:
-    """The exact logarithms (…, n_q) in balls, −∞ for a row without any key, and how far a legal one may be from them.
+def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> Entries:
+    """The exact logarithms (…, n_q), −∞ for a row without any key, and how far a legal one may be from them.
 
     Raises ``InputError`` for specifications whose scores are no dot products under masks.
     """
@@ -48,9 +49,9 @@ def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Bal
         reference = run(replace(spec, lse=True), inputs)
         exact = reference.values["lse"]
         try:
-            return exact, _allowed(reference, exact, precision)
+            return Entries(exact.entries, _allowed(reference, exact, precision))
         except Undecided:  # exponentials of errors beyond all range
-            return exact, np.full(exact.plain_shape, np.inf)
+            return Entries(exact.entries, np.full(exact.plain_shape, np.inf))
 
 
 def _allowed(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:

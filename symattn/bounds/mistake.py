@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import sinks, softmax
+from symattn.attention import softmax
 from symattn.attention.flow import Step
-from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.inputs import NEEDED, OPTIONAL, accepted
 from symattn.attention.spec import Attention
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.bounds.target import Inputs
@@ -104,9 +104,8 @@ def _pipeline(spec: Attention, names: frozenset[str]) -> Mapping[str, Step]:
 
 def step(spec: Attention, values: Values, name: str) -> Step:
     """The definition's own step. Raises ``KeyError`` where there is none."""
-    known = NEEDED | OPTIONAL
-    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv" or n in known}
-    names = {n for n in names if n not in known or known[n](spec)}
+    foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
+    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(spec) & values.keys()
     names -= {"q", "k", "v"} if "x" in values else set()
     names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
     return _pipeline(spec, frozenset(names))[name]
@@ -158,4 +157,4 @@ def weights(spec: Attention, values: Values, s: Any) -> Any:
         return own(spec, values, "weights", s)
     if spec.sink is None:
         return softmax.softmax(s, fully_masked="nan", base=spec.base)
-    return sinks.sink_weights(s, sink_of(spec, values), base=spec.base)
+    return softmax.sink_weights(s, sink_of(spec, values), base=spec.base)

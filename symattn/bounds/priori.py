@@ -1,10 +1,10 @@
-"""The bound of ``bounds`` before any input is seen: a closed formula in n, d_k, the largest score and the largest
+"""The bound of ``worst_case`` before any input is seen: a closed formula in n, d_k, the largest score and the largest
 value.
 
 Statement. For n keys of which a row sees some, |t|_j ≤ T for all its scores, |v_j| ≤ V, and queries and keys with
 entries of at most ``entry_max``, the bound of every element is at most ``value``.
 
-Proof. Every quantity of ``bounds`` grows with |t_j|, |m|, m − t_j and B_j, which are at most T, T, 2T and n − 1 (or
+Proof. Every quantity of ``worst_case`` grows with |t_j|, |m|, m − t_j and B_j, which are at most T, T, 2T and n − 1 (or
 ``rescalings``); so one number for all keys takes the place of each exponent. A ≥ e^{−a}, w_j ≤ p_j e^{2a}, so X ≤ V
 e^{2a} and S ≤ V e^{2a}(e^s − 1), and |o| ≤ V. A mean deviation from the mean is at most half the range, Σ p_j |v_j −
 o| ≤ V (with chords instead: for o between −V and V, the chord of f(o) = Σ p|v − o| from −V to V is V − o²/V), and the
@@ -17,37 +17,25 @@ enlarged by a part ρ = 2⁻¹⁰ + n 2⁻²², for the roundings of that evalua
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, log
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.bounds import formula as formula_of
 from symattn.bounds.counts import Counts
 from symattn.bounds.exponents import stored
-from symattn.bounds.formula import (
-    EVERY,
-    LAMBDA_A,
-    LAMBDA_F,
-    LAMBDA_P,
-    LAMBDA_S,
-    PATH,
-    STORED,
-    Equations,
-    defined,
-    equations,
-    exponent_equations,
-)
-from symattn.bounds.growth import FARTHEST, g, growth_of, rate
+from symattn.bounds.growth import FARTHEST, g, power_up, rate
 from symattn.bounds.rule import limit
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import InputError, Undecided
-from symattn.document.notation import name
+from symattn.document.notation import Node, name
 from symattn.document.text import text
 
 
 @dataclass(frozen=True)
-class Sizes:
+class InputLimits:
     """What is known of the inputs beforehand.
 
     n           number of keys
@@ -74,26 +62,37 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The quantities of the statement in ``bounds``, each the largest of its kind; ``parts`` sum to ``value``."""
+class APriori:
+    """The bound that holds for every input within the limits.
+
+    ``value`` is a tolerance to write into a test; ``parts`` says how much of it comes from which step; ``formula`` is
+    it in TeX, ``quantities`` its letters (TeX, in words, value); ``derivation`` says step by step why it holds.
+    """
 
     value: float
     parts: dict[str, float]
-    quantities: dict[str, float] = field(default_factory=dict)
-    equations: Equations | None = None
+    formula: tuple[Node, ...]
+    quantities: tuple[tuple[Node, str, float], ...]
+    derivation: tuple[str, ...]
 
 
-def evaluate(sizes: Sizes, precision: Precision) -> Terms:
-    """The formula's value, +∞ where it says nothing."""
+def a_priori(sizes: InputLimits, precision: Precision) -> APriori:
+    """The bound for all inputs within ``sizes``; its value is +∞ where it says nothing.
+
+    >>> 1e-5 < a_priori(InputLimits(64, 64, 8.0, 4.0), Precision.of("fp32")).value < 1e-2
+    True
+    """
     counts = Counts(precision, sizes.n, np.array([[sizes.n]]))
     try:
-        return _Formula(sizes, precision, counts).terms()
+        return _Formula(sizes, precision, counts).bound()
     except (Undecided, OverflowError):
-        return Terms(inf, {})
+        return APriori(
+            inf, {}, formula_of.formula(), formula_of.quantities(sizes, precision, {}), formula_of.derivation(precision)
+        )
 
 
 class _Formula:
-    def __init__(self, sizes: Sizes, precision: Precision, counts: Counts) -> None:
+    def __init__(self, sizes: InputLimits, precision: Precision, counts: Counts) -> None:
         self.sizes, self.precision, self.counts = sizes, precision, counts
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps, self.lam = eps / (1 - eps), rate(precision.accumulate)
@@ -117,50 +116,53 @@ class _Formula:
         self.counts.room(g(6, p.score) + 2 * self.eps)
         letters = {
             "τ": self.tau, "T": t, "m": t, "Δ": 2 * t, "B": self.times, "ln(n)": self.log_n, "ε": self.eps,
-            text(LAMBDA_S): rate(p.score), text(LAMBDA_A): self.lam,
-            **({} if p.factors is None else {text(LAMBDA_F): rate(p.factors)}),
+            text(formula_of.LAMBDA_S): rate(p.score), text(formula_of.LAMBDA_A): self.lam,
+            **({} if p.factors is None else {text(formula_of.LAMBDA_F): rate(p.factors)}),
         }  # fmt: skip
-        self.definitions = exponent_equations(p, self.counts)
-        self.known = defined(self.definitions, letters)
+        self.definitions = formula_of.exponent_equations(p, self.counts)
+        self.known = formula_of.defined(self.definitions, letters)
         self.a, self.alone, self.below = (self.known[letter] for letter in "asb")
         if max(self.a, self.alone, self.below) > FARTHEST / 4:
             raise Undecided("exponents of errors beyond all range")
 
-    def terms(self) -> Terms:
+    def bound(self) -> APriori:
         """M, and the last rounding, by the equations as they are printed."""
-        share = self._share()
+        events = self.counts.partial_sums
+        # By how much the additions that round may change a sum, as a share of it; 1 where that is not known.
+        share = 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
         wide = self.precision.stored.u <= self.precision.accumulate.u
-        every = equations(wide, share < 0.5, self.definitions)
+        every = formula_of.equations(wide, share < 0.5, self.definitions)
         found = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
         if found["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
-        up, factor = 1 + found["ρ"], (1 + found["G"]) * _e(2 * found[text(LAMBDA_P)])
+        up, factor = 1 + found["ρ"], (1 + found["G"]) * power_up(2 * found[text(formula_of.LAMBDA_P)])
         parts = self._parts(found["W"], factor * found["S"], found["G"] * (found["V"] + found["W"] + found["P"]))
         parts["sums"] += factor * found["E"]
         last = found["bound"] / up - found["M"]
         parts |= {"stored weights": found["P"], "underflow": found["U"], "output": last}
-        quantities = {**self.known, **found}
-        value = found["bound"] if self._in_range() else inf
-        return Terms(value, {name: x * up for name, x in parts.items()}, quantities, every)
+        most = limit(self.precision)
+        in_range = self.t * LOG2_E * 1.03 <= most and self.sizes.n * self.sizes.v_max * 1.03 <= most
+        return APriori(
+            found["bound"] if in_range else inf,
+            {name: x * up for name, x in parts.items()},
+            every.printed,
+            formula_of.quantities(self.sizes, self.precision, {**self.known, **found}),
+            formula_of.derivation(self.precision),
+        )
 
     def _letters(self) -> dict[str, float]:
         """What the equations start from."""
         p, c = self.precision, self.counts
         lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
-        rise = _e(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
+        rise = power_up(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
         return {
             "n": self.sizes.n, "V": self.sizes.v_max, "a": self.a, "s": self.alone, "b": self.below,
-            text(LAMBDA_P): rate(p.stored), text(PATH): float(c.path[0, 0]) * self.lam,
-            text(EVERY): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
-            text(STORED): rise * p.lost, text(name("g", "O")): g(1, p.returned),
+            text(formula_of.LAMBDA_P): rate(p.stored), text(formula_of.PATH): float(c.path[0, 0]) * self.lam,
+            text(formula_of.EVERY): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
+            text(formula_of.STORED): rise * p.lost, text(name("g", "O")): g(1, p.returned),
             text(name("η", "O")): float(p.returned.eta),
             "ρ": 2.0**-10 + self.sizes.n * 2.0**-22,
         }  # fmt: skip
-
-    def _share(self) -> float:
-        """By how much the additions that round may change a sum, as a share of it; 1 where that is not known."""
-        events = self.counts.partial_sums
-        return 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
 
     def _parts(self, moved: float, apart: float, lost: float) -> dict[str, float]:
         """By step: exponents in proportion."""
@@ -175,12 +177,3 @@ class _Formula:
             "merging": apart * max(0.0, own - again - single) / own + lost * max(0.0, below - again - added) / below,
             "sums": apart * single / own + lost * added / below,
         }
-
-    def _in_range(self) -> bool:
-        most = limit(self.precision)
-        return self.t * LOG2_E * 1.03 <= most and self.sizes.n * self.sizes.v_max * 1.03 <= most
-
-
-def _e(x: float) -> float:
-    """e^x, rounded up."""
-    return (1 + growth_of(x)) * (1 + 2.0**-52)

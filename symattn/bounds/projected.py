@@ -1,5 +1,5 @@
-"""Projections in ``bounds``: what errors of the heads' outputs become in the last one (step 8), in balls or in floats,
-and where projections may leave the range (H7).
+"""Projections in ``worst_case``: what errors of the heads' outputs become in the last one (step 8), in balls or in
+floats, and where projections may leave the range (H7).
 
 In floats everything is nonnegative and as large as in balls, but for the roundings of at most 2²⁰ terms.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.flow import Step
-from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.inputs import NEEDED, OPTIONAL, accepted
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.target import Inputs
@@ -76,7 +76,11 @@ class Run:
             wanted |= {"q", "k"}
         if of_products(spec):
             wanted |= {*self.chain[: self.chain.index(self.raw) + 1]}
-        return trace(spec, {n: _absolute(n, a, kind) for n, a in self.inputs.items()}, variant, wanted)
+        given = {
+            n: a if n in ("mask", "keep") or a.dtype.kind in "biu" else kind.lift(np.abs(a))
+            for n, a in self.inputs.items()
+        }
+        return trace(spec, given, variant, wanted)
 
     @cached_property
     def terms(self) -> np.ndarray:
@@ -86,7 +90,8 @@ class Run:
     @cached_property
     def value_terms(self) -> int:
         """See above."""
-        return _value_terms(self.values)
+        name = "w_uv" if "w_uv" in self.values else "w_v"
+        return int(self.values[name].shape[-2]) + 1 if name in self.values else 0
 
     @property
     def output(self) -> Any:
@@ -172,7 +177,8 @@ def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attentio
     if variant.spec is None:
         return spec, inputs
     spec = variant.spec(spec)
-    return spec, {n: a for n, a in inputs.items() if n not in NEEDED | OPTIONAL or (NEEDED | OPTIONAL)[n](spec)}
+    foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
+    return spec, {n: a for n, a in inputs.items() if n not in foreign}
 
 
 def usual(spec: Attention) -> bool:
@@ -261,10 +267,6 @@ def lifted(array: Any, kind: Any = Ball) -> Any:
     return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
 
 
-def _absolute(name: str, array: Any, kind: type[Any]) -> Any:
-    return array if name in ("mask", "keep") or array.dtype.kind in "biu" else kind.lift(np.abs(array))
-
-
 def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) -> np.ndarray:
     """How many products and sums a monomial of each score passes; a product with zero is exact and counts nothing.
 
@@ -287,9 +289,3 @@ def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) ->
     marks = {n: (np.asarray(inputs[n]) != 0).astype(float) for n in ("q", "k", "v", "x", "y") if n in inputs}
     found = trace(spec, marks, Variant({n: c for n, c in variant.steps.items()}, values=variant.values), {"scores"})
     return np.asarray(found["scores"]).astype(int)
-
-
-def _value_terms(values: Values) -> int:
-    if "w_uv" in values:
-        return int(values["w_uv"].shape[-2]) + 1
-    return int(values["w_v"].shape[-2]) + 1 if "w_v" in values else 0

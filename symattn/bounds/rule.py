@@ -1,8 +1,7 @@
-"""Steps 2 to 6 of ``bounds``, for the kinds of number that the bound is evaluated in.
+"""Steps 2 to 6 of ``worst_case``, for the kinds of number that the bound is evaluated in.
 
 ``balls`` takes them in balls, ``floats`` in float64 rounded up, ``formula`` in letters, one for all keys: these are
-the equations that ``priori`` evaluates. (``exponents`` has steps 2 to 4 in place, for large arrays of floats;
-``formula`` has 5 and 6 for single numbers.)
+the equations that ``priori`` evaluates. (``formula`` has 5 and 6 for single numbers.)
 Names are those of the statement.
 """
 

@@ -1,7 +1,7 @@
 """Step 1 of the bound: how far the scores of a legal implementation can be from the exact ones.
 
 A score becomes what the softmax receives in up to four steps, each with an error of its own; λ, g, u, ε and K as in
-``bounds``, N_j the roundings that a monomial of the score passes, a the number of arrays that are added to the scores.
+``worst_case``, N_j the roundings that a monomial of the score passes, a the number of arrays added to the scores.
 
 1. Sums of products (of q and k, through matrices and projections, with terms for distances): no monomial passes more
    than N_j + K + a roundings, in whatever order it is summed with what is added, so τ = g(N_j + K + a) |t|_j.
@@ -58,7 +58,7 @@ from symattn.document.errors import InputError
 
 SCALE_ROUNDINGS = 6
 LOG2_E = 1.5  # rounded up
-#: Every step that the proofs here and in ``bounds`` speak of.
+#: Every step that the proofs here and in ``worst_case`` speak of.
 _PROVED = """
     w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
     v_absorbed q_normed k_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared r_k p_k p_q
@@ -215,7 +215,9 @@ class _Scores:
         places = np.asarray(self.run.inputs[given], float) if asked.given else np.arange(n) + float(asked.start)
         if asked.triples:
             return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
-        return _angle_errors(asked, np.abs(places), n, f, w, 2 * self.precision.exp_ulps * w)
+        eps = 2 * self.precision.exp_ulps * w
+        omega, rho, magnitude = _frequencies(asked, n, f, w, eps)
+        return np.asarray((np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20))
 
     def _rounded(self) -> Values:
         """The vectors, or additive scores, in rounded arithmetic."""
@@ -275,27 +277,19 @@ class _Scores:
         q, k = (size(run.absolute[n] if plain else number(run.values[n])) for n in names)
         each = largest_row(q) + largest_row(k) + 2 * extents(q)[-1] + 1
         if plain and "w_q" in run.values:  # W_Q W_Kᵀ may be formed first
-            each = each + self._tokens() * extents(q)[-1]
+            x = size(run.values["x"])
+            y = size(run.values["y"]) if "y" in run.values else x
+            each = each + largest_row(x) * largest_row(y) * extents(q)[-1]
         if not plain or spec.score != "dot" or spec.position is not None:
             each = each * (1 + self.xp.max(sizes))
         steps = int(run.terms.max(initial=0)) + SCALE_ROUNDINGS + 2
         return each * (run.terms > 0).astype(float) * (float(f.eta) * steps * LOG2_E * self._largest_scale())
-
-    def _tokens(self) -> Balls:
-        x = size(self.run.values["x"])
-        return largest_row(x) * largest_row(size(self.run.values["y"]) if "y" in self.run.values else x)
 
     def _largest_scale(self) -> float:
         scale = self.run.spec.scale
         if scale == "given":
             return max(1.0, float(upper(size(self.run.values["scale"])).max()))
         return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
-
-
-def _angle_errors(asked: Rotary, places: np.ndarray, n: int, f: int, w: float, eps: float) -> np.ndarray:
-    """E for the places |p|, whose angles are computed."""
-    omega, rho, magnitude = _frequencies(asked, n, f, w, eps)
-    return np.asarray((places[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20))
 
 
 @lru_cache(128)

@@ -158,10 +158,9 @@ def _mistake(f: Format, inputs: int, scores: int, scaled: int, powers: str, out:
 
     verb = "is" if said == [("normalize", "the sum of exponentials")] else "are"
     found = _moved(said[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
-    read_ = partial(_read, f) if inputs else None
-    around = tuple(replace(v, inputs=read_) for v in found.around)
-    return replace(found, variant=replace(found.variant, inputs=read_), around=around, in_floats=True)
 
+    def read_(spec: Attention, given: Inputs) -> Inputs:
+        return {n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}
 
-def _read(f: Format, spec: Attention, given: Inputs) -> Inputs:
-    return {n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}
+    variant, *around = (replace(v, inputs=read_ if inputs else None) for v in (found.variant, *found.around))
+    return replace(found, variant=variant, around=tuple(around), in_floats=True)

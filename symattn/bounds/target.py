@@ -114,7 +114,7 @@ class Failure:
 
     ``raised``: an exception of the function's own; ``time limit``: it did not return; ``ended``: it ended its process
     (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers. ``refused`` says who knows
-    that it does not take such inputs: its own code, by ``raise`` or ``assert``, or a library (``sources.refusing``).
+    that it does not take such inputs: its own code, by ``raise`` or ``assert``, or a library (``programs.refusing``).
     """
 
     reason: Literal["raised", "time limit", "ended", "output"]

@@ -104,10 +104,10 @@ Variants. Masks of every kind say which keys there are; heads that share keys an
     is the sum of their absolute values. Values from a latent are off by e_j beforehand: Σ w_j e^{s_j} g' G' e_j more.
   * Dropout and terms of the values by distance give each row values of its own, v_ij, with three roundings more; in 5.
     |v_ij − o| is replaced by |v_ij| + |o|. Nothing but linearity in the weights was used.
-  * Without a softmax there is no quotient, and ``weights`` bounds the error of each weight instead of 2 to 6.
+  * Without a softmax there is no quotient, and ``weight_errors`` bounds the error of each weight instead of 2 to 6.
 
-A row whose terms may overflow gets +∞: there the bound says nothing. ``bounding.balls`` evaluates this in balls, for
-every variant, and takes the upper end; ``bounding.floats`` in float64, at the speed of BLAS, for each softmax of scores
+A row whose terms may overflow gets +∞: there the bound says nothing. ``balls`` evaluates this in balls, for
+every variant, and takes the upper end; ``floats`` in float64, at the speed of BLAS, for each softmax of scores
 that float64 or enclosures give, and values that are inputs or projections of tokens.
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3 and §4.2 (sums, by the sizes of partial
 sums); P. Blanchard, D. J. Higham and N. J. Higham, Accurately computing the log-sum-exp and softmax functions, IMA J.

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
@@ -32,13 +31,14 @@ from typing import Any
 from symattn import __version__
 from symattn.attention import presets
 from symattn.attention.codec.field_values import field_of
+from symattn.attention.codec.json_text import known, loaded
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError, perhaps
+from symattn.document.errors import InputError
 from symattn.document.keywords import format_name
 from symattn.programs.frameworks import DTYPES
 
-_LARGEST = 1_000_000  # bytes of a file
+_LARGEST = 2**20  # bytes of a file
 _MOST = 1_000_000  # jobs
 _SECTIONS = ("targets", "dtypes", "options", "specs", "domains")
 #: Options of ``verify_target``, and what their values are.
@@ -64,7 +64,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """By what a result is known to be that of this job: a hash of all that it depends on."""
+        """A hash of all that the result depends on, by which it is known."""
         told = [__version__, self.target, self.dtype, dict(self.fields), dict(self.promised), dict(self.options)]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -83,15 +83,8 @@ class Job:
 
 def read(path: Path) -> tuple[Job, ...]:
     """The jobs of a file. Raises ``InputError`` that names the entry and how to mend it."""
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise InputError(f"{path} is larger than a campaign can be")
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid TOML: {str(error).splitlines()[0]}") from error
-    _known(told, _SECTIONS, str(path))
+    told = loaded(path, _LARGEST, toml=True)
+    known(told, _SECTIONS, str(path))
     for name in ("options", "specs", "domains"):
         _table(told.get(name, {}), f"{path}: {name}")
     return planned(
@@ -144,7 +137,7 @@ def _specs(specs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in specs.items():
         where = f"specs.{name}"
         told = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
-        _known(told, (*_FIELDS, "like", *OPTIONS), where)
+        known(told, (*_FIELDS, "like", *OPTIONS), where)
         _options({n: x for n, x in told.items() if n in OPTIONS}, where)
         of_fields = {n: x for n, x in told.items() if n not in OPTIONS}
         _ = Job("", name, "", "", of_fields, {}, {}).attention  # refuse what is no specification before any work
@@ -155,7 +148,7 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
     for name, entry in domains.items():
         where = f"domains.{name}"
         told = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
-        _known(told, _DOMAIN, where)
+        known(told, _DOMAIN, where)
         for field, value in told.items():
             whole = type(getattr(Domain(), field)) is int
             if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
@@ -167,7 +160,7 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 def _options(told: Mapping[str, Any], where: str) -> None:
     from symattn.programs.verify import check_numbers
 
-    _known(told, OPTIONS, where)
+    known(told, OPTIONS, where)
     for name, value in told.items():
         texts = name != "call" or all(isinstance(text, str) for text in value)
         if not isinstance(value, OPTIONS[name]) or isinstance(value, bool) or not texts:
@@ -191,10 +184,3 @@ def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{where} must be a list, got {value!r}")
     return value
-
-
-def _known(told: Iterable[str], known: Iterable[str], where: str) -> None:
-    for name in told:
-        if name not in known:
-            mend = perhaps(name, known) or f"; known: {', '.join(known)}"
-            raise InputError(f"{where} has an unknown key {name!r}{mend}")

@@ -12,6 +12,7 @@ from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Code, Column, Document, Heading, Note, Paragraph, Table, Text
 
 Record = dict[str, Any]
+_NAMES = ("target", "spec", "dtype", "domain")
 _WORST = ("fault", "error", "undecided", "no fault")
 
 
@@ -19,7 +20,7 @@ def summary(folder: Path, command: str = "") -> Document:
     """The document of a campaign's folder. Raises ``InputError`` where it holds none."""
     store = Store(folder)
     jobs, results = store.plan(), store.results()
-    found = [results[job["key"]] | _names(job) for job in jobs if job["key"] in results]
+    found = [results[job["key"]] | {name: job[name] for name in _NAMES} for job in jobs if job["key"] in results]
     left = len(jobs) - len(found)
     blocks: list[Block] = [Paragraph((_counts(found, left),)), *_verdicts(jobs, found), *_faults(found)]
     blocks += [*_errors(found), *_took(found), *_notes(found)]
@@ -38,10 +39,6 @@ def summary(folder: Path, command: str = "") -> Document:
         },
         verdict=_verdict(found, left),
     )  # fmt: skip
-
-
-def _names(job: Record) -> Record:
-    return {name: job[name] for name in ("target", "spec", "dtype", "domain")}
 
 
 def _verdict(found: Sequence[Record], left: int) -> Verdict:
@@ -109,7 +106,7 @@ def _errors(found: Sequence[Record]) -> Iterator[Block]:
 
 
 def _took(found: Sequence[Record]) -> Iterator[Block]:
-    """What each verification tried, the steps in which it would have seen a mistake, and how long it took."""
+    """Tell what each verification tried, in which steps it would have seen a mistake, and how long it took."""
     if found:
         yield Heading(("Cases and times",))
         domains = len({record["domain"] for record in found}) > 1

@@ -1,19 +1,23 @@
 """Derivations: why a fact about attention holds, step by step, each step checked when it is told.
 
-A derivation is a file with a function of its parameters that returns a ``Document``, and one line in ``_ENTRIES``.
+A derivation is a file with a function of its parameters that returns a ``Document``, and one line in ``_ENTRIES``. Most
+are texts, see ``texts``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from importlib import import_module
 from inspect import signature
 from itertools import count
 from typing import Any, cast
 
 from symattn.derivations.parameters import checked
-from symattn.document.codec import command
+from symattn.document import cache
+from symattn.document.codec import command, read, written
 from symattn.document.errors import InputError, named
 from symattn.document.model import Document, Result
 
@@ -31,7 +35,7 @@ class Entry:
         """The names of its parameters; of a specification every field is one."""
         if self.name != "attention":
             return self.taken
-        from symattn.derivations.attention.parameters import parameters
+        from symattn.derivations.attention import parameters
 
         return parameters()
 
@@ -113,3 +117,31 @@ def _numbered(document: Document) -> Document:
     number = count(1)
     blocks = (replace(b, title=f"{b.title} {next(number)}") if isinstance(b, Result) else b for b in document.blocks)
     return replace(document, blocks=tuple(blocks))
+
+
+_PLAIN = (bool, int, str, Fraction, type(None))
+
+
+def cached(name: str, **parameters: Any) -> Document:
+    """``derive(name, **parameters)``, from the user's cache folder if the same source of symattn told it before."""
+    key = _key(name, parameters)
+    before = key and cache.get("derivations", key)
+    if before:
+        with contextlib.suppress(ValueError):
+            return read(before, Document)
+    document = derive(name, **parameters)
+    if key:
+        with contextlib.suppress(TypeError, ValueError):  # holds more than documents do, or too long a number
+            cache.put("derivations", key, written(document))
+    return document
+
+
+def _key(name: str, parameters: dict[str, Any]) -> str | None:
+    """None if the parameters are more than numbers and words, or the source cannot be read."""
+    words = [f"{parameter} {type(value).__name__} {value!r}" for parameter, value in sorted(parameters.items())]
+    if not all(isinstance(value, _PLAIN) for value in parameters.values()):
+        return None
+    try:
+        return cache.digest([cache.ground(), name, *words])
+    except OSError:
+        return None

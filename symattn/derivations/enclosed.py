@@ -20,6 +20,19 @@ from symattn.document.errors import Refused, Undecided
 _TEN = flint.arb(10)
 
 
+def _operator(operation: Callable[[Any, Any], Any]) -> Callable[[Enclosed, object], Any]:
+    """A method that computes with balls, at the precision of the number."""
+
+    def method(self: Enclosed, other: object) -> Any:
+        y = None if isinstance(other, (Forbidden, Undefined)) else ball_of(other, self.bits)
+        if y is None:
+            return NotImplemented
+        with flint.ctx.workprec(self.bits):
+            return taken(operation(self.ball, y), self.bits)
+
+    return method
+
+
 class Enclosed:
     """A real number known by a ball. ``+ − * /`` take exact numbers too; what is computed has the ball's precision."""
 
@@ -29,27 +42,10 @@ class Enclosed:
         self.ball = ball
         self.bits = bits
 
-    def __add__(self, other: object) -> Any:
-        return self._with(other, lambda x, y: x + y)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: object) -> Any:
-        return self._with(other, lambda x, y: x - y)
-
-    def __rsub__(self, other: object) -> Any:
-        return self._with(other, lambda x, y: y - x)
-
-    def __mul__(self, other: object) -> Any:
-        return self._with(other, lambda x, y: x * y)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: object) -> Any:
-        return self._with(other, lambda x, y: x / y)
-
-    def __rtruediv__(self, other: object) -> Any:
-        return self._with(other, lambda x, y: y / x)
+    __add__ = __radd__ = _operator(lambda x, y: x + y)
+    __sub__, __rsub__ = _operator(lambda x, y: x - y), _operator(lambda x, y: y - x)
+    __mul__ = __rmul__ = _operator(lambda x, y: x * y)
+    __truediv__, __rtruediv__ = _operator(lambda x, y: x / y), _operator(lambda x, y: y / x)
 
     def __neg__(self) -> Any:
         return 0 - self
@@ -57,15 +53,6 @@ class Enclosed:
     def __abs__(self) -> Enclosed:
         with flint.ctx.workprec(self.bits):
             return Enclosed(abs(self.ball), self.bits)
-
-    def _with(self, other: object, operation: Callable[[Any, Any], Any]) -> Any:
-        if isinstance(other, (Forbidden, Undefined)):
-            return NotImplemented
-        y = ball_of(other, self.bits)
-        if y is None:
-            return NotImplemented
-        with flint.ctx.workprec(self.bits):
-            return taken(operation(self.ball, y), self.bits)
 
     def apply(self, name: str) -> Enclosed:
         """exp, log, sqrt, tanh, … of the number. Raises Undecided where the ball does not say whether there is one."""

@@ -61,11 +61,11 @@ def named(path: str | Path) -> Path:
 
 
 def explore(source: str | PathLike[str] | Mapping[str, Any] = "eight-step", **fields: Any) -> Exploration:
-    """A page on which tokens and weights are edited in place, and every step is computed again, exactly.
+    """Return a page on which tokens and weights are edited in place, and every step is recomputed exactly.
 
-    ``source`` and ``fields`` are those of ``walk``: tokens x with w_q, w_k and w_v of at most 6 rows and columns, one
-    head or two, scaled by 1/√d_k or not, causal or not. ``scaling`` shows how scores grow with d_k instead. Raises
-    ``InputError`` for an example of another form.
+    ``source`` and ``fields`` are those of ``walk``: tokens x with w_q, w_k and w_v of at most 6 rows and columns,
+    one or two heads, scaled by 1/√d_k or not, causal or not. The source ``scaling`` shows instead how scores grow
+    with d_k. Raises ``InputError`` for an example of another form.
 
     >>> explore("eight-step").state["w_k"]
     '0,0,1;1,1,0;0,1,0;1,1,0'

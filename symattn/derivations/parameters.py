@@ -10,29 +10,15 @@ from symattn.document.characters import GREEK
 from symattn.document.errors import InputError
 from symattn.document.keywords import unknown
 
-LIMITS = {
-    "dk": 65536,
-    "dv": 65536,
-    "dmodel": 65536,
-    "tokens": 64,
-    "keys": 64,
-    "heads": 64,
-    "seed": 2**63 - 1,
-}
+_SIZES: dict[str, tuple[str, int]] = {
+    "dk": ("d_k", 65536), "dv": ("d_v", 65536), "dmodel": ("d_model", 65536), "tokens": ("n", 64), "keys": ("n_k", 64),
+    "heads": ("heads", 64), "seed": ("seed", 2**63 - 1),
+}  # fmt: skip
+LIMITS = {parameter: most for parameter, (_, most) in _SIZES.items()}
 """The largest value of each number."""
 
-WRITTEN_OUT = {"jacobian": {"tokens": (2, 5)}}
-"""The smallest and the largest value in derivations that write their arrays out."""
-
-_SYMBOLS = {
-    "dk": "d_k",
-    "dv": "d_v",
-    "dmodel": "d_model",
-    "tokens": "n",
-    "keys": "n_k",
-    "heads": "heads",
-    "seed": "seed",
-}
+_WRITTEN_OUT = {"jacobian": {"tokens": (2, 5)}}  # the smallest and the largest value where arrays are written out
+_SYMBOLS = {parameter: symbol for parameter, (symbol, _) in _SIZES.items()}
 _CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
 """Letters by which a size may be named as well: ``d_k`` is ``dk``, ``n`` is ``tokens``."""
 
@@ -51,7 +37,7 @@ def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any], command
         found[parameter] = value
         if parameter in LIMITS:
             usual = 0 if parameter == "seed" else 1, LIMITS[parameter]
-            least, most = WRITTEN_OUT.get(name, {}).get(parameter, usual)
+            least, most = _WRITTEN_OUT.get(name, {}).get(parameter, usual)
             whole(parameter, value, most, least)
     return found
 

@@ -3,58 +3,148 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from symattn.attention.notation import D_K
-from symattn.derivations import scaling_moments
-from symattn.derivations.jacobian import derivative, properties, softmax_section
-from symattn.derivations.parameters import LIMITS, number_or_letter, whole
-from symattn.derivations.scaling_gap import gap
-from symattn.derivations.scaling_laws import Setting, at_size
-from symattn.derivations.scaling_numpy import compared, evidence
+from symattn.derivations import jacobian
+from symattn.derivations.parameters import number_or_letter
+from symattn.derivations.scaling_numpy import Setting, at_size, compared, evidence
 from symattn.derivations.scaling_typical import TYPICAL, typical
+from symattn.derivations.steps import Moments, checked, moment, of_all
+from symattn.derivations.texts import Telling
 from symattn.document.codec import command
 from symattn.document.errors import InputError
-from symattn.document.model import Block, Document, Heading
-from symattn.document.notation import Root
+from symattn.document.evidence import Evidence
+from symattn.document.formulas import formula
+from symattn.document.model import Document, Result, Step
+from symattn.document.notation import At, Node, Row, Words, equals
+from symattn.document.text import text
+from symattn.proof.moments import Law
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
 
+OTHER_MEANS = "If the means are not zero"
+"""The section that drops A3."""
 _LARGEST_MEAN = 999_999
+_WRITTEN_OUT = 4  # longer sums are not written out
 _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", "sigma", "Sigma"])
+_BEGINS = """
+Why attention divides by $√d_k$
+subtitle: a complete derivation, specialised to $@at$
+hint: symattn derive scaling --dk @dk --mean mu     the means not zero
+hint: symattn derive jacobian                  how softmax answers its scores
+hint: symattn derive scaling --dk @dk -o scaling.tex
+A1: $q_1, …, q_{d_k}$ share mean $@mu$ and variance $σ²$; so do $k_1, …, k_{d_k}$
+A2: All $2 d_k$ components are independent :: no Gaussian shape is needed
+"""
+_ZERO = "A3: Zero mean, $@mu = 0$"
+_NORMAL = "A4: $Δ = s_1 - s_2$ is normal, with mean 0 and variance $2 d_k σ⁴$"
+_SECOND = "$E[q_1²] = σ² + @mu²$"
+_SCORE = """
+# The score and its mean
+any:= s = q·k = Σ_{i=1}^{d_k} q_i k_i
+insert written_out
+any- E[s] = Σ_{i=1}^{d_k} E[q_i k_i] :: linearity
+any- E[s] = Σ_{i=1}^{d_k} E[q_i] E[k_i] :: the components are independent
+any- E[s] = d_k @mu² :: equal means
+"""
+_VARIANCE = """
+# Its variance grows with $d_k$
+any- Var(s) = Σ_{i=1}^{d_k} Var(q_i k_i) :: the products are independent
+any- Var(s) = d_k (E[q_1² k_1²] - E[q_1 k_1]²) :: equal terms, each $Var(X) = E[X²] - E[X]²$
+any- Var(s) = d_k (E[q_1²] E[k_1²] - E[q_1]² E[k_1]²) :: the factors are independent
+"""
+_CENTRED = """
+main- Var(s) = d_k E[q_1²] E[k_1²] :: no means
+main- Var(s) = d_k·σ²·σ² = d_k σ⁴ :: $E[q_1²] = σ² + @mu²$ with $@mu = 0$
+"""
+_GENERAL = """
+any- Var(s) = d_k ((σ² + @mu²)² - @mu⁴) :: {}
+any- Var(s) = d_k σ² (σ² + 2 @mu²) :: expanded
+"""
+_DIVISORS = """
+insert variance
+# What $1/√d_k$ does, and $1/d_k$ does not
+main- Var(s/√d_k) = Var(s)/d_k = @one :: $Var(c X) = c² Var(X)$
+main- Var(s/d_k) = Var(s)/d_k² = @one/d_k :: the same
+main→ Var(s/d_k) → 0 :: d_k → ∞
+uniform- softmax_j(0 s) = 1/n :: equal scores
+Divided by $√d_k$, scores vary as much for every $d_k$. Divided by $d_k$, their differences vanish as $d_k$ grows, and
+    by the last step every weight tends to $1/n$: all keys are averaged.
+"""
+_MEANS = """
+any- E[s/√d_k] = d_k @mu²/√d_k = √d_k @mu² :: linearity
+The variance is still linear in $d_k$, so $1/√d_k$ still removes the growth of the *variance*; the mean is only
+    reduced, from $d_k @mu²$ to $√d_k @mu²$. Softmax ignores what all scores of a row share, so what matters is a
+    difference.
+"""
+_DIFFERENCES = """
+# The difference of two scores
+any:= s_j = q·k_j = Σ_{i=1}^{d_k} q_i k_ji :: key j; A1 and A2 for all keys
+row- Cov(s_1, s_2) = d_k @mu² σ² :: the query is shared
+row- Var(s_1 - s_2) = Var(q·(k_1 - k_2)) :: the dot product is linear
+row- Var(s_1 - s_2) = Var(s_1) + Var(s_2) - 2 Cov(s_1, s_2)
+row- Var(s_1 - s_2) = 2 d_k σ² (σ² + @mu²) :: the moments of the components
+"""
+_JACOBIAN = f"""
+insert difference
+# The softmax Jacobian
+{jacobian.DERIVATIVE}
+{jacobian.PROPERTIES}
+"""
+_GAP = """
+with gap: $p = softmax(s)$
+# A large gap makes every entry of $J$ small
+let gap: Let the largest score $s_m$ lead all others by at least $Δ > 0$, and put $ε = 1 - p_m$.
+gap- ε = R/(1 + R) :: $R = Σ_{ℓ≠m} e^{s_ℓ - s_m}$
+gap- ε ≤ (n - 1) e^{-Δ}/(1 + (n - 1) e^{-Δ}) ≤ (n - 1) e^{-Δ} :: $R ≤ (n - 1) e^{-Δ}$; $x/(1 + x)$ grows
+    gap (n - 1) e^{-Δ}/(1 + (n - 1) e^{-Δ}): {Σ_l e^{-Δ - d_l} (e^{d_l} - 1)}/((1 + R) (1 + (n - 1) e^{-Δ}))
+    gap (n - 1) e^{-Δ}: (n - 1) e^{-Δ} (n - 1) e^{-Δ}/(1 + (n - 1) e^{-Δ})
+gap- max_i 2 p_i (1 - p_i) ≤ 2 ε :: the left side is $‖J‖_∞$; $p_i (1 - p_i) ≤ ε$ for each $i$
+    gap 2 ε: 2 (δ_im {Σ_{ℓ≠m} p_ℓ} {Σ_{ℓ≠m} p_ℓ} + δ̄_im (Σ_{ℓ≠m} δ̄_ℓi p_ℓ + p_i²))
+insert end
+"""
 
 
 def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
-    whole("dk", dk, LIMITS["dk"])
     setting = Setting(dk, None if mean is None else _mean(mean))
-    return Document(
-        "derivation",
-        "scaling",
-        ("Why attention divides by ", Root(D_K)),
-        _blocks(setting, seed),
-        subtitle=("a complete derivation, specialised to ", at_size(setting)),
+    comparison = compared(setting, seed)
+    letters: dict[str, Glossary | Moments] = {
+        "": jacobian.letters(), "gap": _gap_letters(), "uniform": Glossary({"s": "n"}, index={"j": "n"}),
+        "any": Moments(setting.score()), "main": Moments(setting.main()), "row": Moments(setting.row()),
+        "end": Moments(_end(setting)),
+    }  # fmt: skip
+    values: dict[str, Any] = {
+        "at": at_size(setting), "mu": setting.mu, "dk": dk, "one": variance_formula(setting, ""),
+        "matrix": jacobian.matrix(3), "tokens": 3, "written_out": _written_out(setting),
+        "variance": [_result(setting, evidence(comparison))], "difference": [_difference(setting)],
+        "end": (*typical(dk), *comparison), "here": At(formula("Var(s)"), at_size(setting)),
+        "spread": _at_size(setting, True),
+    }  # fmt: skip
+    return Telling(letters, **values).document(
+        "scaling", _typed(setting),
         command=command("derive", "scaling", options={"dk": dk, "mean": mean, "seed": seed or None}),
         parameters={"dk": dk, "mean": None if mean is None else str(mean), "seed": seed},
-        hints=_hints(dk),
-    )
+    )  # fmt: skip
 
 
-def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
-    comparison, softmax = compared(setting, seed), softmax_section()
-    means = scaling_moments.other_means(setting) if setting.mean != 0 else ()
-    before = (
-        *scaling_moments.score(setting),
-        *scaling_moments.variance(setting, evidence(comparison)),
-        *scaling_moments.divisors(setting),
-    )
-    between = (
-        *means,
-        *scaling_moments.differences(setting),
-        Heading(("The softmax Jacobian",)),
-        *derivative(softmax, 3),
-        *properties(softmax, "Result"),
-        *gap(),
-    )
-    dropped = scaling_moments.OTHER_MEANS if setting.mean is None else ""
-    return (setting.assumptions(dropped, TYPICAL), *before, *between, *typical(setting.d_k), *comparison)
+def _typed(setting: Setting) -> str:
+    """The text for means that are 0, that have a value, or first the one and then the other."""
+    centred = setting.centred
+    dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
+    means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
+    spread = _GENERAL.format("the moments of the components") + "any- @here = @spread :: $@at$" if centred else ""
+    parts = (
+        _BEGINS.replace("@dk", str(setting.d_k)),
+        (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
+        _SCORE, "main- E[s] = 0 :: no mean" if centred else "",
+        _VARIANCE, _CENTRED if centred else _GENERAL.format(_SECOND),
+        _DIVISORS, *((means, spread, _MEANS) if setting.mean != 0 else ()),
+        _DIFFERENCES, "end- Var(s_1 - s_2) = 2 d_k σ⁴ :: no means" if centred else "",
+        _JACOBIAN, _GAP,
+    )  # fmt: skip
+    return "\n".join(part.strip() for part in parts if part)
 
 
 def _mean(given: object) -> Fraction | str:
@@ -66,9 +156,58 @@ def _mean(given: object) -> Fraction | str:
     return value
 
 
-def _hints(dk: int) -> tuple[str, ...]:
-    return (
-        f"symattn derive scaling --dk {dk} --mean mu     the means not zero",
-        "symattn derive jacobian                  how softmax answers its scores",
-        f"symattn derive scaling --dk {dk} -o scaling.tex",
-    )
+def _gap_letters() -> Glossary:
+    """The score s_m, which stands first, and others that are below it by Δ + d, where no d is negative."""
+
+    def scores(reader: Reader) -> Any:
+        top, delta, d = (reader.arrays[x] for x in ("top", "Δ", "d"))
+        return reader.xp.concat([top[None], top - delta - d], axis=0)
+
+    given, index = {"top": "", "Δ": "", "d": "r"}, {**dict.fromkeys("ijℓ", "1+r"), "l": "r"}
+    return Glossary(given, {"n": "1+r"}, index, {"s": scores}, places={"m": 0}, positive=("Δ",), nonnegative=("d",))
+
+
+def _end(setting: Setting) -> Law:
+    """The law of a row at the end of its section: A3 where it is assumed."""
+    return setting.row().at({setting.mu.base: 0}) if setting.centred else setting.row()
+
+
+def _written_out(setting: Setting) -> tuple[Step, ...]:
+    if not 1 < setting.d_k <= _WRITTEN_OUT:
+        return ()
+    law = setting.score().at({"d_k": setting.d_k})
+    products = formula(" + ".join(f"q_{i} k_{i}" for i in range(1, setting.d_k + 1)))
+    where = checked(text(at_size(setting)))
+    return (moment(law, equals(formula("s"), products), (at_size(setting),), where, law.written_out),)
+
+
+def variance_formula(setting: Setting, size: str) -> Node:
+    """d_k σ⁴, or d_k σ²(σ² + 2μ²)."""
+    return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
+
+
+def _result(setting: Setting, compared: tuple[Evidence, ...]) -> Result:
+    law, variance = setting.main(), formula("Var(q·k)")
+    here = moment(law, equals(At(variance, at_size(setting)), _at_size(setting, not setting.centred)))
+    every = moment(law, equals(variance, variance_formula(setting, "d_k ")))
+    scaled = moment(law, equals(formula("Var({q·k}/√d_k)"), variance_formula(setting, "")))
+    formulas: list[Node] = [Row((every.formula, here.formula)), Row((scaled.formula, Words("for every"), D_K))]
+    if isinstance(setting.mean, Fraction) and setting.mean:
+        at_mean = formula("d_k σ² {σ² + @twice}", values={"twice": 2 * setting.mean**2})
+        condition = equals(setting.mu, setting.mean)
+        law = setting.score().at({setting.mu.base: setting.mean})
+        formulas.append(moment(law, equals(At(variance, condition), at_mean)).formula)
+    return Result("Result", tuple(formulas), (of_all(every, scaled, here), *compared))
+
+
+def _at_size(setting: Setting, general: bool) -> Node:
+    """4σ⁴, or 4σ⁴ + 8μ²σ²."""
+    d_k = setting.d_k
+    return setting.formula(f"{d_k if d_k > 1 else ''} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
+
+
+def _difference(setting: Setting) -> Result:
+    inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
+    typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
+    rows = [moment(_end(setting), equals(*map(setting.formula, sides))) for sides in typed]
+    return Result("Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))

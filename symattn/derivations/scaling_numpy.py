@@ -1,28 +1,87 @@
-"""The moments compared with NumPy: every point of a small cube in integers, or random draws in float64."""
+"""What the scaling assumes of queries and keys, and its moments compared with NumPy.
+
+NumPy goes through every point of a small cube in integers, or draws at random in float64.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from symattn.attention.notation import D_K
-from symattn.derivations.letters import SIGMA, mean, s, var
-from symattn.derivations.scaling_laws import Setting
+from symattn.attention.notation import D_K, N
 from symattn.derivations.steps import checked, moment, together
 from symattn.document import notation as nt
+from symattn.document.characters import GREEK
 from symattn.document.evidence import Evidence, Grade
+from symattn.document.formulas import formula
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
-from symattn.document.notation import Decimal, Node, Number, Relation, Root, equals, relation
+from symattn.document.notation import Decimal, Name, Node, Number, Relation, equals, relation
 from symattn.document.text import text
-from symattn.proof.moments import Law
+from symattn.proof.moments import INDEPENDENCE, MOMENTS, Family, Law
 
+
+@dataclass(frozen=True)
+class Setting:
+    """d_k and the mean that was asked for: a number, a letter, or None for 0 first and then any."""
+
+    d_k: int
+    mean: Fraction | str | None = None
+
+    @property
+    def mu(self) -> Name:
+        """The letter for the mean."""
+        return Name(GREEK.get(self.mean, self.mean)) if isinstance(self.mean, str) else Name("μ")
+
+    @property
+    def centred(self) -> bool:
+        """Return whether the main derivation assumes μ = 0."""
+        return not self.mean
+
+    def score(self) -> Law:
+        """One query and one key, any mean: s = q·k."""
+        return self._law((D_K,), {"s": "q·k", "q·k": "Σ_{i=1}^{d_k} q_i k_i"})
+
+    def row(self) -> Law:
+        """One query and several keys: s_j = q·k_j."""
+        meanings = {f"s_{j}": f"q·k_{j}" for j in (1, 2)}
+        meanings |= {f"q·k_{j}": f"Σ_{{i=1}}^{{d_k}} q_i k_{j}i" for j in (1, 2)}
+        return self._law((N, D_K), meanings | {"q·(k_1 - k_2)": "Σ_{i=1}^{d_k} q_i {k_1i - k_2i}"})
+
+    def main(self) -> Law:
+        """The law of the score in the main derivation: A3 where it is assumed."""
+        return self.score().at({self.mu.base: 0}) if self.centred else self.score()
+
+    def formula(self, typed: str) -> Node:
+        """Read a formula with ``@mu``."""
+        return formula(typed, values={"mu": self.mu})
+
+    def _law(self, key_axes: tuple[Node, ...], meanings: dict[str, str]) -> Law:
+        variance = formula("σ²")
+        return Law(
+            families=(Family("q", (D_K,), self.mu, variance), Family("k", key_axes, self.mu, variance)),
+            independent=frozenset("qk"),
+            positive=("σ", "d_k", "n"),
+            real=(self.mu.base,),
+            definitions={formula(a): formula(b) for a, b in meanings.items()},
+            at_least={"n": 2},
+            labels={MOMENTS: "A1", INDEPENDENCE: "A2", **({self.mu.base: "A3"} if self.centred else {})},
+        )
+
+
+def at_size(setting: Setting) -> Node:
+    """The condition d_k = 4."""
+    return equals(D_K, setting.d_k)
+
+
+# -- compared with NumPy ----------------------------------------------------------------------------------------------
 _LARGEST_CUBE = 16  # components, each with two values
 _ROWS, _NUMBERS = 20_000, 4_000_000  # at most so many rows, and so many numbers in one array
 _FAR = 5.0  # standard errors; a sample further off does not agree
-_GAP = s(1) - s(2)
+_MEAN, _VARIANCE, _SCALED, _GAP = map(formula, ("E[s]", "Var(s)", "Var(s/√d_k)", "Var(s_1 - s_2)"))
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -37,11 +96,11 @@ def compared(setting: Setting, seed: int) -> tuple[Block, ...]:
 def evidence(blocks: tuple[Block, ...]) -> tuple[Evidence, ...]:
     """What the section has for Var(s), to be said again beside the result."""
     steps = next(block for block in blocks if isinstance(block, Steps))
-    return tuple(step.evidence for step in steps.items if step.evidence and _is_variance(step))
-
-
-def _is_variance(step: Step) -> bool:
-    return isinstance(step.formula, Relation) and step.formula.first == var(s())
+    return tuple(
+        step.evidence
+        for step in steps.items
+        if step.evidence and isinstance(step.formula, Relation) and step.formula.first == _VARIANCE
+    )
 
 
 def cube(d_k: int, keys: int, low: int, high: int) -> np.ndarray:
@@ -68,33 +127,27 @@ def _enumerated(setting: Setting, centre: Fraction) -> tuple[Block, ...]:
     d_k, unit = setting.d_k, centre.denominator
     low, high = (centre.numerator - unit, centre.numerator + unit)  # in units of 1/unit
     first, second = moments(cube(d_k, 1, low, high)[0])
-    found: list[tuple[Node, Fraction]] = [
-        (mean(s()), first / unit**2),
-        (var(s()), second / unit**4),
-        (var(s() / Root(D_K)), second / unit**4 / d_k),
-    ]
+    found = [(_MEAN, first / unit**2), (_VARIANCE, second / unit**4), (_SCALED, second / unit**4 / d_k)]
     steps = [_agrees(setting, centre, formula, value, 2 * d_k) for formula, value in found]
     if 3 * d_k <= _LARGEST_CUBE:
         one, other = cube(d_k, 2, low, high)
-        steps.append(_agrees(setting, centre, var(_GAP), moments(one - other)[1] / unit**4, 3 * d_k))
+        steps.append(_agrees(setting, centre, _GAP, moments(one - other)[1] / unit**4, 3 * d_k))
     words = "Let each component be ", Number(centre - 1), " or ", Number(centre + 1), ", equally likely, so that "
     end = ". NumPy goes through all points, in integers."
     return Paragraph((*words, *_there(setting, centre), end)), together(steps)
 
 
 def _agrees(setting: Setting, centre: Fraction, formula: Node, value: Fraction, width: int) -> Step:
-    where = checked(f"all {2**width} points of {_named(centre)}{str(width).translate(_RAISED)}")
+    signs = nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))
+    values = text(nt.Fence("curly", signs))
+    where = checked(f"all {2**width} points of {values}{str(width).translate(_RAISED)}")
     law = _law(setting, centre, formula)
     return moment(law, equals(formula, value), f"{2**width} points", where)
 
 
-def _named(centre: Fraction) -> str:
-    return text(nt.Fence("curly", nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))))
-
-
 def _there(setting: Setting, centre: Fraction) -> Text:
     """At which variance, mean and d_k: σ = 1, μ = 0 and d_k = 4."""
-    return equals(SIGMA, 1), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
+    return formula("σ = 1"), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
 
 
 def closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
@@ -106,7 +159,7 @@ def closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
 
 def _law(setting: Setting, centre: Fraction, formula: Node) -> Law:
     """The law of the scores at σ = 1, with this mean and size."""
-    law = setting.row() if formula == var(_GAP) else setting.score()
+    law = setting.row() if formula == _GAP else setting.score()
     return law.at({"σ": Fraction(1), "d_k": Fraction(setting.d_k), setting.mu.base: centre})
 
 
@@ -114,12 +167,7 @@ def _sampled(setting: Setting, centre: Fraction, seed: int) -> tuple[Block, ...]
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
     one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
     root = sqrt(setting.d_k)
-    found = [
-        (mean(s()), one, False),
-        (var(s()), one, True),
-        (var(s() / Root(D_K)), one / root, True),
-        (var(_GAP), one - other, True),
-    ]
+    found = [(_MEAN, one, False), (_VARIANCE, one, True), (_SCALED, one / root, True), (_GAP, one - other, True)]
     steps = [_near(setting, centre, formula, estimate(values, spread), seed) for formula, values, spread in found]
     words = f"{rows} queries with two keys each, drawn from normal laws in float64 (seed {seed}), with "
     return Paragraph((words, *_there(setting, centre), ":")), together(steps)

@@ -14,32 +14,20 @@ from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import D_K
-from symattn.derivations.letters import DELTA, HALF, MU, SIGMA, E, P, dot, k, mean, p, q, s
-from symattn.derivations.steps import FalseStep, enclosed, together, words
+from symattn.derivations.steps import FalseStep, enclosed
+from symattn.derivations.texts import Telling
 from symattn.document import notation as nt
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence
-from symattn.document.model import Block, Caveat, Column, Emph, Heading, Paragraph, Step, Steps, Table, Text
-from symattn.document.notation import (
-    Decimal,
-    Fence,
-    Name,
-    Node,
-    Partial,
-    Relation,
-    Root,
-    call,
-    commas,
-    equals,
-    relation,
-)
+from symattn.document.formulas import formula, running_text
+from symattn.document.model import Block, Column, Step, Table, Text
+from symattn.document.notation import Decimal, Node, Relation, commas, equals
 from symattn.document.text import text
 from symattn.proof import gaussian
 from symattn.proof.relations.comparing import holds
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import Asked, Question, record
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.section import Section
 from symattn.proof.relations.values import Unread
 
 TYPICAL = "The typical row, and the mean over rows"
@@ -47,9 +35,8 @@ TYPICAL = "The typical row, and the mean over rows"
 _SIZES = (1, 4, 16, 64, 256)
 _DIGITS, _BITS = 3, 96
 _SQUARES = (Fraction(1, 64), 1, 2)
-_PI, _T, _Z = Name("π"), Name("t"), Name("z")
+_SQUARE = formula("σ²")
 _LETTERS = ("σ", "d_k", "z", "π")
-_QUARTER = nt.Number(Fraction(1, 4))
 
 
 @lru_cache(maxsize=256)
@@ -105,82 +92,56 @@ def digits_at(d_k: int, ball: Number) -> Decimal:
     return Decimal(decimal(lambda bits: ball(d_k, max(bits, _BITS)), _DIGITS))
 
 
+_TEXT = f"""
+# {TYPICAL}
+Two keys, under A4. Mean and variance of the gap follow from A1 and A2 at $μ = 0$; its shape does not.
+- ∂p_1/∂s_1 = p_1 (1 - p_1) = ¼ sech(Δ/2)² :: $p_1 = 1/(1 + e^{{-Δ}})$
+insert bounds
+insert table
+caveat: The collapse is of the *typical* row. At $d_k = @largest$ and $σ = 1$ the median slope is $@median$, but the
+    mean is $@mean$, which falls only like $1/√d_k$: a share $@ties$ of the rows has two scores less than 1 apart, and
+    keeps a slope above $@least$. Without scaling, learning is carried by those few rows. In the mean, scaling
+    even makes the slope with respect to q·k smaller ($@scaled$). Nor does A2 describe a trained network.
+"""
+_CAPTION = """The slope $∂p_1/∂{q·k_1}$ with $σ = 1$; $√{2 d_k}$ is the standard deviation of the gap. Every entry is \
+enclosed, and correctly rounded."""
+_HEADS = (
+    ("$d_k$", ""), ("$√{2 d_k}$", ""),
+    *((of, group) for group in ("unscaled", "scaled by $1/√d_k$") for of in ("median", "mean")), ("medians' ratio", ""),
+)  # fmt: skip
+_BOUNDS = """
+- median(∂p_1/∂s_1) = ¼ sech(z σ² √{d_k/2})²
+    :: falls with $|Δ|$; half of a normal law is within $z ≈ @quartile$ deviations
+    :: 1/(2 + e^{z 2 σ² √{d_k/2}} + e^{-z 2 σ² √{d_k/2}})
+- E[∂p_1/∂s_1] ≤ 1/(2 σ² √{π d_k}) :: largest in the middle; the slope integrates to one :: 1/√{2 π 2 d_k σ⁴}
+- E[∂p_1/∂s_1] ≥ 1/(2 σ² √{π d_k}) (1 - π²/(12 d_k σ⁴))
+    :: density at least $1 - t²/2$ of that, $t$ deviations off :: 1/√{2 π 2 d_k σ⁴} (1 - π²/3/(2 2 d_k σ⁴))
+"""
+"""What is enclosed at sizes, each with its reason and what that comes to."""
+
+
 def typical(d_k: int) -> tuple[Block, ...]:
     """Median and mean of the slope for normal gaps, and the table over d_k."""
     sizes = sorted({*_SIZES, d_k})
-    return (
-        Heading((TYPICAL,)),
-        Paragraph(
-            (
-                "Two keys, under A4. Mean and variance of the gap follow from A1 and A2 at ",
-                equals(MU, 0),
-                "; its shape does not.",
-            )
-        ),
-        _steps(sizes),
-        _table(sizes, d_k),
-        _caveat(),
-    )
-
-
-def _steps(sizes: list[int]) -> Steps:
-    slope = Partial(p(1), s(1))
-    bound = 1 / (2 * SIGMA**2 * Root(_PI * D_K))
-    correction = Fence("round", 1 - _PI**2 / (12 * D_K * SIGMA**4))
-    deviation, square = 2 * SIGMA**2 * Root(D_K / 2), 2 * D_K * SIGMA**4
-    quartile, density = _Z * deviation, 1 / Root(2 * _PI * square)
-    if not _same(deviation**2, square):
+    if not _same(formula("(2 σ² √{d_k/2})²"), formula("2 d_k σ⁴")):
         raise FalseStep("the variance of the gap is not that of A4")
-    if not _halves():
+    half = _at_precision(128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf())  # erf(z/√2)
+    if not half.overlaps(flint.arb(0.5)) or half.rad() >= 1e-30:
         raise FalseStep("half of a normal law is not within the quartile")
-    return together(
-        _two_keys().claim(
-            equals(slope, p(1) * (1 - p(1)), _QUARTER * call("sech", DELTA / 2) ** 2),
-            (equals(p(1), 1 / (1 + E ** (-DELTA))),),
-        ),
-        at_sizes(
-            sizes,
-            equals(call("median", slope), _QUARTER * call("sech", _Z * SIGMA**2 * Root(D_K / 2)) ** 2),
-            _within(),
-            1 / Fence("round", 2 + E**quartile + E**-quartile),
-        ),
-        at_sizes(
-            sizes, relation(mean(slope), "≤", bound), "largest in the middle; the slope integrates to one", density
-        ),
-        at_sizes(
-            sizes,
-            relation(mean(slope), "≥", bound * correction),
-            ("density at least ", 1 - _T**2 / 2, " of that, ", _T, " deviations off"),
-            density * Fence("round", 1 - _PI**2 / 3 / (2 * square)),
-        ),
-    )
-
-
-def _two_keys() -> Section:
-    """The weights of two scores, Δ apart."""
-    section = Section(Glossary({"s": "2"}))
-    section.let((equals(P, call("softmax", s())), equals(DELTA, s(1) - s(2))))
-    return section
-
-
-def _within() -> Text:
-    quartile = relation(_Z, "≈", _quartile())
-    return "falls with ", Fence("abs", DELTA), "; half of a normal law is within ", quartile, " deviations"
-
-
-def _quartile() -> Node:
-    return Decimal(decimal(lambda bits: _at_precision(bits, gaussian.upper_quartile), 6))
+    quartile = Decimal(decimal(lambda bits: _at_precision(bits, gaussian.upper_quartile), 6))
+    values = {**_checked_caveat(), "quartile": quartile, "table": [_table(sizes, d_k)]}
+    text = Telling({"": Glossary({"s": "2"})}, **values)
+    text.blocks("with: $p = softmax(s)$, $Δ = s_1 - s_2$")
+    lines = (" ".join(line.split()).split(" :: ") for line in _BOUNDS.strip().removeprefix("- ").split("\n- "))
+    text.values["bounds"] = [
+        at_sizes(sizes, text.formula(typed), text.words(reason), formula(derived)) for typed, reason, derived in lines
+    ]
+    return text.blocks(_TEXT)
 
 
 def _at_precision(bits: int, work: Callable[[], Any]) -> Any:
     with flint.ctx.workprec(bits):
         return work()
-
-
-def _halves() -> bool:
-    """erf(z/√2) is enclosed around 1/2."""
-    found = _at_precision(128, lambda: (gaussian.upper_quartile() / flint.arb(2).sqrt()).erf())
-    return bool(found.overlaps(flint.arb(0.5)) and found.rad() < 1e-30)
 
 
 def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: Node) -> Step:
@@ -197,10 +158,10 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
         with precision(_BITS):
             for d_k, square in points:
                 _holds_at(relation, d_k, float(square))
-        return enclosed(", ".join(text(equals(x, commas(*at))) for x, at in ((SIGMA**2, _SQUARES), (D_K, sizes))))
+        return enclosed(", ".join(text(equals(x, commas(*at))) for x, at in ((_SQUARE, _SQUARES), (D_K, sizes))))
 
     record(Asked(formula, decide, equal=_same))
-    return Step(formula, words(reason), decide(formula))
+    return Step(formula, running_text(reason), decide(formula))
 
 
 def _same(a: Node, b: Node) -> bool:
@@ -214,8 +175,8 @@ def _ball(x: object) -> Ball:
 
 
 def _holds_at(relation: Relation, d_k: int, square: float) -> None:
-    slope, sides = Partial(p(1), s(1)), [relation.first, *(side for _, side in relation.rest)]
-    moments = {call("median", slope): median_slope, mean(slope): mean_slope}
+    sides = [relation.first, *(side for _, side in relation.rest)]
+    moments = {formula("median(∂p_1/∂s_1)"): median_slope, formula("E[∂p_1/∂s_1]"): mean_slope}
     root = flint.arb(square).sqrt()
     letters = {"σ": root, "d": flint.arb(d_k), "z": gaussian.upper_quartile(), "π": flint.arb.pi()}
     arrays = {key: _ball(x) for key, x in letters.items()}
@@ -231,46 +192,28 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
 
 
 def _table(sizes: list[int], asked: int) -> Table:
-    unscaled: Text = ("unscaled",)
-    scaled: Text = ("scaled by ", 1 / Root(D_K))
-    columns = (
-        Column((D_K,)),
-        Column((Root(2 * D_K),)),
-        Column(("median",), group=unscaled),
-        Column(("mean",), group=unscaled),
-        Column(("median",), group=scaled),
-        Column(("mean",), group=scaled),
-        Column(("medians' ratio",)),
-    )
     work = (median_slope, mean_slope, scaled_median, scaled_mean, _ratio)
     rows = tuple(
         ((nt.node(d),), (Decimal(Quotient.of(2 * d).sqrt().decimal(4)),), *((digits_at(d, w),) for w in work))
         for d in sizes
     )
-    caption: Text = (
-        "The slope ", Partial(p(1), dot(q(), k(1))), " with ", equals(SIGMA, 1), "; ", Root(2 * D_K),
-        " is the standard deviation of the gap. Every entry is enclosed, and correctly rounded.",
-    )  # fmt: skip
-    return Table(columns, rows, (sizes.index(asked),), caption)
+    columns = tuple(Column(running_text(head), group=running_text(group)) for head, group in _HEADS)
+    return Table(columns, rows, (sizes.index(asked),), running_text(_CAPTION))
 
 
-def _caveat() -> Caveat:
+def _checked_caveat() -> dict[str, Any]:
+    """The numbers of the caveat. Raises FalseStep where they are not what it says of them."""
     largest = _SIZES[-1]
     if not scaled_mean(largest, _BITS) < mean_slope(largest, _BITS) < 10 * scaled_mean(largest, _BITS):
         raise FalseStep("the caveat of scaling: the means are not of one size")
     if not 0.99 < 2 * mean_slope(4 * largest, _BITS) / mean_slope(largest, _BITS) < 1.01:
         raise FalseStep("the caveat of scaling: the mean does not fall like 1/√d_k")
-    ties, least = digits_at(largest, _near_ties), E / Fence("round", 1 + E) ** 2
-    if not _same(_QUARTER * call("sech", HALF) ** 2, least):
+    least = formula("e/(1 + e)²")
+    if not _same(formula("¼ sech(½)²"), least):
         raise FalseStep("the caveat of scaling: the slope at a gap of 1 is another")
-    return Caveat(
-        (
-            "The collapse is of the ", Emph("typical"), " row. At ", equals(D_K, largest), " and ", equals(SIGMA, 1),
-            " the median slope is ", digits_at(largest, median_slope), ", but the mean is ",
-            digits_at(largest, mean_slope), ", which falls only like ", 1 / Root(D_K), ": a share ", ties,
-            " of the rows has two scores less than 1 apart, and keeps a slope above ", least, ". Without scaling,",
-            " learning is carried by those few rows. In the mean, scaling even makes the slope with respect to q·k",
-            " smaller (", digits_at(largest, scaled_mean),
-            "). Nor does A2 describe a trained network.",
-        )
-    )  # fmt: skip
+    work = {"median": median_slope, "mean": mean_slope, "ties": _near_ties, "scaled": scaled_mean}
+    return {
+        "largest": largest,
+        "least": least,
+        **{called: digits_at(largest, number) for called, number in work.items()},
+    }

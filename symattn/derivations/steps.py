@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from symattn.document.errors import InputError, Refused
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Step, Steps, Text
-from symattn.document.notation import Name, Node, Number, Relation, node
+from symattn.document.notation import Name, Node, Number, Relation, node, parts
 from symattn.document.text import text
 from symattn.proof.certified_moments import chained
 from symattn.proof.certified_moments import vanishing as tends_to_zero
 from symattn.proof.moments import Law
 from symattn.proof.relations.comparing import FalseStep as FalseStep
 from symattn.proof.relations.judging import Asked, record
-
-Link = tuple[Node | tuple[Node, ...], Text | str]
-"""The next side of a chain, or several, and the reason."""
-
-
-def chain(law: Law, first: Node, *links: Link) -> tuple[Step, ...]:
-    """first = side, = side, …, every side evaluated under ``law``. Raises FalseStep where two sides differ."""
-    steps = []
-    for sides, reason in links:
-        row = (sides,) if isinstance(sides, Node) else sides
-        steps.append(moment(law, Relation(first, tuple(("=", side) for side in row)), reason))
-    return tuple(steps)
 
 
 def moment(
@@ -66,15 +54,10 @@ def _certified(accepted: bool, where: str) -> Evidence:
     return proved(where) if accepted else Evidence(Grade.ARGUED, f"{where}, {argued}" if where else argued)
 
 
-def _whole_indices(x: Any) -> bool:
-    if isinstance(x, tuple):
-        return all(map(_whole_indices, x))
-    if not isinstance(x, Node):
-        return True
+def _whole_indices(x: Node) -> bool:
     if isinstance(x, Name):
         return all(i.value >= 1 and i.value.denominator == 1 for i in x.sub if isinstance(i, Number))
-    whole: Any = x
-    return all(_whole_indices(getattr(x, f.name)) for f in fields(whole))
+    return all(map(_whole_indices, parts(x)))
 
 
 def vanishing(law: Law, formula: Relation, limit: Relation) -> Step:
@@ -91,6 +74,25 @@ def vanishing(law: Law, formula: Relation, limit: Relation) -> Step:
 
     record(Asked(formula, decide, sizes=("d_k", "n")))
     return Step(formula, (limit,), decide(formula))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Letters with a law, in the place of a section: what is claimed of them are moments."""
+
+    law: Law
+
+    def define(self, formula: Node, reason: Text | str = "definition") -> Step:
+        """A definition."""
+        return defined(formula, reason)
+
+    def claim(self, formula: Relation, reason: Text | str = (), **_: object) -> Step:
+        """A step whose sides are moments; see ``moment``."""
+        return moment(self.law, formula, reason)
+
+    def tends(self, formula: Relation, limit: Relation, _: object = None) -> Step:
+        """A moment that vanishes; see ``vanishing``."""
+        return vanishing(self.law, formula, limit)
 
 
 def hold(truth: bool, formula: Node, reason: Text | str, evidence: Evidence) -> Step:

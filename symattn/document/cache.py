@@ -13,7 +13,7 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -52,53 +52,45 @@ def get(kind: str, key: str) -> str | None:
 def put(kind: str, key: str, text: str) -> None:
     """Keep a text: whole or not at all, and bound to its key, so that a copy under another name is as good as none."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        _write(_path(kind, key), f"{digest([kind, key, text])}\n{text}")
+        path = _path(kind, key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replaced(path, f"{digest([kind, key, text])}\n{text}".encode(), 0o600)
 
 
 def sizes() -> dict[str, tuple[int, int]]:
-    """How many files of each kind are kept, or for Coq compiled theories, and how many bytes."""
+    """Return how many files of each kind are kept, or for Coq compiled theories, and how many bytes."""
     found: dict[str, list[int]] = {}
-    for path in _files():
+    for entry in _entries():
         with contextlib.suppress(OSError):
-            found.setdefault(path.parent.name, []).append(path.stat().st_size)
-    for theory in _theories():
-        with contextlib.suppress(OSError):
-            found.setdefault(theory.parent.name, []).append(sum(p.stat().st_size for p in theory.iterdir()))
+            found.setdefault(entry.parent.name, []).append(sum(file.stat().st_size for file in _files(entry)))
     return {kind: (len(each), sum(each)) for kind, each in sorted(found.items())}
 
 
 def clear() -> int:
     """Take away every file and compiled theory that is kept, and nothing else in the folder; how many there were."""
     gone = 0
-    for path in _files():
+    for entry in _entries():
         with contextlib.suppress(OSError):
-            path.unlink()
-            gone += 1
-    for theory in _theories():
-        with contextlib.suppress(OSError):
-            for path in theory.iterdir():
-                path.unlink()
-            theory.rmdir()
+            for file in _files(entry):
+                file.unlink()
+            if entry.is_dir():
+                entry.rmdir()
             gone += 1
     return gone
 
 
-def _theories() -> list[Path]:
-    """The folders of compiled theories: a digest for a name, in the folder of Coq."""
-    try:
-        return [
-            p for p in sorted(folder().glob("coq/*")) if _KEY.fullmatch(p.name) and p.is_dir() and not p.is_symlink()
-        ]
-    except (OSError, RuntimeError):
-        return []
+def _entries() -> Iterator[Path]:
+    """Yield the files that ``put`` writes, and the folders of compiled theories: a digest is the name of each."""
+    with contextlib.suppress(OSError, RuntimeError):
+        for path in sorted(folder().glob("*/*")):
+            theory = path.parent.name == "coq" and path.is_dir() and not path.is_symlink()
+            written = path.suffix == ".json" and path.is_file()
+            if (theory or written) and _KEY.fullmatch(path.name.removesuffix(".json")):
+                yield path
 
 
-def _files() -> list[Path]:
-    """The files that ``put`` writes: a digest for a name, in the folder of a kind."""
-    try:
-        return [p for p in sorted(folder().glob("*/*.json")) if _KEY.fullmatch(p.stem) and p.is_file()]
-    except (OSError, RuntimeError):
-        return []
+def _files(entry: Path) -> list[Path]:
+    return [*entry.iterdir()] if entry.is_dir() else [entry]
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -129,19 +121,20 @@ def _path(kind: str, key: str) -> Path:
 
 
 def _ours(path: Path) -> bool:
-    """Whether it is a file that nobody but this user, and the system's administrator, could have written."""
+    """Return whether it is a file that nobody but this user, and the system's administrator, could have written."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
         return False
     return sys.platform == "win32" or (found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022)
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
+def replaced(path: Path, content: bytes, mode: int) -> None:
+    """Write a file beside ``path`` that takes its place when it is whole."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):

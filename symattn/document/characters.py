@@ -22,6 +22,7 @@ SIGNS: dict[str, str] = {
     "=": "=", "<": "<", ">": ">", "≤": r"\le", "≥": r"\ge", "≈": r"\approx", "≠": r"\ne", "∈": r"\in", "∉": r"\notin",
     "→": r"\to", "∼": r"\sim", "~": r"\sim", "≡": r"\equiv", "∝": r"\propto", "≪": r"\ll", "≫": r"\gg", "⊂": r"\subset",
     "⊆": r"\subseteq", "↦": r"\mapsto", "⇒": r"\Rightarrow", "⇔": r"\Leftrightarrow", ":=": ":=", "⪰": r"\succeq",
+    "±": r"\pm",
 }  # fmt: skip
 ASCII_SIGNS: dict[str, str] = {
     "≤": "<=", "≥": ">=", "≈": "~=", "≠": "!=", "∈": "in", "∉": "not in", "→": "->", "∼": "~", "≡": "==", "∝": "~",
@@ -66,6 +67,8 @@ MARKS: dict[str, tuple[str, str]] = {
     "\u030a": (r"\mathring", r"\r"), "\u030b": (r"\acute", r"\H"), "\u030c": (r"\check", r"\v"),
     "\u0327": (r"\hat", r"\c"), "\u0328": (r"\hat", r"\k"),
 }  # fmt: skip
+
+FENCES = {"abs": "||", "norm": "‖‖", "round": "()", "curly": "{}", "square": "[]", "floor": "⌊⌋"}
 
 FUNCTIONS = frozenset((
     "arccos", "arcsin", "arctan", "cos", "cosh", "cot", "det", "exp", "inf", "lim", "log", "ln", "max", "min", "sin",

@@ -138,27 +138,29 @@ def _option(name: str, value: object) -> Iterator[str]:
         yield f"--{option}" if value else f"--no-{option}"
     elif value is not None:
         for one in value if isinstance(value, list) else [value]:
-            yield from (f"--{option}", _typed(one))
+            yield from (f"--{option}", typed(one))
 
 
-def _typed(value: object) -> str:
+def typed(value: object) -> str:
     """Return the value of an option: floats in as few digits as give them again."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, tuple):
-        return ",".join(map(_typed, value))
+        return ",".join(map(typed, value))
     return spelled(value) if value is None or is_dataclass(value) else str(value)
 
 
 # -- kept --------------------------------------------------------------------------------------------------------------
 def written(x: object) -> str:
-    """``x`` as JSON. Raises TypeError for what holds more than documents do."""
+    """Return ``x`` as JSON. Raises TypeError for what holds more than documents do."""
     return json.dumps(_plain(x), ensure_ascii=False)
 
 
 def read(source: str, kind: type[_Kept], *parts: type[Any]) -> _Kept:
-    """What ``written`` wrote of an object of this class, which may hold ``parts`` that documents have not. Raises
-    ValueError for any other text."""
+    """Return the object of this class that ``written`` wrote; it may hold ``parts`` that documents have not.
+
+    Raises ValueError for any other text.
+    """
     try:
         found = _meant(json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
     except (KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
@@ -194,8 +196,4 @@ def _meant(x: object, classes: Mapping[str, type[Any]]) -> Any:
         return _ENUMS[kind](values["value"])
     if kind == "Fraction":
         return Fraction(values["value"])
-    return _mapping(values["value"]) if kind == "Mapping" else classes[kind](**values)
-
-
-def _mapping(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    return dict(items)
+    return dict(values["value"]) if kind == "Mapping" else classes[kind](**values)

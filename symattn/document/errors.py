@@ -46,6 +46,15 @@ class Meaningless(Refused):
     """A statement says what it cannot mean, such as π by a float: nothing that is found of it in numbers counts."""
 
 
+class CannotRun(SymattnError):
+    """The target cannot be imported, or its import does not end. The command line exits with 4.
+
+    >>> from symattn import SymattnError
+    >>> print(CannotRun("attn.py cannot be imported: SyntaxError: '(' was never closed"))
+    attn.py cannot be imported: SyntaxError: '(' was never closed
+    """
+
+
 class Undecided(SymattnError, ArithmeticError):
     """A comparison that the kind of array cannot decide. It is never guessed.
 
@@ -95,11 +104,12 @@ def perhaps(word: str, known: Iterable[str]) -> str:
 def _nearest(word: str, known: Iterable[str]) -> list[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(word, list(known), n=1)
+    spellings = {name.lower(): name for name in known}
+    return [spellings[name] for name in get_close_matches(word.lower(), spellings, n=1)]
 
 
 def raised_in_symattn(error: BaseException) -> bool:
-    """Whether symattn's own code raised ``error``, or what it called, rather than a user's."""
+    """Return whether symattn's own code raised ``error``, or what it called, rather than a user's."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if str(Path(frame.filename).resolve()).startswith(_ROOT):
             return True

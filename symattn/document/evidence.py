@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Grade(Enum):
-    """How an equality is known.
+    """The grade of an equality: how it was established.
 
     >>> [grade.value for grade in Grade]
     ['coq', 'proved', 'argued', 'checked', 'tested', 'enclosed', 'sampled', 'refuted', 'undecided']
@@ -29,7 +29,7 @@ class Grade(Enum):
 
     @property
     def means(self) -> str:
-        """What the grade says, as pages and the table in docs/trust.md print it.
+        """The meaning of the grade, as pages and the table in docs/trust.md print it.
 
         >>> Grade.ENCLOSED.means
         'computed with rigorous error bounds, for this input'
@@ -51,7 +51,7 @@ _MEANS = {
 
 
 class Verdict(Enum):
-    """What a verification or an audit ends with; ``AS_GIVEN``, of an audit alone, speaks of no configuration.
+    """The verdict of a verification or an audit; ``AS_GIVEN``, only of audits, does not refer to a configuration.
 
     >>> from symattn import Report
     >>> Report(Verdict.UNDECIDED, "attention(q, k, v)", "float32", "all inputs", seed=1).exit_code
@@ -75,7 +75,7 @@ _ORDER = (*(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)), Grad
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A grade and where it holds; ``epsilon`` is the probability of a wrong yes, of the grade ``tested`` alone.
+    """A grade and where it holds; ``epsilon`` is the probability of a wrong acceptance, for the grade ``tested`` only.
 
     >>> print(Evidence(Grade.CHECKED, "n = 2, …, 6"))
     checked: n = 2, …, 6
@@ -104,7 +104,7 @@ def weakest(evidence: Iterable[Evidence]) -> Grade:
 
 
 def at_least_checked(grade: Grade) -> bool:
-    """Whether the grade is ``checked`` or better."""
+    """Return whether the grade is ``checked`` or better."""
     return _ORDER.index(grade) <= _ORDER.index(Grade.CHECKED)
 
 

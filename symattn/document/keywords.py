@@ -30,6 +30,8 @@ OTHERS = {
     "d_k": "head_dim d_head dim_head head_size", "d_v": "", "d_model": "hidden_size", "n": "tokens",
     "n_k": "keys n_keys", "dtype": "precision", "kv_heads": "kv", "output": "out file", "color": "colour",
 }  # fmt: skip
+#: What the gradient of the output is called.
+UPSTREAM = "dout grad_output grad_out d_out d_o g dy grad go upstream cotangent out_grad grad_o dout_ output_grad"
 #: Formats by their short names.
 SHORT = {
     "fp64": "float64",

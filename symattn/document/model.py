@@ -58,7 +58,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What is assumed, under a label (A1) by which reasons name it."""
+    """An assumption, under a label (A1) by which reasons name it."""
 
     label: str
     text: Text
@@ -94,7 +94,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the steps above have shown, set apart, with the evidence in its title bar; ``text`` stands before it."""
+    """The result of the steps above, set apart, with the evidence in its title bar; ``text`` stands before it."""
 
     title: str
     formulas: tuple[Node, ...]
@@ -170,7 +170,7 @@ class Heat(Values):
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """What a document does not say."""
+    """A limit of what a document says."""
 
     text: Text
     title: str = "What this does not say"
@@ -203,9 +203,9 @@ Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Document(Printable):
-    """A whole answer. ``command`` re-creates it; ``hints`` say what to try next and go to stderr.
+    """A complete answer. ``command`` repeats it; ``hints`` suggest what to try next and go to stderr.
 
-    ``page`` makes the blocks that a page shows in place of ``blocks``, where it has room for more.
+    ``page`` makes the blocks that a page shows instead of ``blocks``, where there is more room.
 
     >>> from symattn import derive
     >>> found = derive("shift")
@@ -237,7 +237,7 @@ class Document(Printable):
         return self
 
     def opened_by(self, *blocks: Block) -> Document:
-        """The same document, with these blocks before its own."""
+        """Return the same document, with these blocks before its own."""
         page = self.page
         after = None if page is None else lambda: (*blocks, *page())
         return replace(self, blocks=(*blocks, *self.blocks), page=after)
@@ -260,7 +260,7 @@ class Document(Printable):
 
     @property
     def holds(self) -> bool | None:
-        """Whether what was asked holds: False for a fault or a false statement, None for an open question."""
+        """Return whether what was asked holds: False for a fault or a false statement, None for an open question."""
         if self.verdict is not None:
             return {Verdict.FAULT: False, Verdict.UNDECIDED: None}.get(self.verdict, True)
         if self.kind == "claim":

@@ -6,8 +6,8 @@ A node says how a formula is *written*; it computes nothing. ``a + b``, ``a - b`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Literal, Union
 
@@ -271,11 +271,35 @@ def _parts(kind: type[Sum] | type[Product], x: Node) -> tuple[Node, ...]:
 
 def replaced(formula: Any, letters: Mapping[Node, Node]) -> Any:
     """A formula with some of its parts in the place of others."""
-    if isinstance(formula, tuple):
-        return tuple(replaced(part, letters) for part in formula)
-    if not isinstance(formula, Node):
-        return formula
-    if formula in letters:
-        return letters[formula]
-    whole: Any = formula
-    return replace(whole, **{f.name: replaced(getattr(whole, f.name), letters) for f in fields(whole)})
+
+    def meaning(x: Node) -> Node:
+        return letters[x] if x in letters else mapped(x, meaning)
+
+    return _changed(formula, meaning)
+
+
+def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
+    """``x`` with every part of it changed."""
+    return type(x)(*(_changed(getattr(x, f.name), change) for f in fields(x)))  # type: ignore[arg-type]
+
+
+def _changed(part: Any, change: Callable[[Node], Node]) -> Any:
+    if isinstance(part, Node):
+        return change(part)
+    return tuple(_changed(p, change) for p in part) if isinstance(part, tuple) else part
+
+
+def parts(x: Any) -> Iterator[Node]:
+    """The formulas that a formula, or a tuple of them, is made of."""
+    for part in (getattr(x, f.name) for f in fields(x)) if isinstance(x, Node) else x:  # type: ignore[arg-type]
+        if isinstance(part, Node):
+            yield part
+        elif isinstance(part, tuple):
+            yield from parts(part)
+
+
+def within(*formulas: Node) -> Iterator[Node]:
+    """Formulas and all that they are made of, from the outside in."""
+    for x in formulas:
+        yield x
+        yield from within(*parts(x))

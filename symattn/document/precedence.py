@@ -1,7 +1,9 @@
-"""Which parts of a formula need brackets: shared by the printers, so that they cannot disagree."""
+"""The traversal of formulas, and which parts need brackets: shared by the printers, so that they cannot disagree."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from enum import IntEnum
 
 from symattn.document import notation as nt
@@ -65,3 +67,116 @@ def minus(x: nt.Node) -> nt.Node | None:
     if isinstance(x, nt.Over) and (body := minus(x.numerator)) is not None:
         return nt.Over(body, x.denominator)
     return None
+
+
+def digit(x: nt.Node) -> bool:
+    """Return whether a node is one digit."""
+    return isinstance(x, nt.Number) and 0 <= x.value <= 9
+
+
+def letters(parts: tuple[nt.Node, ...]) -> bool:
+    """Return whether indices are letters and digits, which stand beside each other without commas."""
+    return all((isinstance(p, nt.Name) and len(p.base) == 1) or digit(p) for p in parts)
+
+
+_METHODS = {
+    kind: kind.__name__.lower() for kind in vars(nt).values() if isinstance(kind, type) and issubclass(kind, nt.Node)
+}
+
+
+class Printer(ABC):
+    """A way to write formulas: a method for each class of node, by its name, and what those of all printers share."""
+
+    dash, plus_minus, slash, partial_sign = "−", "±", "/", "∂"
+
+    def joined(self, *parts: str) -> str:
+        """Return parts of a line as one."""
+        return "".join(parts)
+
+    def fraction(self, above: str, below: str) -> str:
+        """Return a fraction with a bar where there is room for one."""
+        return self.joined(above, self.slash, below)
+
+    @abstractmethod
+    def operator(self, sign: str) -> str:
+        """Return +, − or a comma as it stands between two parts."""
+
+    @abstractmethod
+    def brackets(self, style: str, inner: str, flat: bool) -> str:
+        """Return a part in brackets."""
+
+    @abstractmethod
+    def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
+        """Return what stands between two factors; nothing only where that cannot be misread."""
+
+    @abstractmethod
+    def link(self, sign: str, side: nt.Node, flat: bool) -> str:
+        """Return a sign of a relation and the side after it."""
+
+    def show(self, x: nt.Node, flat: bool) -> str:
+        """Return a formula as it is written; ``flat`` where fractions are written with a slash."""
+        if (body := minus(x)) is not None:
+            return self.joined(self.dash, self.wrap(body, Level.BIG, flat))
+        shown: str = getattr(self, _METHODS[type(x)])(x, flat)
+        return shown
+
+    def wrap(self, x: nt.Node, least: Level, flat: bool) -> str:
+        """Return a part, in brackets where it is looser than its place asks for."""
+        inner = self.show(x, flat)
+        return inner if level(x, flat) >= least else self.brackets("round", inner, flat)
+
+    def side(self, x: nt.Node, flat: bool) -> str:
+        """Return a side of a relation, or a part between commas: only relations and rows within it need brackets."""
+        inner = self.show(x, flat)
+        return self.brackets("round", inner, flat) if isinstance(x, (nt.Relation, nt.Row)) else inner
+
+    def separated(self, parts: Iterable[str]) -> str:
+        """Return parts with commas between."""
+        return self.joined(*[p for part in parts for p in (self.operator(","), part)][1:])
+
+    def sum(self, x: nt.Sum, flat: bool) -> str:
+        first, *others = x.terms or (nt.node(0),)
+        parts = [self.show(first, flat) if minus(first) is not None else self.wrap(first, Level.BIG, flat)]
+        for term in others:
+            body = minus(term)
+            sign = self.operator("+" if body is None else "−")
+            parts += [sign, self.wrap(term if body is None else body, Level.BIG, flat)]
+        return self.joined(*parts)
+
+    def product(self, x: nt.Product, flat: bool) -> str:
+        factors = x.factors or (nt.node(1),)
+        parts: list[str] = []
+        for i, factor in enumerate(factors):
+            last = i == len(factors) - 1
+            shown = self.wrap(factor, Level.BIG if last and i else Level.PRODUCT, flat)
+            if flat and not last and level(factor, flat) is Level.PRODUCT:
+                shown = self.brackets("round", shown, flat)
+            parts += [self.between(x.sign, (factors[i - 1], parts[-1]), (factor, shown)), shown] if i else [shown]
+        return self.joined(*parts)
+
+    def plusminus(self, x: nt.PlusMinus, flat: bool) -> str:
+        return self.joined(self.plus_minus, self.wrap(x.body, Level.BIG, flat))
+
+    def over(self, x: nt.Over, flat: bool) -> str:
+        if not flat:
+            return self.fraction(self.show(x.numerator, True), self.show(x.denominator, True))
+        above, below = self.wrap(x.numerator, Level.PRODUCT, True), self.wrap(x.denominator, Level.POWER, True)
+        return self.joined(above, self.slash, below)
+
+    def partial(self, x: nt.Partial, flat: bool) -> str:
+        of, by = (self.joined(self.partial_sign, self.wrap(part, Level.POWER, True)) for part in (x.of, x.by))
+        return self.joined(of, self.slash, by) if flat else self.fraction(of, by)
+
+    def call(self, x: nt.Call, flat: bool, exponent: str = "") -> str:
+        inner = self.separated(self.side(a, flat) for a in x.arguments)
+        arguments = self.brackets("square" if x.square else "round", inner, flat)
+        return self.joined(self.function(x.function, flat) + exponent, arguments)
+
+    def function(self, x: nt.Node, flat: bool) -> str:
+        return self.wrap(x, Level.POWER, flat)
+
+    def relation(self, x: nt.Relation, flat: bool) -> str:
+        return self.joined(self.side(x.first, flat), *(self.link(sign, side, flat) for sign, side in x.rest))
+
+    def commas(self, x: nt.Commas, flat: bool) -> str:
+        return self.separated(self.side(p, flat) for p in x.parts)

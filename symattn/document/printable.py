@@ -14,7 +14,7 @@ _SHOWN = count(1)  # a notebook is one page: what is shown twice must not share 
 
 
 class Shown:
-    """What notebooks show as its document, in HTML where they can; ``repr`` and ``print`` stay what they are."""
+    """An object that notebooks show as its document, as HTML if they can; ``repr`` and ``print`` stay as they are."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Shown:
 
 
 class Printable(Shown, ABC):
-    """What prints as text and gives itself in every form; its document says what is printed."""
+    """An object that prints as text and gives itself in every form, by its document."""
 
     __slots__ = ()
 
@@ -81,5 +81,5 @@ class Printable(Shown, ABC):
         return self.text().rstrip("\n")
 
     def _brief(self, words: str) -> str:
-        """What ``repr`` shows in place of everything that is in it."""
+        """Return what ``repr`` shows in place of everything that is in it."""
         return f"<{words}; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>"

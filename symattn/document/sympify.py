@@ -37,11 +37,11 @@ def symbol_name(text: str, roles: dict[str, nt.Role] | None = None) -> nt.Name:
         return nt.Name(text)
     base = GREEK.get(found["letter"], found["letter"])
     parts = ([found["number"]] if found["number"] else []) + [p for p in re.split(r"[_,]", found["subs"]) if p]
-    subs = tuple(s for part in parts for s in _index(part))
+    subs = tuple(s for part in parts for s in indices(part))
     return nt.Name(base, subs, (ROLES if roles is None else roles).get(base))
 
 
-def _index(part: str) -> Iterable[nt.Node]:
+def indices(part: str) -> Iterable[nt.Node]:
     if part.isdigit():
         return (nt.node(int(part)),)
     if _INDEX_PAIR.fullmatch(part):
@@ -83,8 +83,10 @@ class _Converter:
 
     def by_role(self, nodes: list[nt.Node]) -> list[nt.Node]:
         """Queries, keys and values change places among themselves until q stands before k before v."""
-        places = [i for i, n in enumerate(nodes) if _role(n) in _ROLE_ORDER and _role(n)]
-        wanted = sorted((nodes[i] for i in places), key=lambda n: (_subs(n), _ROLE_ORDER.index(_role(n))))
+        places = [i for i, n in enumerate(nodes) if _letter(n).role in _ROLE_ORDER]
+        wanted = sorted(
+            (nodes[i] for i in places), key=lambda n: (repr(_letter(n).sub), _ROLE_ORDER.index(_letter(n).role))
+        )
         for i, n in zip(places, wanted, strict=True):
             nodes[i] = n
         return nodes
@@ -218,14 +220,10 @@ def _sorted(args: Iterable[Any]) -> list[Any]:
     return sorted(args, key=sympy.default_sort_key)
 
 
-def _role(x: nt.Node) -> nt.Role | None:
+def _letter(x: nt.Node) -> nt.Name:
+    """The name that a factor is, or is a power of."""
     name = x.base if isinstance(x, nt.Power) else x
-    return name.role if isinstance(name, nt.Name) else None
-
-
-def _subs(x: nt.Node) -> str:
-    name = x.base if isinstance(x, nt.Power) else x
-    return repr(name.sub) if isinstance(name, nt.Name) else ""
+    return name if isinstance(name, nt.Name) else nt.Name("")
 
 
 # By the name of the class, or of one that it inherits from, so that SymPy need not be imported to read this table.

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from symattn.document import notation as nt
 from symattn.document.characters import FUNCTIONS, GREEK, MARKS, SIGNS, letter_to_tex
-from symattn.document.precedence import Level, level, minus
+from symattn.document.precedence import Level, Printer, digit, letters
 
 COLOURS: dict[nt.Role, tuple[str, str]] = {
     "input": ("SAi", "2E8B3D"),
@@ -63,74 +63,45 @@ def words(text: str) -> str:
 _TEXT = {c: "\\" + c for c in "%&_#${}"} | {"\\": "/", "~": "-", "^": "'", "–": "--", "—": "---"}
 
 
-class _Printer:
+class _Printer(Printer):
+    dash, plus_minus, partial_sign = "-", r"\pm ", r"\partial "
+
     def __init__(self, colours: bool) -> None:
         self.colours = colours
 
-    def show(self, x: nt.Node, flat: bool) -> str:
-        if (body := minus(x)) is not None:
-            return "-" + self.wrap(body, Level.BIG, flat)
-        match x:
-            case nt.Name():
-                return self.name(x)
-            case nt.Number():
-                return self.number(x, flat)
-            case nt.Decimal():
-                return _decimal(x.digits)
-            case nt.Words():
-                return words(x.text)
-            case nt.Sum():
-                return self.sum(x, flat)
-            case nt.Product():
-                return self.product(x, flat)
-            case nt.PlusMinus():
-                return r"\pm " + self.wrap(x.body, Level.BIG, flat)
-            case nt.Over():
-                return self.over(x, flat)
-            case nt.Power():
-                return self.power(x, flat)
-            case nt.Root():
-                return rf"\sqrt{{{self.show(x.body, flat or not isinstance(x.body, nt.Over))}}}"
-            case nt.Transposed():
-                return rf"{self.wrap(x.body, Level.ATOM, flat)}^\top"
-            case _:
-                return self.show_wide(x, flat)
+    def operator(self, sign: str) -> str:
+        return {"+": " + ", "−": " - ", ",": ", "}[sign]
 
-    def show_wide(self, x: nt.Node, flat: bool) -> str:
-        match x:
-            case nt.Call():
-                return self.call(x, "", flat)
-            case nt.Big():
-                return self.big(x, flat)
-            case nt.Fence():
-                sub = "" if x.sub is None else self.sub((x.sub,))
-                return _fence(x.style, self.show(x.body, flat), flat) + sub
-            case nt.Partial():
-                return self.partial(x, flat)
-            case nt.Matrix():
-                return self.matrix(x)
-            case nt.Relation():
-                return self.relation(x, flat)
-            case nt.At():
-                bar = r"\Big\vert" if not flat else r"\big\vert"
-                return rf"{self.wrap(x.body, Level.BIG, flat)}\,{bar}_{{{self.show(x.condition, True)}}}"
-            case nt.Commas():
-                return ", ".join(self.side(p, flat) for p in x.parts)
-            case nt.Row():
-                return self.row(x, flat)
-        raise TypeError(f"no TeX for {type(x).__name__}")
+    def brackets(self, style: str, inner: str, flat: bool) -> str:
+        return _fence(style, inner, flat)
 
-    def wrap(self, x: nt.Node, least: Level, flat: bool) -> str:
-        inner = self.show(x, flat)
-        return inner if level(x, flat) >= least else _fence("round", inner, flat)
+    def fraction(self, above: str, below: str) -> str:
+        return rf"\frac{{{above}}}{{{below}}}"
 
-    def side(self, x: nt.Node, flat: bool) -> str:
-        """A side of a relation, or a part between commas: only relations and rows within it need brackets."""
-        inner = self.show(x, flat)
-        return _fence("round", inner, flat) if isinstance(x, (nt.Relation, nt.Row)) else inner
+    def decimal(self, x: nt.Decimal, _: bool) -> str:
+        return _decimal(x.digits)
 
-    def name(self, x: nt.Name) -> str:
-        letter = _bold(_base(x.base)) if x.bold else _base(x.base)
+    def words(self, x: nt.Words, _: bool) -> str:
+        return words(x.text)
+
+    def root(self, x: nt.Root, flat: bool) -> str:
+        return rf"\sqrt{{{self.show(x.body, flat or not isinstance(x.body, nt.Over))}}}"
+
+    def transposed(self, x: nt.Transposed, flat: bool) -> str:
+        return rf"{self.wrap(x.body, Level.ATOM, flat)}^\top"
+
+    def fence(self, x: nt.Fence, flat: bool) -> str:
+        sub = "" if x.sub is None else self.sub((x.sub,))
+        return _fence(x.style, self.show(x.body, flat), flat) + sub
+
+    def at(self, x: nt.At, flat: bool) -> str:
+        bar = r"\Big\vert" if not flat else r"\big\vert"
+        return rf"{self.wrap(x.body, Level.BIG, flat)}\,{bar}_{{{self.show(x.condition, True)}}}"
+
+    def name(self, x: nt.Name, _: bool = True) -> str:
+        letter = _base(x.base)
+        if x.bold:
+            letter = rf"\boldsymbol{{{letter}}}" if letter.startswith("\\") else rf"\mathbf{{{letter}}}"
         if self.colours and x.role:
             letter = rf"{{\color{{{COLOURS[x.role][0]}}}{letter}}}"
         if x.sub and x.base in FUNCTIONS:
@@ -140,9 +111,8 @@ class _Printer:
     def sub(self, parts: tuple[nt.Node, ...]) -> str:
         if not parts:
             return ""
-        short = all((isinstance(p, nt.Name) and len(p.base) == 1) or _digit(p) for p in parts)
         pieces = [self.show(p, True) for p in parts]
-        if not short:
+        if not letters(parts):
             return _script("_", ",".join(pieces))
         ended = [x + " " if _COMMAND.search(x) and y[:1].isalpha() else x for x, y in pairwise([*pieces, ""])]
         return _script("_", "".join(ended))
@@ -155,55 +125,29 @@ class _Printer:
             return f"{top}/{bottom}"
         return rf"\{'tfrac' if top < 10 and bottom < 10 else 'frac'}{{{top}}}{{{bottom}}}"
 
-    def sum(self, x: nt.Sum, flat: bool) -> str:
-        first, *others = x.terms or (nt.node(0),)
-        out = self.show(first, flat) if minus(first) is not None else self.wrap(first, Level.BIG, flat)
-        for term in others:
-            body = minus(term)
-            out += " - " + self.wrap(body, Level.BIG, flat) if body else " + " + self.wrap(term, Level.BIG, flat)
-        return out
-
-    def product(self, x: nt.Product, flat: bool) -> str:
-        out = ""
-        for i, factor in enumerate(x.factors or (nt.node(1),)):
-            last = i == len(x.factors) - 1
-            shown = self.wrap(factor, Level.BIG if last and i else Level.PRODUCT, flat)
-            if flat and not last and level(factor, flat) is Level.PRODUCT:
-                shown = _fence("round", shown, flat)
-            out += self.join(x, x.factors[i - 1], factor, shown) if i else shown
-        return out
-
-    def join(self, x: nt.Product, before: nt.Node, after: nt.Node, shown: str) -> str:
-        if x.sign:
-            return (r" \cdot " if x.sign == "·" else r" \times ") + shown
-        if shown[0].isdigit() or isinstance(after, nt.Decimal):
-            return r" \cdot " + shown
+    def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
+        if sign:
+            return r" \cdot " if sign == "·" else r" \times "
+        shown = after[1]
+        if shown[0].isdigit() or isinstance(after[0], nt.Decimal):
+            return r" \cdot "
         upright = shown.lstrip("{").startswith(
             (r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb")
         )
-        apart = upright or isinstance(before, (nt.Call, nt.Root)) or isinstance(after, nt.Transposed)
-        return (r"\, " if apart else " ") + shown
-
-    def over(self, x: nt.Over, flat: bool) -> str:
-        if not flat:
-            return rf"\frac{{{self.show(x.numerator, True)}}}{{{self.show(x.denominator, True)}}}"
-        return self.wrap(x.numerator, Level.PRODUCT, True) + "/" + self.wrap(x.denominator, Level.POWER, True)
+        apart = upright or isinstance(before[0], (nt.Call, nt.Root)) or isinstance(after[0], nt.Transposed)
+        return r"\, " if apart else " "
 
     def power(self, x: nt.Power, flat: bool) -> str:
         exponent = _script("^", self.show(x.exponent, True))
         base = x.base
         if isinstance(base, nt.Call) and _squares_early(base.function, x.exponent):
-            return self.call(base, exponent, flat)
+            return self.call(base, flat, exponent)
         return self.wrap(base, Level.ATOM, flat) + exponent
-
-    def call(self, x: nt.Call, exponent: str, flat: bool) -> str:
-        arguments = ", ".join(self.side(a, flat) for a in x.arguments)
-        return self.function(x.function, flat) + exponent + _fence("square" if x.square else "round", arguments, flat)
 
     def function(self, x: nt.Node, flat: bool) -> str:
         if isinstance(x, nt.Name) and x.base == "E" and not x.bold:
             return r"\mathbb{E}" + self.sub(x.sub)
-        return self.wrap(x, Level.POWER, flat)
+        return super().function(x, flat)
 
     def big(self, x: nt.Big, flat: bool) -> str:
         index = self.show(x.index, True)
@@ -213,12 +157,7 @@ class _Printer:
         space = r"\, " if body.startswith((r"\l", "(", r"\bigl", r"\Bigl")) else " "
         return rf"{_BIG[x.operator]}{_script('_', below)}{above}{space}{body}"
 
-    def partial(self, x: nt.Partial, flat: bool) -> str:
-        of = r"\partial " + self.wrap(x.of, Level.POWER, True)
-        by = r"\partial " + self.wrap(x.by, Level.POWER, True)
-        return f"{of}/{by}" if flat else rf"\frac{{{of}}}{{{by}}}"
-
-    def matrix(self, x: nt.Matrix) -> str:
+    def matrix(self, x: nt.Matrix, _: bool) -> str:
         rows = [" & ".join(self.show(entry, False) for entry in row) for row in x.rows]
         if tall := any(r"\frac" in row for row in rows):  # then all fractions are as large as these
             rows = [row.replace(r"\frac", r"\dfrac").replace(r"\tfrac", r"\dfrac") for row in rows]
@@ -227,9 +166,6 @@ class _Printer:
         if columns <= _MAX_PMATRIX_COLUMNS:
             return rf"\begin{{pmatrix}} {body} \end{{pmatrix}}"
         return rf"\left(\begin{{array}}{{{'c' * columns}}} {body} \end{{array}}\right)"
-
-    def relation(self, x: nt.Relation, flat: bool) -> str:
-        return self.side(x.first, flat) + "".join(self.link(sign, side, flat) for sign, side in x.rest)
 
     def link(self, sign: str, side: nt.Node, flat: bool) -> str:
         return f" {relation_sign(sign)} {self.side(side, flat)}"
@@ -268,20 +204,12 @@ def _base(base: str) -> str:
     return words(base)
 
 
-def _bold(letter: str) -> str:
-    return rf"\boldsymbol{{{letter}}}" if letter.startswith("\\") else rf"\mathbf{{{letter}}}"
-
-
 def _script(mark: str, shown: str) -> str:
     return f"{mark}{shown}" if len(shown) == 1 else f"{mark}{{{shown}}}"
 
 
-def _digit(x: nt.Node) -> bool:
-    return isinstance(x, nt.Number) and 0 <= x.value <= 9
-
-
 def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
-    return isinstance(function, nt.Name) and function.base in _SQUARED_EARLY and _digit(exponent)
+    return isinstance(function, nt.Name) and function.base in _SQUARED_EARLY and digit(exponent)
 
 
 def _decimal(digits: str) -> str:

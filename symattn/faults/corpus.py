@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.attention.inputs import NEEDED
+from symattn.attention.inputs import required
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
@@ -114,8 +114,7 @@ def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
 
 def names(spec: Attention) -> frozenset[str]:
     """The inputs of a specification."""
-    needed = {name for name, wanted in NEEDED.items() if wanted(spec)}
-    return frozenset({"q", "k", "v", *needed, *(("doc_q", "doc_k") if spec.documents else ())})
+    return frozenset({"q", "k", "v", *required(spec), *(("doc_q", "doc_k") if spec.documents else ())})
 
 
 def convention(spec: Attention) -> Convention:

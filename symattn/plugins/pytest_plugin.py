@@ -82,7 +82,7 @@ def _settings(item: pytest.Item) -> testing.Settings:
 
 
 def _properties(report: Report) -> Iterator[tuple[str, str]]:
-    """What JUnit files say about a verification."""
+    """Yield what JUnit files say about a verification."""
     yield f"{_PREFIX}target", report.target
     yield f"{_PREFIX}verdict", report.verdict.value
     for fault in report.faults:
@@ -156,7 +156,7 @@ def pytest_runtest_makereport(
 
 
 def _ours(error: BaseException) -> bool:
-    """Whether an error says all by itself: a fault, or input that cannot be used."""
+    """Return whether an error says all by itself: a fault, or input that cannot be used."""
     from symattn.document.errors import SymattnError
 
     return isinstance(error, testing.AttentionFault | SymattnError)
@@ -176,7 +176,7 @@ _PASSED_OVER = (str(Path(__file__).resolve().parents[1]) + os.sep, os.path.dirna
 
 
 def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> None:
-    """What was verified; then annotations, each on a line of its own at the end, where no other output can break it."""
+    """Write what was verified; then annotations, each on a line of its own, where no other output can break it."""
     if config.get_verbosity() >= 0:
         _section(terminalreporter)
     if _annotates(config):
@@ -222,14 +222,9 @@ def _annotation(path: str, line: str, name: str, message: str) -> str:
     workspace = os.environ.get("GITHUB_WORKSPACE")
     if workspace and Path(path).resolve().is_relative_to(Path(workspace).resolve()):
         path = str(Path(path).resolve().relative_to(Path(workspace).resolve()))
-    properties = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in _where(path, line, name))
+    where = {"file": path.replace(os.sep, "/"), "line": line, "title": name}
+    properties = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in where.items())
     return f"::error {properties}::{_escaped(message)}"
-
-
-def _where(path: str, line: str, name: str) -> Iterator[tuple[str, str]]:
-    yield "file", path.replace(os.sep, "/")
-    yield "line", line
-    yield "title", name
 
 
 def _escaped(text: str, also: str = "") -> str:

@@ -160,12 +160,12 @@ def _draws(words: list[str]) -> bool:
 
 
 def _lists(words: list[str]) -> bool:
-    """Whether the command answers in text where others of its name draw."""
+    """Return whether the command answers in text where others of its name draw."""
     return _draws(words) and bool({"--list", "--help", "-h"} & set(words))
 
 
 def _printed(node: answer, form: list[str]) -> str:
-    """What the command of a node prints. Raises ``ExtensionError`` where it ends otherwise than it should."""
+    """Return what the command of a node prints. Raises ``ExtensionError`` where it ends otherwise than it should."""
     words, wanted = node["words"], node["exit"]
     ran = _ran([*words, *form], node["folder"])
     if ran.returncode != wanted:
@@ -249,7 +249,7 @@ def _leave(_writer: object, _node: answer) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls."""
+    """Add directives, roles and nodes to Sphinx, which calls this."""
     plain = (_plain, _leave)
     app.add_node(answer, html=(_html, None), latex=(_latex, _leave), text=plain, man=plain, texinfo=plain)
     app.add_directive("symattn", Directive)

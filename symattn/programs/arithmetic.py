@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,10 @@ from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import Framework, Layout, Runner
 from symattn.bounds.threads import one_blas_thread
-from symattn.document.errors import InputError
+from symattn.document.errors import CannotRun, InputError
 from symattn.document.keywords import format_name
-from symattn.programs.child import Child
-from symattn.programs.loading import CannotRun
-from symattn.programs.origin import Origin
 from symattn.programs.target import narrowed
-from symattn.programs.verify import called, check_numbers, checked, command_line, requested
+from symattn.programs.verify import Options, called, check_numbers, checked, command_line, requested
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.trial import HALF, tried
 from symattn.verification.attention import OfAttention
@@ -45,21 +42,21 @@ def arithmetic(
     keys: int = KEYS,
     seed: int = SEED,
 ) -> Answer:
-    """Tell what ``function`` stores in half precision, and in which order it adds over keys, from its outputs alone.
+    """Identify what ``function`` stores in half precision, and the order in which it adds over keys, from its outputs.
 
-    The definition runs in float64 with the arrays rounded that an implementation may store: scores, scaled or capped
-    scores, scaled queries, weights, or exponentials relative to the row's maximum or a running one over tiles of keys.
-    Each choice gives some share of the function's outputs bit for bit; the function's own gives nearly all. A mistake
-    in the function is found with it: see ``verify``, which asks the same.
+    The definition runs in float64 with the arrays rounded that an implementation may store: scores, scaled or
+    capped scores, scaled queries, weights, or exponentials relative to the row's maximum or a running one over
+    tiles of keys. Each choice reproduces a share of the function's outputs bit for bit; the function's own choice
+    reproduces nearly all. A mistake in the function is found with it, as in ``verify``.
 
-    The answer's ``order`` is the tree by which it adds over ``keys`` keys, found by further calls with queries of zeros
-    (``symattn.verification.summing``), and ``scores`` says whether two keys with scores that the format does not tell
-    apart get the same weight. Of a ``LayerNorm`` the order of the sum over a row of ``keys`` entries alone is told, and
-    that of an ``RMSNorm`` never is, since squares do not cancel.
+    The ``order`` of the answer is the tree by which the function adds over ``keys`` keys, found by further calls
+    with zero queries (``symattn.verification.summing``). Its ``scores`` say whether two keys whose scores are equal
+    in the format get the same weight. For a ``LayerNorm`` only the order of the sum over a row of ``keys`` entries
+    is found, and for an ``RMSNorm`` none, since squares do not cancel.
 
-    Parameters are those of ``verify``; ``dtype`` is ``bfloat16`` or ``float16``, or ``float32`` or ``float64``, of
-    which the order alone is told. Raises ``InputError`` for others, for ``keys`` not from 4 to 512, and where it is
-    open how to call the function, ``CannotRun`` where it gives no outputs to compare.
+    Parameters are those of ``verify``. ``dtype`` is ``bfloat16`` or ``float16``, or for the order alone ``float32``
+    or ``float64``. Raises ``InputError`` for other formats, for ``keys`` not from 4 to 512, and if it is unclear
+    how to call the function, ``CannotRun`` if it returns no outputs to compare.
 
     >>> import ml_dtypes, numpy as np
     >>> def attention(q, k, v):
@@ -80,33 +77,21 @@ def arithmetic(
     return _answer(called(function, request), spec, dtype, domain, seed, keys)
 
 
-def arithmetic_target(
-    target: str,
-    spec: Told | None = None,
-    *,
-    dtype: str = "bfloat16",
-    domain: Domain | None = None,
-    call: Iterable[str] = (),
-    mask_arg: str | None = None,
-    layout: Layout | None = None,
-    framework: Framework | None = None,
-    origin: Origin | None = None,
-    keys: int = KEYS,
-    seed: int = SEED,
-) -> Answer:
-    """The same for ``package.module:function`` or ``file.py:function``, called in a child process."""
-    from symattn.programs.request import keyword
+def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS, **options: Any) -> Answer:
+    """The same for ``package.module:function`` or ``file.py:function``, called in a child process.
 
-    check_numbers(seed=seed)
+    ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
+    """
+    how = Options(**{"dtype": "bfloat16", **options})
     _check_keys(keys)
-    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
-    spec = _spec(spec, domain, dtype)
-    request = requested(spec, dtype=dtype, call=tuple(map(keyword, call)), domain=domain, **how)
-    with Child(target, request) as child:
-        answer = _answer(child, spec, dtype, domain, seed, keys)
-    told = {"dtype": dtype, "keys": keys if keys != KEYS else None, "seed": seed if seed != SEED else None}
-    how = {"domain": domain or Domain(), "options": told, "origin": origin}
-    line = command_line(target, spec=spec, request=request, name="arithmetic", **how)
+    spec = _spec(spec, how.domain, how.dtype)
+    with how.child(target, spec) as child:
+        answer = _answer(child, spec, how.dtype, how.domain, how.seed, keys)
+    told = {"dtype": how.dtype, "keys": keys if keys != KEYS else None, "seed": how.seed if how.seed != SEED else None}
+    line = command_line(
+        target, spec=spec, request=how.request(spec), domain=how.domain or Domain(), options=told, origin=how.origin,
+        name="arithmetic",
+    )  # fmt: skip
     return replace(answer, command=line)
 
 

@@ -8,14 +8,12 @@ from inspect import Parameter
 from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
-from symattn.attention.positions.fields import Position
 from symattn.bounds.target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
-from symattn.document.errors import InputError, perhaps
+from symattn.document.errors import InputError
 from symattn.document.keywords import plain
-from symattn.programs.matching import is_place, open_ended, unknown
+from symattn.programs.matching import Parameters, is_place, unknown
 from symattn.programs.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning
 from symattn.programs.request import Request
-from symattn.programs.signature import bound_keywords, parameters, printed
 
 _QKV = ("q", "k", "v")
 _PROJECTED = ("x", "w_q", "w_k", "w_v")
@@ -24,8 +22,6 @@ _LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
 _NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
 _COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
 _END = re.compile("([qk])v?$")  # of the name of an input of queries, or of keys and values
-_STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-_PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def agree(function: Callable[..., Any], request: Request, name: str = "") -> Convention:
@@ -37,27 +33,15 @@ def agree(function: Callable[..., Any], request: Request, name: str = "") -> Con
     that has none is supposed to be built in. A mask that no name fits goes to the one parameter that is left over.
     Raises ``InputError`` where something is left open: a required parameter, a mask with no place to go.
     """
-    return _Agreement(function, request, name or getattr(function, "__name__", "the function")).convention()
+    return _Agreement(function, request, name or getattr(function, "__name__", "the function"), _QKV).convention()
 
 
-class _Agreement:
+class _Agreement(Parameters):
     """One function and one request, on the way to a convention."""
 
-    def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
-        found = parameters(function)
-        self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
-        self.request = request
-        self.told = dict(request.call)
-        self.guessed = ""
-        self.mask_name = (request.mask_arg or "").removeprefix("~")
-        every = _with_places(found)
-        self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in every)
-        fixed = bound_keywords(function) - self.told.keys() - {self.mask_name}
-        self.parameters = [p for p in every if p.kind not in _STARS and p.name not in fixed]
+    guessed = ""
 
     def convention(self) -> Convention:
-        self._check_told()
-        self._bring_told()
         arguments = self._arguments(self._meanings())
         self._check_masks(arguments)
         r = self.request
@@ -65,33 +49,20 @@ class _Agreement:
         layout = "nd" if r.layout == "auto" else r.layout
         return Convention(arguments, r.framework or "numpy", r.dtype, layout, r.alignment, notes)
 
-    def _check_told(self) -> None:
-        """Keywords that the user told must exist, once."""
-        names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
-        for name in (*self.told, *filter(None, [self.mask_name])):
-            if name not in names and not self.open_ended:
-                raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
-        if self.mask_name in self.told:
-            raise InputError(f"{self.mask_name} is told twice, by --call and by --mask-arg; leave one out")
-
-    def _bring_told(self) -> None:
-        """What the user told and only ``**kwargs`` takes becomes a parameter like the others."""
-        names = {p.name for p in self.parameters}
-        new = [n for n in (*self.told, self.mask_name) if n and n not in names]
-        self.parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=None) for n in new]
-
     def _meanings(self) -> dict[str, str]:
         """parameter → input or setting, each of them once."""
         found: dict[str, str] = {}
+        r = self.request
+        foreign = {*NEEDED, *OPTIONAL} - {*MASKS, *SETTINGS, *r.extras, *r.optional}  # inputs that it does not have
         for p in self.parameters:
-            what = None if p.name in self.told or p.name == self.mask_name else self._meaning(p.name)
-            if what and (what not in found.values() or what in ("tile", "more", "bounds")):
+            what = None if p.name in (*self.told, self.mask_name) else meaning(p.name)
+            if what and what not in foreign and (what not in found.values() or what in ("tile", "more", "bounds")):
                 found[p.name] = what
         self._find_keep(found)
         known = (*MASKS, *SETTINGS, *AROUND, *OF_POSITIONS, *self.request.extras, *self.request.optional)
         others = {n: what for n, what in found.items() if what in known}
         if set(_QKV) <= set(found.values()):
-            found = others | {n: what for n, what in found.items() if what in _QKV or _is_output(what)}
+            found = others | {n: what for n, what in found.items() if what in (*_QKV, "w_o", "b_o")}
             return found | self._left_over(found)
         spec = self.request.spec
         projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
@@ -100,12 +71,6 @@ class _Agreement:
             return found | self._left_over(found)
         placed = self._placed(found, others)
         return others | placed | self._left_over(others | placed)
-
-    def _meaning(self, name: str) -> str | None:
-        """What a parameter's name means for this specification: inputs that it does not have mean nothing."""
-        what, r = meaning(name), self.request
-        foreign = what in (*NEEDED, *OPTIONAL) and what not in (*MASKS, *SETTINGS, *r.extras, *r.optional)
-        return None if foreign else what
 
     def _find_keep(self, found: dict[str, str]) -> None:
         """Padding by lengths, by a mask of unclear polarity, or by what is called just a mask."""
@@ -268,21 +233,6 @@ class _Agreement:
         return tuple(notes)
 
 
-def _with_places(found: tuple[Parameter, ...] | None) -> tuple[Parameter, ...]:
-    """The parameters, where ``*args`` or an unreadable signature are seen as places for q, k, v."""
-    qkv = tuple(Parameter(n, Parameter.POSITIONAL_ONLY) for n in _QKV)
-    if found is None:
-        return (*qkv, Parameter("keywords", Parameter.VAR_KEYWORD))
-    if open_ended(found):
-        return (*qkv, *(p for p in found if p.kind not in _PLACED))
-    return found
-
-
-def _is_output(what: str) -> bool:
-    """The output projection, which functions of q, k, v may have too."""
-    return what in ("w_o", "b_o")
-
-
 # -- settings ----------------------------------------------------------------------------------------------------------
 def setting(what: str, required: bool, usual: object, request: Request) -> object:
     """The value of a setting; None where it is left to the function. ``usual`` is the parameter's own default.
@@ -299,7 +249,8 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
     if what == "tile":
         return TILE if required else None
     if what in OF_POSITIONS:
-        return _of_position(what, request.spec.position)
+        field = getattr(request.spec.position, OF_POSITIONS[what], None)
+        return field == "interleaved" if what == "interleaved" and field is not None else field
     if what == "heads":
         return request.heads if required or request.heads > 1 else None
     if what == "dropout":
@@ -313,11 +264,3 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
 def is_setting(what: str) -> bool:
     """Whether it is a setting, and no array."""
     return what in SETTINGS or what in OF_POSITIONS or what in ("lse", "more", "tile", "repeats")
-
-
-def _of_position(what: str, position: Position | None) -> Any:
-    """The field of a position by that name, None where there is none."""
-    found = getattr(position, OF_POSITIONS[what], None)
-    if what == "interleaved":
-        return None if found is None else found == "interleaved"
-    return found

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import Convention, Failure, Inputs, Memory, Outcome
-from symattn.document.errors import SymattnError
-from symattn.programs.loading import CannotRun
+from symattn.document.errors import CannotRun, SymattnError
 from symattn.programs.process import Process
 from symattn.programs.request import Request
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds for one call and for importing the target, of processor time or of waiting; see ``sources.process``."""
+    """Seconds for one call and for importing the target, of processor time or of waiting; see ``process``."""
 
     call: float = 10.0
     start: float = 60.0

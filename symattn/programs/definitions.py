@@ -16,7 +16,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Convention, Failure, Layout, Outcome, Runner
+from symattn.bounds.target import Convention, Failure, Layout, Outcome
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.keywords import plain
 from symattn.programs import frameworks
@@ -28,20 +28,11 @@ from symattn.programs.modules import HeldNorm
 from symattn.programs.request import Request
 from symattn.programs.signature import parameters
 from symattn.programs.target import Target, preferred, settled
-from symattn.verification import engine
 from symattn.verification.definitions.drawing import draw, within
 from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.definitions.subject import Definition
 from symattn.verification.power import verdict
 from symattn.verification.report import Report
-
-
-def verified(runner: Runner, spec: object, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
-    """Does a function that is ready to be called compute the definition? See ``symattn.verify``."""
-    agreed = runner.convention
-    assert isinstance(agreed, Formed)
-    return engine.verify(runner, subject_of(spec, agreed), precision, domain, **tried)
-
 
 #: Promises that say something of two lengths, or of masks: a definition must have them.
 _OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
@@ -120,7 +111,7 @@ def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Ca
         return HeldNorm(host, request, name), replace(request, framework=host.framework)
     if not is_layer(function):
         return function, request
-    return HeldLayer(function, request, name), replace(request, framework="torch")
+    return HeldLayer(host, request, name), replace(request, framework="torch")
 
 
 _HELD = (HeldNorm, HeldLayer)
@@ -188,7 +179,9 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
             made.try_out(request)
             failed = failed or made.error
             if not ordered(request.spec) and made.error is None:
-                if not _is_meant(axes_of(subject), axes_of(forms[0])):
+                numbers, every = axes_of(subject), axes_of(forms[0])
+                # One that takes rows and matrices, and fails for a batch of them, is wrong there.
+                if len(numbers) > 1 and numbers[-1] < every[-1]:
                     break
                 made.other_readings = _of_axes(subject, failed) if form else ()
                 return made
@@ -216,14 +209,6 @@ def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[La
 def axes_of(subject: Definition) -> list[int]:
     """The numbers of axes that the first input has."""
     return sorted({len(subject.axes_of(subject.inputs[0].name, sizes)) for sizes in subject.shapes})
-
-
-def _is_meant(numbers: list[int], every: list[int]) -> bool:
-    """Whether a function may be written for these numbers of axes: for one, or for all from some number on.
-
-    One that takes rows and matrices, and fails for a batch of them, is wrong there.
-    """
-    return len(numbers) == 1 or numbers[-1] >= every[-1]
 
 
 def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 from symattn.bounds.target import Framework
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import check_wide, import_jax
-from symattn.programs.hosts import OWN, Order
-from symattn.programs.names import meaning
+from symattn.programs.hosts import OWN, Order, tokens_of
+from symattn.programs.signature import STARS
 
 #: Parameters of a call that are never given: random numbers, and what belongs to training.
 _LEFT_OUT = ("key", "inference", "deterministic", "process_heads", "state")
@@ -48,14 +48,10 @@ class EquinoxHost:
 
     def parameters(self) -> tuple[Parameter, ...]:
         found = signature(self.module).parameters.values()
-        stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        return tuple(p for p in found if p.name not in _LEFT_OUT and p.kind not in stars)
+        return tuple(p for p in found if p.name not in _LEFT_OUT and p.kind not in STARS)
 
     def tokens(self) -> tuple[str, ...]:
-        needed = [p.name for p in self.parameters() if p.default is Parameter.empty]
-        roles = [n for n in needed if meaning(n) in ("q", "k", "v")]
-        x = [n for n in needed if meaning(n) == "x"]
-        return tuple(roles) if len(roles) == 3 else tuple((x or needed)[:1])
+        return tokens_of([p for p in self.parameters() if p.default is Parameter.empty])
 
     def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
         """By one compiled call for each shape; a norm of one vector is called for each row."""

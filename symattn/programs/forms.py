@@ -8,7 +8,7 @@ column stands twice, side by side or in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,11 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
         return _NUMBERS[a.input](how, inputs)
     mask = a.input == CAUSAL_MASK
     value = causal_mask(inputs, how.alignment == "bottom-right") if mask else inputs[a.input]
-    value = _negated(value, a) if a.inverted else value
-    value = _numbered(value, a) if a.numbers else value
+    if a.inverted and value.dtype != bool:
+        raise InputError(f"--mask-arg ~{a.parameter}: only a boolean mask has a negation")
+    value = ~value if a.inverted else value
+    if a.numbers:
+        value = value.astype(np.int64) if a.numbers == "ones" else np.where(value, 0.0, -np.inf)
     if not a.form:
         return to_layout(a.input, value, how.layout)
     if a.form == "bounds" and a.input != "doc":
@@ -41,10 +44,18 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
     return _with_axes(value, a, _front(how, inputs), lengths(inputs))
 
 
-def _past(how: Convention, inputs: Inputs) -> int:
-    """How many keys stand before the first query."""
-    n_q, n_k = lengths(inputs)
-    return n_k - n_q if how.alignment == "bottom-right" else 0
+def placed(arguments: Iterable[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional arguments and keywords. An input that was not given is left out."""
+    places: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for a in arguments:
+        if a.input is None or a in passed:
+            value = a.value if a.input is None else passed[a]
+            if a.positional:
+                places.append(value)
+            else:
+                keywords[a.parameter] = value
+    return places, keywords
 
 
 def _width(how: Convention, inputs: Inputs) -> int:
@@ -59,16 +70,11 @@ def _width(how: Convention, inputs: Inputs) -> int:
 _NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
     WIDTH: _width,
     FACTOR: lambda how, inputs: float(_width(how, inputs)) ** -0.5,
-    PAST: _past,
+    # how many keys stand before the first query
+    PAST: lambda how, inputs: lengths(inputs)[1] - lengths(inputs)[0] if how.alignment == "bottom-right" else 0,
     COUNT_Q: lambda how, inputs: lengths(inputs)[0],
     COUNT_K: lambda how, inputs: lengths(inputs)[1],
 }
-
-
-def _negated(mask: Any, a: Argument) -> Any:
-    if mask.dtype != bool:
-        raise InputError(f"--mask-arg ~{a.parameter}: only a boolean mask has a negation")
-    return ~mask
 
 
 def _front(how: Convention, inputs: Inputs) -> tuple[int, ...]:
@@ -76,11 +82,6 @@ def _front(how: Convention, inputs: Inputs) -> tuple[int, ...]:
     source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
     shape = np.shape(inputs[source])
     return (1,) * (axes - len(shape)) + shape[:-2]
-
-
-def _numbered(mask: Any, a: Argument) -> Any:
-    """A boolean mask as numbers."""
-    return mask.astype(np.int64) if a.numbers == "ones" else np.where(mask, 0.0, -np.inf)
 
 
 def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.bounds.target import Framework, Memory
-from symattn.document.errors import InputError, MissingExtra, perhaps
-from symattn.programs.signature import is_module, parameters
+from symattn.document.errors import InputError, MissingExtra, article, perhaps
+from symattn.programs.signature import is_module, parameters, without_partial
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
@@ -116,7 +117,7 @@ def read(output: Any, kind: type[np.floating[Any]] = np.float64) -> tuple[NDArra
         return output.detach().cpu().to(wide, copy=True).numpy(), dtype, shape
     output = output if isinstance(output, (np.ndarray, np.generic)) else _exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
-        raise TypeError(f"returned {_article(type(output).__name__)}, not an array")
+        raise TypeError(f"returned {article(type(output).__name__)}, not an array")
     if output.dtype.kind not in "fiubV" or output.dtype.names:
         raise TypeError(f"returned an array of {output.dtype.name}")
     with np.errstate(over="ignore"):
@@ -158,22 +159,15 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return found
 
 
-def import_torch() -> Any:
-    """torch. Raises ``MissingExtra`` where it is not installed."""
+def _imported(name: str) -> Any:
+    """A library. Raises ``MissingExtra`` where it is not installed."""
     try:
-        import torch
+        return importlib.import_module(name)
     except ImportError as error:
-        raise MissingExtra("torch", "torch") from error
-    return torch
+        raise MissingExtra(name, name) from error
 
 
-def import_jax() -> Any:
-    """jax. Raises ``MissingExtra`` where it is not installed."""
-    try:
-        import jax
-    except ImportError as error:
-        raise MissingExtra("jax", "jax") from error
-    return jax
+import_torch, import_jax = functools.partial(_imported, "torch"), functools.partial(_imported, "jax")
 
 
 def check_wide(dtype: str) -> None:
@@ -184,21 +178,21 @@ def check_wide(dtype: str) -> None:
 
 def wanted(function: Callable[..., Any]) -> Framework | None:
     """The framework that a function visibly wants: by its module, its annotations, the names in its code."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partial(function)
     if _module(function) == "torch" or is_module(function):
         return "torch"
     hints = " ".join(str(p.annotation) for p in parameters(function) or ())
     named = {m for m in ("torch", "numpy") if m in hints or (m == "numpy" and "NDArray" in hints)}
     named = named or ({"torch"} if "Tensor" in hints else set())
-    named = named or _modules_used(function)
-    return _one(named)
+    if not named:
+        used, names = _packages(function), _names(_with_code(function))
+        named = {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
+    return named.pop() if len(named) == 1 else None  # type: ignore[return-value]
 
 
 def has_torch(function: Callable[..., Any]) -> bool:
     """Whether the module of a function, or what surrounds it, has names from torch."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partial(function)
     function = inspect.unwrap(function)
     function = function if hasattr(function, "__globals__") else type(function).__call__
     seen = (*getattr(function, "__globals__", {}).values(), *_held(function))
@@ -209,22 +203,9 @@ def is_of_jax(function: Callable[..., Any]) -> bool:
     """Whether it is a function of JAX: by its module, its type, or what its code names. JAX is not imported."""
     if "jax" not in sys.modules:
         return False
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partial(function)
     named = {_module(function), _module(type(function)), *_packages(function)}
     return getattr(function, "traceable", False) or not named.isdisjoint(("jax", "jaxlib", "equinox"))
-
-
-def _one(named: set[str]) -> Framework | None:
-    if named == {"torch"}:
-        return "torch"
-    return "numpy" if named == {"numpy"} else None
-
-
-def _modules_used(function: Callable[..., Any]) -> set[str]:
-    """Which of torch and numpy the function's own code names, directly or by something imported from them."""
-    used, names = _packages(function), _names(_with_code(function))
-    return {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
 
 
 def _packages(function: Callable[..., Any]) -> set[str]:
@@ -260,7 +241,3 @@ def _module(thing: object) -> str:
     """The top-level package that a thing comes from."""
     name = getattr(thing, "__module__", None) or getattr(thing, "__name__", None) or ""
     return str(name).partition(".")[0]
-
-
-def _article(word: str) -> str:
-    return f"an {word}" if word[:1].lower() in "aeiou" else f"a {word}"

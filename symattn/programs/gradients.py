@@ -7,52 +7,43 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.precision import Contract, Precision
+from symattn.arrays.precision import Precision
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.backward import NAMES, Gradient, beyond, gradients, sampled
+from symattn.bounds.sharp.backward import NAMES, Gradient, gradients, sampled
 from symattn.bounds.sharp.limits import STORED, Stores
 from symattn.bounds.sharp.sample import chosen
-from symattn.bounds.sharp.scaled import bounded, largest_scale, scalings
+from symattn.bounds.sharp.ways import bounded, largest_scale, scalings
 from symattn.document.errors import InputError
 from symattn.programs.closeness import check_held, form_words, read_array
+from symattn.programs.question import Question
 
 Arrays = dict[str, np.ndarray]
 
 
-def gradients_close_to_exact(
-    given: Mapping[str, Any],
-    do: object,
-    returned: Sequence[Any],
-    spec: Attention | None,
-    precision: str | Precision | None,
-    *,
-    contract: Contract | None = None,
-    rows: int | Sequence[int] | None = None,
-) -> str:
-    """What is wrong with (dq, dk, dv), of which each may be None, in words; empty where nothing is.
+def gradients_close_to_exact(asked: Question) -> str:
+    """What is wrong with the gradients (dq, dk, dv), of which each may be None, in words; empty where nothing is.
 
-    ``given`` are the inputs, ``do`` the gradient of the output; the others are those of ``assert_close_to_exact``.
     Raises ``InputError`` where the inputs do not fit, and for what the bound does not speak of.
     """
-    spec = spec or Attention()
-    read_as = {name: read_array(name, array) for name, array in {**given, "do": do}.items()}
+    spec, returned = asked.spec or Attention(), asked.gradients
+    read_as = {name: read_array(name, array) for name, array in {**asked.given, "do": asked.do}.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
-    arithmetic = Precision.of(precision if precision is not None else read_as["q"][1], contract)
-    named = isinstance(precision, Precision) or contract is not None
-    how = Stores.of(arithmetic, not named)
+    arithmetic = Precision.of(asked.precision if asked.precision is not None else read_as["q"][1], asked.contract)
+    how = Stores.of(arithmetic, not isinstance(asked.precision, Precision) and asked.contract is None)
     upstream = inputs.pop("do")
     check_inputs(spec, dict(inputs))
     if read_as["do"][1] != arithmetic.input.name:
         check_held("do", upstream, arithmetic.input)
     _check(spec, inputs, upstream, how, returned)
     assert how is not None
+    assert returned is not None
     got = {name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None}
     for name, (values, dtype) in got.items():
         words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
         if words:
             return words
-    return _judged(spec, inputs, upstream, how, {name: values for name, (values, _) in got.items()}, rows)
+    return _judged(spec, inputs, upstream, how, {name: values for name, (values, _) in got.items()}, asked.rows)
 
 
 def _judged(
@@ -91,7 +82,7 @@ def nearest(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
                 " hint: fully_masked='zeros'"
             )
-        if all((beyond(found[name], values[..., found[name].rows, :]) <= 1).all() for name, values in got.items()):
+        if all((found[name].ratios(found[name].of(values)) <= 1).all() for name, values in got.items()):
             return found
         first = first or found
         _check_range(spec, inputs, do, how, found, got)
@@ -117,8 +108,8 @@ def _check_range(
 
 
 def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
-    got = values[..., found.rows, :]
-    shares = beyond(found, got)
+    got = found.of(values)
+    shares = found.ratios(got)
     count = int((shares > 1).sum())
     if not count:
         return ""
@@ -136,7 +127,7 @@ def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
     )
 
 
-def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Sequence[Any]) -> None:
+def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Any) -> None:
     if not hasattr(returned, "__len__") or len(returned) != len(NAMES):
         raise InputError(f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged")
     mend = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -10,6 +9,7 @@ from symattn.attention.layers.block import Block
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import import_torch
+from symattn.programs.hosts import Host
 from symattn.programs.request import Request
 
 #: The inputs of a block, and the parameters that hold them. Weights of linear layers are (columns out, columns in).
@@ -32,18 +32,17 @@ class HeldLayer:
     Raises InputError for a decoder's layer, and where the block is not of this kind.
     """
 
-    def __init__(self, module: Any, request: Request, label: str) -> None:
-        self._torch = import_torch()
+    def __init__(self, host: Host, request: Request, label: str) -> None:
+        module = host.module
         spec: Any = request.spec  # of type Block: the request of a definition has its specification there
-        _check(module, spec, label, self._torch)
+        _check(module, spec, label)
         self._causal = bool(spec.attention.causal)
-        self._module = copy.deepcopy(module).eval().to(getattr(self._torch, request.dtype))
-        self._swapped = not module.self_attn.batch_first  # (n, b, d), as in torch.nn
-        self._state = {name: self._torch.zeros_like(p) for name, p in self._module.named_parameters()}
+        self._host = host.prepared(request.dtype)
+        self._state = {name: host.xp.zeros_like(p) for name, p in self._host.weights().items()}
         m, h = module.self_attn.embed_dim, module.self_attn.num_heads
         self.sizes = {"m": m, "f": module.linear1.out_features, "d_k": m // h, "d_v": m // h}
         self._rows = {name: key for name, key in _ROWS.items() if key in self._state}
-        self.__name__, self.__wrapped__ = label, type(module).forward
+        self.__name__, self.__wrapped__ = label, host.text
         names = ("x", *_QKV, *_LINEAR, *self._rows)
         self.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
         self.note = (
@@ -52,23 +51,20 @@ class HeldLayer:
         )
 
     def __call__(self, x: Any, **given: Any) -> Any:
-        state = dict(self._state)
-        state[_PACKED] = self._torch.cat([given[name].mT for name in _QKV])
+        xp = self._host.xp
+        state = {**self._state, _PACKED: xp.cat([given[name].mT for name in _QKV])}
         state |= {key: given[name].mT for name, key in _LINEAR.items()}
         state |= {key: given[name] for name, key in self._rows.items()}
         told: dict[str, Any] = {}
         if self._causal:
             n = x.shape[-2]
-            told = {"src_mask": self._torch.ones(n, n, dtype=self._torch.bool).triu(1), "is_causal": True}
-        swapped = self._swapped and x.ndim == 3
-        with self._torch.no_grad():
-            output = self._torch.func.functional_call(self._module, state, (x.swapaxes(0, 1) if swapped else x,), told)
-        return output.swapaxes(0, 1) if swapped else output
+            told = {"src_mask": xp.ones(n, n, dtype=xp.bool).triu(1), "is_causal": True}
+        return self._host.run(state, {"src": x}, told)
 
 
-def _check(module: object, spec: Block, label: str, torch: Any) -> None:
+def _check(module: object, spec: Block, label: str) -> None:
     """Raise ``InputError`` where the layer and the block are not of one kind."""
-    if not isinstance(module, torch.nn.TransformerEncoderLayer):
+    if not isinstance(module, import_torch().nn.TransformerEncoderLayer):
         raise InputError(
             f"{label} is a decoder's layer, and Block is verified without cross-attention; hint: its self-attention, "
             "or a TransformerEncoderLayer"

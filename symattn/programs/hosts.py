@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from typing import Any, Literal, Protocol
 
 from symattn.bounds.target import Framework
+from symattn.programs.names import meaning
 from symattn.programs.signature import is_module
 
 Order = Literal["out in", "in out"]
 #: What a layer calls its own arrays.
 OWN = ("weight", "bias", "kernel")
+
+
+def tokens_of(given: Sequence[Parameter], optional: bool = False) -> tuple[str, ...]:
+    """Return the parameters that take the tokens: x, or queries, keys and values, which are all of them.
+
+    Queries, keys and values must be required unless they may be ``optional``.
+    """
+    qkv = [p.name for p in given if meaning(p.name) in ("q", "k", "v") and (optional or p.default is p.empty)]
+    x = [p.name for p in given if meaning(p.name) == "x"]
+    return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
 
 
 class Weight(Protocol):

@@ -13,24 +13,23 @@ import numpy as np
 from symattn.arrays.modular import Modular
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds import inputs as tried
 from symattn.bounds.domain import Domain
-from symattn.bounds.inputs import Maker
+from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.target import Convention
 from symattn.document.evidence import Evidence, Grade
 from symattn.programs.apart import NotDone, apart
 from symattn.programs.calling import agree
-from symattn.programs.forms import argument
+from symattn.programs.forms import argument, placed
 from symattn.programs.frameworks import is_of_jax
 from symattn.programs.layouts import from_layout
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
 from symattn.programs.watching import captured
-from symattn.verification.semantics import EPSILON, SIZES, Identity, Sizes, identity_test
+from symattn.verification.semantics import EPSILON, SIZES, Identity, identity_test
 
 #: Of a function and a kind of array the function on that kind.
 Make = Callable[[Callable[..., Any], type[Modular]], Callable[..., Any]]
-LARGE = (Sizes(64, 64, 4, 3), Sizes(5, 130, 4, 2), Sizes(33, 128, 16, 2))
+LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(5, 130, 4, 2, 6), Sizes(33, 128, 16, 2, 6))
 
 
 def identity(
@@ -53,7 +52,8 @@ def identity(
     how = convention or agree(function, Request.of(spec))
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
-    given = [_fitted(s, maker) for s in sizes]
+    batch = (2, 3)[: maker.batches]  # several, where the layout has an axis for it
+    given = [replace(maker.fitted(s), d_model=s.d_model, batch=batch) for s in sizes]
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
         made = make(function, kind)
@@ -75,13 +75,6 @@ def _roomy(domain: Domain) -> Domain:
     return replace(domain, max_tokens=max(domain.max_tokens, usual.max_tokens), max_width=wide)
 
 
-def _fitted(s: Sizes, maker: Maker) -> Sizes:
-    """Sizes that the specification allows, with a batch of several where the layout has an axis for it."""
-    fitted = maker.fitted(tried.Sizes(s.n_q, s.n_k, s.d_k, s.d_v))
-    batch = (2, 3)[: maker.batches]
-    return replace(s, n_q=fitted.n_q, n_k=fitted.n_k, d_k=fitted.d_k, d_v=fitted.d_v, batch=batch)
-
-
 def understood(
     function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, domain: Domain | None = None
 ) -> Identity:
@@ -95,19 +88,15 @@ def understood(
     if numbers or spec.documents:
         return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
     if is_of_jax(function):
-        return _quietly(lambda: _traced(function, how, spec, domain))  # JAX does not outlive a copy of the process
+        from symattn.programs.graphs.jax_reader import on_kind
+
+        # JAX does not outlive a copy of the process
+        return _quietly(lambda: identity(function, spec, how, domain=domain, make=on_kind))
     found = _within(lambda: identity(function, spec, how, domain=domain), seconds)
     if not found.agrees:
         return found
     large = _within(lambda: identity(function, spec, how, LARGE, domain=domain), seconds)
     return large if large.agrees is False else found.joined(large) if large.agrees else found
-
-
-def _traced(function: Callable[..., Any], how: Convention, spec: Attention, domain: Domain | None) -> Identity:
-    """By the jaxpr of a function of JAX."""
-    from symattn.programs.graphs.jax_kinds import on_kind
-
-    return identity(function, spec, how, domain=domain, make=on_kind)
 
 
 def _quietly(test: Callable[[], Identity]) -> Identity:
@@ -129,13 +118,7 @@ def _not_tried(reason: str) -> Identity:
 
 
 def _call(function: Callable[..., Any], how: Convention, inputs: Mapping[str, Any]) -> Any:
-    places, keywords = [], {}
-    for a in how.arguments:
-        value = argument(a, how, inputs)
-        if a.positional:
-            places.append(value)
-        else:
-            keywords[a.parameter] = value
+    places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
     output = function(*places, **keywords)
     first = output[0] if isinstance(output, tuple) and output else output
     return from_layout(first, inputs, how.layout) if isinstance(first, Modular) else first

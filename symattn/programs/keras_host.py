@@ -12,9 +12,9 @@ from symattn.bounds.target import Framework
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import check_wide, import_jax
-from symattn.programs.hosts import Order
+from symattn.programs.hosts import Order, tokens_of
 from symattn.programs.modules import flat
-from symattn.programs.names import meaning
+from symattn.programs.signature import STARS
 
 #: Parameters of a call that are never given.
 _LEFT_OUT = ("training", "return_attention_scores", "query_mask", "value_mask")
@@ -55,14 +55,11 @@ class KerasHost:
 
     def parameters(self) -> tuple[Parameter, ...]:
         found = signature(self.module.call).parameters.values()
-        stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        return tuple(p for p in found if p.name not in _LEFT_OUT and p.kind not in stars)
+        return tuple(p for p in found if p.name not in _LEFT_OUT and p.kind not in STARS)
 
     def tokens(self) -> tuple[str, ...]:
         """Queries, keys and values, of which keys may be left out, but are given; or the first parameter."""
-        names = [p.name for p in self.parameters()]
-        roles = [n for n in names if meaning(n) in ("q", "k", "v")]
-        return tuple(roles) if len(roles) == 3 else tuple(names[:1])
+        return tokens_of(self.parameters(), optional=True)
 
     def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
         """``stateless_call``, without a gradient."""

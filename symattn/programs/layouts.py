@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.bounds.target import AXES, Inputs, Layout
+from symattn.programs.signature import without_partial
 
 _HEADS = ("q", "k", "v")
 _TOKENS = ("x", "y")  # (b, n, d_model)
@@ -131,8 +131,7 @@ def lettered(function: Callable[..., Any]) -> frozenset[Layout]:
 
 
 def _text(function: Callable[..., Any]) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partial(function)
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

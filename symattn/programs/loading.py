@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import traceback
@@ -15,22 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from symattn.document.errors import InputError, MissingExtra, SymattnError, perhaps
-from symattn.programs.keras_backend import choose_backend
+from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
 from symattn.programs.signature import parameters, printed
 
 _NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
 _LIBRARY = str(Path(os.__file__).parent) + os.sep
 FORMS = "package.module:function or file.py:function"
-
-
-class CannotRun(SymattnError):
-    """The target cannot be imported, or never finishes being so. The command line exits with 4.
-
-    >>> from symattn import SymattnError
-    >>> print(CannotRun("attn.py cannot be imported: SyntaxError: '(' was never closed"))
-    attn.py cannot be imported: SyntaxError: '(' was never closed
-    """
 
 
 class BadTarget(InputError):
@@ -81,7 +72,27 @@ def load_module(place: str) -> ModuleType:
     """The module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
     choose_backend()
     with _no_bytecode():
-        return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+        if place.endswith(".py"):
+            return _from_file(Path(place))
+        _first_on_path(Path.cwd())
+        return _guarded(place, lambda: importlib.import_module(place))
+
+
+def choose_backend() -> None:
+    """Let Keras run on PyTorch or JAX where TensorFlow, its default, is not installed and nobody has told another.
+
+    ``KERAS_BACKEND`` and a backend in Keras's own file of settings are honoured.
+    """
+    if "KERAS_BACKEND" in os.environ or not importlib.util.find_spec("keras"):
+        return
+    settings = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "keras.json"
+    try:
+        told = json.loads(settings.read_text(encoding="utf-8")).get("backend")
+    except (OSError, ValueError, AttributeError):
+        told = None
+    backends = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
+    if told in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
+        os.environ["KERAS_BACKEND"] = backends[0]
 
 
 def _split(target: str) -> tuple[str, str]:
@@ -95,14 +106,10 @@ def _split(target: str) -> tuple[str, str]:
     return place, attribute
 
 
-def _from_module(name: str) -> ModuleType:
-    _first_on_path(Path.cwd())
-    return _guarded(name, lambda: importlib.import_module(name))
-
-
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise NoSuchFile(f"{path}: there is no such file" + _nearby(path))
+        near = perhaps(path.name, [p.name for p in path.parent.glob("*.py")])
+        raise NoSuchFile(f"{path}: there is no such file{near}")
     path = path.resolve()
     root, name = _package(path)
     _first_on_path(Path.cwd())
@@ -145,7 +152,8 @@ def _guarded(name: str, bring: Callable[[], ModuleType]) -> ModuleType:
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise MissingExtra("torch", "torch") from error
-        raise CannotRun(f"{name} cannot be imported: {one_line(error)}{_at(error)}") from error
+        at = f" ({seen})" if (seen := where(error)) else ""
+        raise CannotRun(f"{name} cannot be imported: {one_line(error)}{at}") from error
 
 
 def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
@@ -208,17 +216,6 @@ def users_frame(frames: Sequence[tuple[str, int]]) -> str:
     own = [f for f in known if not installed(f[0])]
     found = own[-1:] or known[:1]
     return f"{Path(found[0][0]).name}:{found[0][1]}" if found else ""
-
-
-def _at(error: BaseException) -> str:
-    seen = where(error)
-    return f" ({seen})" if seen else ""
-
-
-def _nearby(path: Path) -> str:
-    folder = path.parent
-    names = [p.name for p in folder.glob("*.py")] if folder.is_dir() else []
-    return perhaps(path.name, names)
 
 
 def _first_on_path(folder: Path) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
 from typing import Any
 
 from symattn.bounds.target import Argument, Convention
 from symattn.document.errors import InputError, perhaps
-from symattn.document.keywords import plain
+from symattn.document.keywords import FIELDS, plain
 from symattn.programs.request import Request
-from symattn.programs.signature import bound_keywords, parameters, printed
+from symattn.programs.signature import PLACED, STARS, bound_keywords, parameters, printed
 from symattn.verification.definitions.subject import Definition
 
-_STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-_PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-#: Other names that parameters have for settings.
+#: Other names that parameters have for settings, besides those of fields of ``Attention``.
 _SETTINGS = {
     "axis": "dim",
     "eps": "epsilon variance_epsilon norm_eps layer_norm_eps rms_norm_eps",
@@ -26,27 +24,48 @@ _SETTINGS = {
     "interleaved": "interleave",
     "length": "n seq_len max_len max_seq_len seqlen",
     "start": "offset past start_pos",
-    "causal": "is_causal use_causal",
-    "scale": "softmax_scale sm_scale scaling",
-    "heads": "n_heads num_heads nheads n_head nhead",
-    "kv_heads": "n_kv_heads num_kv_heads num_key_value_heads n_kv_head",
-    "window": "window_size sliding_window",
-    "softcap": "soft_cap logit_softcap",
     "return_lse": "return_softmax_lse with_lse output_lse return_logsumexp",
 }
 
 
-class Agreement:
+class Parameters:
+    """The parameters of one function, those among them that the user told of by name, and how messages call it.
+
+    ``*args`` and an unreadable signature are seen as ``places``; what is told and ``**kwargs`` alone takes becomes a
+    parameter like the others. Raises ``InputError`` for a name that is told and cannot be passed, or told twice.
+    """
+
+    def __init__(self, function: Callable[..., Any], request: Request, name: str, places: Iterable[str]) -> None:
+        found = parameters(function)
+        self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
+        self.request, self.told = request, dict(request.call)
+        self.mask_name = (request.mask_arg or "").removeprefix("~")
+        if found is None or open_ended(found):
+            rest = (Parameter("keywords", Parameter.VAR_KEYWORD),) if found is None else found
+            of_places = (Parameter(n, Parameter.POSITIONAL_ONLY) for n in places)
+            found = (*of_places, *(p for p in rest if p.kind not in PLACED))
+        self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in found)
+        fixed = bound_keywords(function) - self.told.keys() - {self.mask_name}
+        self.parameters = [p for p in found if p.kind not in STARS and p.name not in fixed]
+        self._bring([*self.told, *filter(None, [self.mask_name])])
+
+    def _bring(self, told: list[str]) -> None:
+        names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
+        for name in told:
+            if name not in names and not self.open_ended:
+                raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
+        if self.mask_name in self.told:
+            raise InputError(f"{self.mask_name} is told twice, by --call and by --mask-arg; leave one out")
+        new = [name for name in told if name not in [p.name for p in self.parameters]]
+        self.parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in new]
+
+
+class Agreement(Parameters):
     """One function and one definition, on the way to a convention."""
 
     def __init__(self, function: Callable[..., Any], subject: Definition, request: Request, name: str) -> None:
-        found = parameters(function)
-        self.subject, self.request, self.told = subject, request, dict(request.call)
-        self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
-        every = found if found is not None and not open_ended(found) else self._places(found or ())
-        fixed = bound_keywords(function) - self.told.keys()
-        self.parameters = [p for p in every if p.kind not in _STARS and p.name not in fixed]
-        self._check_told(any(p.kind is Parameter.VAR_KEYWORD for p in every))
+        super().__init__(function, request, name, [i.name for i in subject.inputs if i.needed])
+        self.subject = subject
         self.derived: dict[str, Callable[..., Any]] = {}
         self.arguments = self._arguments(self._meanings())
         self._check_complete()
@@ -55,25 +74,13 @@ class Agreement:
         """How the function is called."""
         return Convention(self.arguments, self.request.framework or "numpy", self.request.dtype)
 
-    def _places(self, found: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-        """A place for each input that is needed, where the signature tells none."""
-        needed = [Parameter(i.name, Parameter.POSITIONAL_ONLY) for i in self.subject.inputs if i.needed]
-        return (*needed, *(p for p in found if p.kind not in _PLACED))
-
-    def _check_told(self, open_ended: bool) -> None:
-        names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
-        for name in self.told:
-            if name not in names and not open_ended:
-                raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
-        self.parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=None) for n in self.told if n not in names]
-
     def _meanings(self) -> dict[str, str]:
         """parameter → input or setting, each of them once; then required places in the order of the inputs."""
         known = meanings(self.subject)
         found: dict[str, str] = {}
         for p in sorted(self.parameters, key=lambda p: known.get(plain(p.name)) != p.name):
             what = None if p.name in self.told else known.get(plain(p.name))
-            what = "mask" if p.name == (self.request.mask_arg or "").removeprefix("~") else what
+            what = "mask" if p.name == self.mask_name else what
             if what and what not in found.values():
                 found[p.name] = what
         free = [p.name for p in self.parameters if is_place(p) and p.name not in found and p.name not in self.told]
@@ -90,12 +97,12 @@ class Agreement:
         leading = True  # a place can be used as long as every place before it is
         for p in self.parameters:
             what, required = meanings.get(p.name), p.default is Parameter.empty
-            leading = leading and p.kind in _PLACED and what in inputs
+            leading = leading and p.kind in PLACED and what in inputs
             if p.name in self.told:
                 found.append(Argument(p.name, value=self.told[p.name]))
             elif what in inputs:
                 place = leading or p.kind is Parameter.POSITIONAL_ONLY
-                inverted = p.name == (self.request.mask_arg or "").removeprefix("~") != self.request.mask_arg
+                inverted = p.name == self.mask_name != self.request.mask_arg
                 found.append(Argument(p.name, what, None, place, required, inverted))
             elif what is not None and callable(self.subject.settings[what]):
                 self.derived[p.name] = self.subject.settings[what]
@@ -118,7 +125,8 @@ def meanings(subject: Definition) -> dict[str, str]:
     for i in subject.inputs:
         found = {plain(word): i.name for word in i.words.split()} | found
     for setting in subject.settings:
-        found = {plain(word): setting for word in (setting, *_SETTINGS.get(setting, "").split())} | found
+        words = (setting, *_SETTINGS.get(setting, "").split(), *FIELDS.get(setting, "").split())
+        found = {plain(word): setting for word in words} | found
     return found
 
 
@@ -129,7 +137,7 @@ def open_ended(found: tuple[Parameter, ...]) -> bool:
 
 def is_place(p: Parameter) -> bool:
     """Whether every call must fill it, and may do so by position."""
-    return p.kind in _PLACED and p.default is Parameter.empty
+    return p.kind in PLACED and p.default is Parameter.empty
 
 
 def unknown(label: str, name: str) -> InputError:

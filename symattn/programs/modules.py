@@ -102,14 +102,10 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> Slot:
             f"{label} holds {key} {shape}, which is not a projection that is known by its name; "
             "give a function of x, w_q, w_k, w_v instead"
         )
-    return Slot(key, kind, ROLES[word], shape, host.order(key, shape, ROLES[word]) or _order(shape, ROLES[word]))
-
-
-def _order(shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
-    """The order of the axes, by which side is that of several projections."""
-    if len(shape) == 2 and len(roles) > 1 and shape[0] != shape[1]:
-        return "out in" if shape[0] > shape[1] else "in out"
-    return None
+    order = host.order(key, shape, ROLES[word])
+    if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
+        order = "out in" if shape[0] > shape[1] else "in out"  # by which side is that of several projections
+    return Slot(key, kind, ROLES[word], shape, order)
 
 
 def _check(module: object, slots: tuple[Slot, ...], spec: Attention, label: str) -> None:

@@ -45,21 +45,8 @@ _SPELLINGS = {
     "w_in": "w_in in_proj_weight w_qkv qkv_weight c_attn_weight",
     "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
 }
-for _one in [
-    "mask",
-    "bias",
-    "sink",
-    "lse",
-    "causal",
-    "scale",
-    "heads",
-    "kv_heads",
-    "d_k",
-    "window",
-    "softcap",
-    "eps",
-    "dropout",
-]:
+_FIELDS = "mask bias sink lse causal scale heads kv_heads d_k window softcap eps dropout"
+for _one in _FIELDS.split():
     _SPELLINGS[_one] = f"{_one} {({**OTHERS, **FIELDS})[_one]}"
 for _one, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
     _SPELLINGS[f"w_{_one}"] = f"w_{_one} weight_{_one} {_one}_weight {_one}_proj_weight w_{_word} {_word}_weight"

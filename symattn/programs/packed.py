@@ -1,6 +1,7 @@
-"""Functions that take several inputs in one array: ``qkv``, ``kv``, or the projections ``w_qkv`` and biases ``b_qkv``.
+"""Functions that take one query at a time, as in decoding, or several inputs in one array.
 
-How the parts stand in it is found by trial: along an axis of their own, or side by side.
+The latter are ``qkv``, ``kv``, or the projections ``w_qkv`` and biases ``b_qkv``. How the parts stand in it is found by
+trial: along an axis of their own, or side by side.
 """
 
 from __future__ import annotations
@@ -100,16 +101,12 @@ class Packed:
     def _joined(self, parts: list[Any]) -> Any:
         axis = (_STACKED | _PROJECTED)[self.reading][0]
         if axis is not None:
-            return _stack(parts, axis)
+            return _library(parts).stack(parts, axis)
         if self.reading == "by head":
             parts = [a.reshape((*a.shape[:-1], self._heads, 1, -1)) for a in parts]
             joined = _concatenated(parts, -2)
             return joined.reshape((*joined.shape[:-3], -1))
         return _concatenated(parts, -1)
-
-
-def _stack(parts: list[Any], axis: int) -> Any:
-    return _library(parts).stack(parts, axis)
 
 
 def _concatenated(parts: list[Any], axis: int) -> Any:
@@ -119,3 +116,50 @@ def _concatenated(parts: list[Any], axis: int) -> Any:
 def _library(parts: list[Any]) -> Any:
     """torch for its tensors; other kinds of array take part in NumPy's functions."""
     return import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
+
+
+# -- one query at a time: n_q = 1, or no axis for queries at all -------------------------------------------------------
+#: Where the axis of the one query stands that the function does not have; None where it has it.
+_AXES_OF_ONE = {"one query": None, "no axis of queries": -2, "no axis of queries before the heads": -3}
+
+
+def one_query(function: Callable[..., Any], name: str) -> Iterator[OneQuery]:
+    """The function for one query, with and without an axis for it; none where it takes no q by name."""
+    given = parameters(function) or ()
+    q = next((p.name for p in given if meaning(p.name) == "q"), None)
+    for reading in _AXES_OF_ONE if q else ():
+        yield OneQuery(function, Signature(given), str(q), reading, name)
+
+
+class OneQuery:
+    """A function that is called with one query: ``reading`` says whether that has an axis."""
+
+    def __init__(self, function: Callable[..., Any], signature: Signature, q: str, reading: str, name: str) -> None:
+        self._function, self._q, self.reading = function, q, reading
+        self.__name__ = name or getattr(function, "__name__", "the function")
+        self.__wrapped__ = function
+        self.__signature__ = signature
+
+    @property
+    def note(self) -> str:
+        """What was found, for the report."""
+        told = "" if _AXES_OF_ONE[self.reading] is None else f", and {self._q} and the output have no axis for it"
+        return f"It takes one query at a time{told}, found by trial; --decoding promises that."
+
+    def within(self, domain: Domain) -> Domain:
+        """The domain with n_q = 1."""
+        return replace(domain, decoding=True)
+
+    def __call__(self, *places: Any, **given: Any) -> Any:
+        axis = _AXES_OF_ONE[self.reading]
+        if axis is None:
+            return self._function(*places, **given)
+        bound = self.__signature__.bind(*places, **given)
+        q = bound.arguments[self._q]
+        shape = tuple(q.shape)
+        bound.arguments[self._q] = q.reshape((*shape[:axis], *shape[axis + 1 :]))
+        output = self._function(*bound.args, **bound.kwargs)
+        first, *others = output if isinstance(output, tuple) else (output,)
+        shape = tuple(first.shape)
+        first = first.reshape((*shape[: len(shape) + 1 + axis], 1, *shape[len(shape) + 1 + axis :]))
+        return (first, *others) if others else first

@@ -8,32 +8,18 @@ says which blocks, in order, are those of a sequence.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.arrays.precision import Contract, Precision
-from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.programs.closeness import close_to_exact
+from symattn.programs.question import Layout, Question
 
 _WHOLE = ("q", "k", "v", "sink")  # inputs that are known to have parts for a sequence, or none
-
-
-class Layout(NamedTuple):
-    """``cu_seqlens`` (batch + 1,), or a pair of them, for queries and for keys; or ``block_table`` (batch, blocks) and
-    ``lengths`` (batch,), the keys of each sequence."""
-
-    cu_seqlens: Any = None
-    block_table: Any = None
-    lengths: Any = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is packed or paged."""
-        return self.cu_seqlens is None and self.block_table is None and self.lengths is None
 
 
 class Piece(NamedTuple):
@@ -45,34 +31,21 @@ class Piece(NamedTuple):
     lse: Any
 
 
-def close_by_pieces(
-    out: object,
-    given: Mapping[str, object],
-    layout: Layout,
-    spec: Attention | None,
-    precision: str | Precision | None,
-    lse: object = None,
-    *,
-    contract: Contract | None = None,
-    alpha: float | None = None,
-    rows: int | Sequence[int] | None = None,
-) -> str:
+def close_by_pieces(asked: Question) -> str:
     """What is wrong with the first sequence that is not right, in words; empty where all are.
 
     ``alpha`` is shared out among the sequences. Raises ``InputError`` where arrays, sequences and pages do not fit.
     """
-    if rows is not None and np.ndim(rows):
+    if asked.rows is not None and np.ndim(asked.rows):
         raise InputError("rows are named, and there are several sequences; hint: how many of each")
-    every = pieces(layout, given, out, lse)
+    every = pieces(asked.layout, asked.given, asked.out, asked.lse)
     if not every:
         raise InputError("cu_seqlens must have at least one query")
-    share = None if alpha is None else alpha / len(every)
+    share = None if asked.alpha is None else asked.alpha / len(every)
     for piece in every:
-        few = None if rows is None else min(int(rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
-        words = close_to_exact(
-            piece.out, piece.given, spec, precision, piece.lse, contract=contract, alpha=share, rows=few
-        )
-        if words:
+        few = None if asked.rows is None else min(int(asked.rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
+        mine = replace(asked, out=piece.out, given=piece.given, lse=piece.lse, alpha=share, rows=few)
+        if words := close_to_exact(mine):
             return f"In {piece.name}:\n{words}"
     return ""
 

@@ -33,6 +33,10 @@ del sys.path[0]
 from symattn.programs.worker import main
 main()
 """
+# Ctrl-C is for the parent alone, which then ends the child with all that it started.
+_OWN_GROUP: dict[str, Any] = {"start_new_session": True}
+if sys.platform == "win32":
+    _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 _ENDED = object()
 _CALL = ("call",)  # the worker begins another call of the function
 
@@ -88,7 +92,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # most calls are small, and threads then cost more
-            **_own_group(),
+            **_OWN_GROUP,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -137,7 +141,9 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(timeout=1.0)
-        self._close()
+        for stream in (self._requests, self._replies, self._errors):
+            with contextlib.suppress(OSError):  # what was left to flush has no reader any more
+                stream.close()
 
     def _received(self, limit: float) -> Any:
         waiting = Waiting(self._process.pid, limit)
@@ -167,11 +173,6 @@ class Process:
         frames = [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)]
         return Failure("ended", f"ended the process with {_code(code)}", "", users_frame(frames[::-1]))
 
-    def _close(self) -> None:
-        for stream in (self._requests, self._replies, self._errors):
-            with contextlib.suppress(OSError):  # what was left to flush has no reader any more
-                stream.close()
-
 
 def _receive(replies: IO[bytes], answers: queue.SimpleQueue[Any]) -> None:
     try:
@@ -179,13 +180,6 @@ def _receive(replies: IO[bytes], answers: queue.SimpleQueue[Any]) -> None:
             answers.put(pickle.load(replies))
     except (EOFError, OSError, ValueError, pickle.UnpicklingError):
         answers.put(_ENDED)
-
-
-def _own_group() -> dict[str, Any]:
-    """Ctrl-C is for the parent alone, which then ends the child with all that it started."""
-    if sys.platform == "win32":
-        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"start_new_session": True}
 
 
 def _code(code: int) -> str:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from symattn.arrays.precision import Contract, Precision
-from symattn.attention.spec import Attention
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Convention, Framework, Layout, Memory, Runner
+from symattn.bounds.target import Convention, Memory
+from symattn.document.errors import CannotRun
 from symattn.document.evidence import Grade, Verdict
-from symattn.programs import definitions
-from symattn.programs.child import Child, Limits
-from symattn.programs.loading import CannotRun
-from symattn.programs.origin import Origin
-from symattn.programs.request import keyword
 from symattn.programs.target import narrowed
-from symattn.programs.verify import command_line, effort, requested
+from symattn.programs.verify import Options, subject_of, verify_target
 from symattn.verification import engine
-from symattn.verification.attention import OfAttention
-from symattn.verification.case_codes import encode
+from symattn.verification.case_codes import decode, encode, named, speaks
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Session
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.subject import Subject
 
 Inputs = Mapping[str, np.ndarray]
 GROUP = "case"
@@ -58,16 +51,13 @@ def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
     for calls in _attempts(session, inputs, word):
         if calls[-1].finding is not None:
             session.records = list(calls)
-            found = tuple(map(_alone, faults(session)))
+            # No more is claimed than one case can tell: a mistake that explains it may not explain others.
+            seen = "seen alone, this case is consistent with"
+            found = tuple(
+                f if f.cause is None else replace(f, cause=None, message=f"{seen}: {f.cause}") for f in faults(session)
+            )
             return Repeated(calls, session.runner.convention, _report(session, found))
     return Repeated(tuple(session.records), session.runner.convention, _report(session, ()))
-
-
-def _alone(fault: Fault) -> Fault:
-    """The fault with no more claimed than one case can tell: a mistake that explains it may not explain others."""
-    if fault.cause is None:
-        return fault
-    return replace(fault, cause=None, message=f"seen alone, this case is consistent with: {fault.cause}")
 
 
 def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[CaseResult, ...]]:
@@ -105,46 +95,33 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     )  # fmt: skip
 
 
-def repeat_target(
-    target: str,
-    spec: Specification,
-    inputs: Inputs,
-    *,
-    dtype: str = "float32",
-    contract: Contract | None = None,
-    call: Iterable[str] = (),
-    mask_arg: str | None = None,
-    layout: Layout | None = None,
-    framework: Framework | None = None,
-    domain: Domain | None = None,
-    time_limit: float | None = None,
-    seed: int = engine.SEED,
-    origin: Origin | None = None,
-    **others: object,
-) -> Repeated:
+def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: Any) -> Repeated:
     """``repeat`` for ``package.module:function`` or ``file.py:function`` in a process of its own.
 
-    ``others`` are options of ``verify_target`` that say nothing about one case. Raises as that does.
+    ``options`` are those of ``verify_target``. Raises as that does.
     """
-    request = requested(
-        spec, layout, domain, dtype=dtype, framework=framework, call=tuple(map(keyword, call)), mask_arg=mask_arg
-    )
-    limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
-    with Child(target, request, limits) as child:
-        session = _session(child, spec, Precision.of(dtype, contract), domain or Domain(), seed)
-        found = repeat(session, inputs, encode(spec, inputs, dtype))
+    how = Options(**options)
+    with how.child(target, spec) as child:
+        domain = narrowed(child, how.domain or Domain()) or how.domain or Domain()
+        session = Session(child, subject_of(child, spec), how.precision, domain, how.seed, 0, engine.BUDGET)
+        found = repeat(session, inputs, encode(spec, inputs, how.dtype))
     if all(r.outcome.error is not None for r in found.calls) and not found.report.faults:
         raise CannotRun(f"{found.report.target}: {found.judged.outcome.error}")
-    how = effort(contract, time_limit, seed=seed)
-    line = command_line(target, spec=spec, request=request, domain=domain or Domain(), options=how, origin=origin)
-    return replace(found, report=replace(found.report, command=line))
+    usual = replace(how, examples=engine.EXAMPLES, budget=engine.BUDGET)  # they say nothing about one case
+    return replace(found, report=replace(found.report, command=usual.command(target, spec=spec)))
 
 
-def _session(runner: Runner, spec: Specification, precision: Precision, domain: Domain, seed: int) -> Session:
-    how = runner.convention
-    if isinstance(how, definitions.Formed):
-        subject: Subject = definitions.subject_of(spec, how)
-    else:
-        assert isinstance(spec, Attention)
-        subject, domain = OfAttention(spec), narrowed(runner, domain) or domain
-    return Session(runner, subject, precision, domain, seed, 0, engine.BUDGET)
+def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **told: Any) -> Report:
+    """The report on one case alone, by its word. ``told`` are options of ``verify_target``.
+
+    Where the word is a hash, everything is run again with the same seed, and the fault of that word is what the report
+    keeps. Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
+    """
+    if speaks(word):
+        report = repeat_target(target, spec, decode(spec, word, dtype), dtype=dtype, **told).report
+        return named(replace(report, command=f"{report.command} --case {word}"), spec, dtype)
+    report = named(verify_target(target, spec, dtype=dtype, **told), spec, dtype)
+    faults = tuple(fault for fault in report.faults if fault.case == word)
+    verdict = Verdict.FAULT if faults else report.verdict if not report.faults else Verdict.NO_FAULT
+    note = f"The inputs of {word} are too many for a word, so that every case was run again."
+    return replace(report, faults=faults, verdict=verdict, notes=(*report.notes, note))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal
 
-from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.inputs import OPTIONAL, required
+from symattn.attention.presets import like
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import Alignment, Framework, Layout
@@ -56,7 +58,7 @@ class Request:
     @classmethod
     def of(cls, spec: Attention, **told: Any) -> Request:
         """The request for a specification: ``Request.of(Attention(causal=True), dtype="float32", layout="bhnd")``."""
-        needed = tuple(name for name, wanted in NEEDED.items() if wanted(spec))
+        needed = required(spec)
         numbers = {f: getattr(spec, f) for f in SETTINGS if f not in _OWN and hasattr(spec, f)}
         return cls(
             masks=tuple(n for n in needed if n in MASKS),
@@ -70,6 +72,27 @@ class Request:
             spec=spec,
             **told,
         )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a specification comes from: the options of a command line, and the attention before fields are changed."""
+
+    options: Mapping[str, object] = field(default_factory=dict)
+    spec: Attention = _USUAL
+
+    @classmethod
+    def of_preset(cls, name: str) -> Origin:
+        """``--like NAME``. Raises InputError for a name that no preset has."""
+        return cls({"like": name}, like(name))
+
+    @classmethod
+    def of_configuration(cls, source: str, layer: int | None, kind: str) -> Origin:
+        """``--config FILE --layer N --kind KIND``; raises as ``symattn.models.configurations.attention`` does."""
+        from symattn.models.configurations import attention
+
+        options = {"config": source, "layer": layer or None, "kind": kind if kind != "self" else None}
+        return cls(options, attention(source, layer, kind))
 
 
 def keyword(text: str) -> tuple[str, object]:

@@ -17,23 +17,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, stored_scales
+from symattn.bounds.judgement import Measured, measure
 from symattn.bounds.reference import Variant
 from symattn.bounds.sharp.blocks import applies
 from symattn.bounds.sharp.sample import averaged, chosen
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import InputError
-from symattn.programs.closeness import Arrays, Ready, close, of_rows, output_and_allowed, read_array
+from symattn.programs.closeness import Arrays, Ready, close, of_rows, read_array
 from symattn.verification.arithmetic.aims import SURE, Aim, aims, in_percent, larger
 from symattn.verification.arithmetic.growth import Grown
 from symattn.verification.arithmetic.ranking import likeliest
 from symattn.verification.arithmetic.suspects import Sample
-from symattn.verification.power import Mutation, least_shown, of_variant
+from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Sought
 
 _CELLS = 1 << 23  # scores of all heads that are looked at together, at most, unless fewer rows were asked for
@@ -88,13 +89,6 @@ def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
     return looks
 
 
-class _Expected(NamedTuple):
-    """The exact output and what the worst case allows, as ``power.least_shown`` asks for them."""
-
-    near: np.ndarray
-    allowed: np.ndarray
-
-
 @dataclass(frozen=True)
 class _Look:
     """Some rows of an output, and what would be seen in them."""
@@ -115,7 +109,8 @@ class _Look:
         """Whether every one of these mistakes would be seen."""
         if self._filtered is not None:
             return self._filtered.shows(self._contract, variants)
-        return all(least_shown(self._mutation(v), [(self._given[1], [self._expected])]) < SURE for v in variants)
+        spec, inputs = self._given
+        return all(least_shown(of_variant(spec, "", "", v), [(inputs, [self._expected])]) < SURE for v in variants)
 
     def why(self, aim: Aim, rows: int | Sequence[int] | None) -> str:
         """Why a mistake would not be, and what to change, in lines."""
@@ -168,9 +163,5 @@ class _Look:
         return likeliest(Sample(spec, inputs, self.out[..., few, :], self.of.precision.input))
 
     @cached_property
-    def _expected(self) -> _Expected:
-        spec, inputs = self._given
-        return _Expected(*output_and_allowed(spec, inputs, self.of.precision, self.out[..., self.rows, :]))
-
-    def _mutation(self, variant: Variant) -> Mutation:
-        return of_variant(self._given[0], "", "", variant)
+    def _expected(self) -> Measured:
+        return measure(*self._given, self.out[..., self.rows, :], self.of.precision)

@@ -10,6 +10,10 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any
 
+#: Kinds of parameters: those that take any number of arguments, and those that may be filled by position.
+STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
 
 def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
     """The parameters in order; None where neither a signature nor a documented one can be read.
@@ -33,6 +37,13 @@ def printed(parameter: Parameter) -> str:
     if parameter.kind is Parameter.VAR_KEYWORD:
         return f"**{parameter.name}"
     return f"*{parameter.name}" if parameter.kind is Parameter.VAR_POSITIONAL else parameter.name
+
+
+def without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that ``functools.partial`` has been given."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def bound_keywords(function: Callable[..., Any]) -> frozenset[str]:

@@ -28,6 +28,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes
 from symattn.arrays.size import Size
+from symattn.programs.signature import without_partial
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "asarray", "array", "copy"])
 _AS_ARRAY = frozenset(["ascontiguousarray", "asfortranarray", "asanyarray"])
@@ -121,7 +122,8 @@ class _Substitution:
     """One function and what it reaches, each made anew once."""
 
     def __init__(self, function: Callable[..., Any], kind: type[Planes]) -> None:
-        self._package = (getattr(_bare(function), "__module__", None) or "").partition(".")[0]
+        bare = without_partial(function)
+        self._package = (getattr(getattr(bare, "__func__", bare), "__module__", None) or "").partition(".")[0]
         self._numpy, self._math, self._special = _Numpy(kind), _Math(kind), _Special(kind)
         self._functions: dict[types.FunctionType, types.FunctionType] = {}
         self._globals: dict[int, dict[str, Any]] = {}
@@ -187,13 +189,6 @@ class _Substitution:
         file = getattr(sys.modules.get(top), "__file__", None) or ""
         installed = not file or "site-packages" in file or file.startswith(_LIBRARY) or top == "symattn"
         return top == self._package or not installed
-
-
-def _bare(function: Any) -> Any:
-    """The function inside partials and bound methods."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__func__", function)
 
 
 def _with_plain_sizes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -32,13 +32,13 @@ def summation(
     dtype: str = "float32",
     framework: Framework = "numpy",
 ) -> Order:
-    """Tell in which order ``function`` adds, and with how many digits: see ``arithmetic``, which asks it of attention.
+    """Find the order in which ``function`` adds, and with how many digits; ``arithmetic`` does so for attention.
 
-    A ``sum`` takes x (m, n) and gives the sums (m,) of its rows, a ``product`` takes a (m, n) and b (n, d) and gives
-    a b (m, d); n is the number of ``terms``. It is called with up to 64 rows or columns at once, at most 96 times for
-    one tree. What it gives is told by its outputs alone, so the tree is sampled. Raises ``InputError`` for another
-    kind, framework or ``dtype`` (numbers of FP8 are too small to swallow others), and for ``terms`` not from 4 to 4096,
-    ``MissingExtra`` for torch that is not installed.
+    A ``sum`` takes x (m, n) and returns the sums (m,) of its rows; a ``product`` takes a (m, n) and b (n, d) and
+    returns a b (m, d); n is the number of ``terms``. The function is called with up to 64 rows or columns at once,
+    at most 96 times for one tree. The tree is found from outputs alone, so it is sampled. Raises ``InputError`` for
+    another kind, framework or ``dtype`` (numbers of FP8 are too small to swallow others), and for ``terms`` not
+    from 4 to 4096, ``MissingExtra`` if torch is not installed.
 
     >>> print(summation(lambda x: x.sum(axis=-1)).text)
     pairs((0+8+…+120), (1+9+…+121), …, (7+15+…+127))

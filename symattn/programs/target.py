@@ -26,9 +26,9 @@ from symattn.bounds.target import (
     Runner,
 )
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs import decoding, frameworks, modules, packed
+from symattn.programs import frameworks, modules, packed
 from symattn.programs.calling import agree
-from symattn.programs.forms import argument
+from symattn.programs.forms import argument, placed
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import from_layout, in_words
 from symattn.programs.loading import one_line
@@ -73,13 +73,14 @@ class Target:
         passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
         with suspects(self.convention.framework, self.convention.dtype) as runtimes:
-            seen = watch(self._function, *_sorted(self.convention.arguments, passed))
+            seen = watch(self._function, *placed(self.convention.arguments, passed))
+        first = first_of(seen.output)
         outcome = Outcome(
             error=by_memory(seen.error, memory),
             stdout=seen.stdout,
             mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
             overwrote=self._overwrote(),
-            views=self._views(first_of(seen.output), {a: passed[a] for a in bits}),
+            views=tuple(dict.fromkeys(a.input or "" for a in bits if self._arrays.shares(first, passed[a]))),
             warnings=seen.warnings,
             runtime=next(filter(None, runtimes), ""),
         )
@@ -119,10 +120,6 @@ class Target:
 
     def _bits(self, array: Any) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
-
-    def _views(self, output: Any, passed: Mapping[Argument, Any]) -> tuple[str, ...]:
-        """The inputs whose memory the output shares."""
-        return tuple(dict.fromkeys(a.input or "" for a, array in passed.items() if self._arrays.shares(output, array)))
 
     def _overwrote(self) -> bool:
         """Whether the array that the call before returned has changed since."""
@@ -177,7 +174,7 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> Ta
     if ways:
         return _wrapped(*_best(ways, request, name), request, name)
     found, note = _agreed(function, settled(function, request), name)
-    single = tuple(decoding.ways(function, name)) if found.tried and found.right is None else ()
+    single = tuple(packed.one_query(function, name)) if found.tried and found.right is None else ()
     if single and not request.domain.square:
         best = _best(single, request, name)
         # What gives an output for several queries takes them, and what is wrong with it is a fault.
@@ -210,7 +207,7 @@ def _wrapped(chosen: Wrapper, found: _Trial, note: tuple[str, ...], request: Req
 def restored(function: Callable[..., Any], request: Request, agreed: Convention, name: str) -> Target:
     """The function ready to be called as has been agreed before; nothing is tried."""
     if isinstance(agreed, Wrapped):
-        ways: Iterator[Wrapper] = chain(wrappers(function, request, name), decoding.ways(function, name))
+        ways: Iterator[Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
         found = (way for way in ways if way.reading == agreed.reading)
         return Target(next(found), agreed, name)
     return Target(function, agreed, name)
@@ -357,17 +354,3 @@ def _line(error: Failure) -> int:
     """The line of ``file.py:line``; 0 where none is told."""
     line = error.where.rpartition(":")[2]
     return int(line) if line.isdecimal() else 0
-
-
-def _sorted(arguments: Sequence[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional arguments and keywords. An input that was not given is left out."""
-    places: list[Any] = []
-    keywords: dict[str, Any] = {}
-    for a in arguments:
-        if a.input is None or a in passed:
-            value = a.value if a.input is None else passed[a]
-            if a.positional:
-                places.append(value)
-            else:
-                keywords[a.parameter] = value
-    return places, keywords

@@ -10,11 +10,9 @@ from typing import Any
 from symattn.bounds.target import Framework
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import import_torch
-from symattn.programs.hosts import OWN, Order
+from symattn.programs.hosts import OWN, Order, tokens_of
 from symattn.programs.names import meaning
-from symattn.programs.signature import parameters
-
-_QKV = ("q", "k", "v")
+from symattn.programs.signature import STARS, parameters
 
 
 class TorchHost:
@@ -24,7 +22,8 @@ class TorchHost:
 
     def __init__(self, module: Any) -> None:
         self.module, self.xp = module, import_torch()
-        self._swapped = getattr(module, "batch_first", True) is False  # (n, b, d), as in torch.nn
+        attention = getattr(module, "self_attn", module)  # a layer of torch has its order there
+        self._swapped = getattr(attention, "batch_first", True) is False  # (n, b, d), as in torch.nn
 
     def weights(self) -> Mapping[str, Any]:
         return dict(self.module.named_parameters())
@@ -37,10 +36,16 @@ class TorchHost:
         return "in out" if "Conv1D" in names else "out in" if "Linear" in names else None
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(p for p in parameters(self.module) or () if not _is_left_out(p, self.module))
+        """All but stars, tokens to attend to other than x, and what torch's own module takes for a mere hint.
+
+        To that ``is_causal`` is a hint that the mask is causal, and does nothing alone.
+        """
+        hints = ("is_causal",) if isinstance(self.module, self.xp.nn.MultiheadAttention) else ()
+        every = (p for p in parameters(self.module) or () if p.kind not in STARS and p.name not in hints)
+        return tuple(p for p in every if meaning(p.name) != "y" or p.default is Parameter.empty)
 
     def tokens(self) -> tuple[str, ...]:
-        return _tokens(parameters(self.module) or ())
+        return tokens_of(parameters(self.module) or ())
 
     def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
         tokens = {n: self._turned(x) for n, x in tokens.items()}
@@ -59,20 +64,3 @@ class TorchHost:
 
     def prepared(self, dtype: str) -> TorchHost:
         return TorchHost(copy.deepcopy(self.module).eval().to(getattr(self.xp, dtype)))
-
-
-def _tokens(given: tuple[Parameter, ...]) -> tuple[str, ...]:
-    """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
-    qkv = [p.name for p in given if meaning(p.name) in _QKV and p.default is Parameter.empty]
-    x = [p.name for p in given if meaning(p.name) == "x"]
-    return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
-
-
-def _is_left_out(p: Parameter, module: object) -> bool:
-    """Whether a parameter is never given: stars, tokens to attend to other than x, and a hint.
-
-    To torch's own module ``is_causal`` is a hint that the mask is causal, and does nothing alone.
-    """
-    hint = p.name == "is_causal" and isinstance(module, import_torch().nn.MultiheadAttention)
-    stars = p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return stars or hint or (meaning(p.name) == "y" and p.default is not Parameter.empty)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, cast
 
@@ -13,12 +13,11 @@ from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import Framework, Layout, Runner
 from symattn.document.codec import command, differing
-from symattn.document.errors import InputError
+from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
 from symattn.programs.child import Child, Limits
-from symattn.programs.loading import CannotRun, NotCallable
-from symattn.programs.origin import PLAIN, Origin, meant
-from symattn.programs.request import Request, keyword
+from symattn.programs.loading import NotCallable
+from symattn.programs.request import Origin, Request, keyword
 from symattn.programs.target import narrowed
 from symattn.programs.target import target as in_process
 from symattn.verification import engine
@@ -27,6 +26,7 @@ from symattn.verification.definitions.reading import attention_of, written
 from symattn.verification.definitions.registry import Specification, is_definition
 from symattn.verification.engine import Progress, Unusable
 from symattn.verification.report import Report
+from symattn.verification.subject import Subject
 
 
 def verify(
@@ -49,22 +49,24 @@ def verify(
     seed: int = engine.SEED,
     power: Mapping[str, float] | None = None,
 ) -> Report:
-    """Does ``function`` compute the attention that ``spec`` says, to the last bit that its precision can promise?
+    """Verify that ``function`` computes the attention ``spec``, within what its precision allows.
 
-    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
-    is called in this process, so there is no time limit for a call. Beyond the probes, ``examples`` inputs are tried at
-    random; what is tried does not depend on time, but for the upper limit of ``budget`` seconds of processor time, for
-    finding and again for explaining, which the report tells of where it struck. ``dtype`` is another word for a
-    ``precision`` by name, that of the command line. ``contract`` says whether what lies in between may be stored in the
-    input's format (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call`` holds keywords
-    to pass. A module of torch that holds its weights is called with others in their place. ``power`` names
-    mistakes that are to be seen, ``{"scale": 0.001}`` for a scale that is 0.1 % off: more is tried until it would be,
-    and where it would not, the report says why and is undecided. The order of the axes, and the shape of
-    masks, are found by small calls unless ``layout`` tells the order.
-    In place of ``spec``, ``config`` may be the configuration of a model, a path of config.json, a mapping, an object of
-    Transformers or a module with one: of its ``layer``, by its ``kind``, the attention is meant as
-    ``symattn.models.configurations.attention`` reads it.
-    Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
+    You pick no tolerance: an output is a fault if no implementation in the ``precision`` could give it. The
+    function runs in this process, so a call has no time limit. In addition to the probes, ``examples`` random
+    inputs are tried. What is tried does not depend on time, except for the upper limit of ``budget`` seconds of
+    processor time, for finding faults and again for explaining them; the report says if it was reached.
+
+    ``dtype`` is another word for a ``precision`` by name, as on the command line. ``contract`` says whether
+    intermediate results may be stored in the input's format (``eager``), or stay in a wider one (``fused``), as in
+    ``Precision.of``. ``call`` holds keywords to pass. A torch module with weights is called with other weights.
+    ``power`` lists mistakes that must be detected, ``{"scale": 0.001}`` for a scale that is 0.1 % off: inputs are
+    added until it would be, or the report says why not and is undecided. The order of axes and the shape of masks
+    are found by small calls unless ``layout`` gives the order.
+
+    Instead of ``spec``, ``config`` takes the configuration of a model (a path of config.json, a mapping, an object
+    of Transformers or a module with one) and verifies the attention of its ``layer`` and ``kind``, as
+    ``symattn.models.configurations.attention`` reads it. Raises ``InputError`` if it is unclear how to call the
+    function, ``CannotRun`` if it never returns anything.
 
     >>> from symattn import Attention
     >>> import numpy as np
@@ -89,49 +91,75 @@ def verify(
     return _whole(spec, one)
 
 
-def verify_target(
-    target: str,
-    spec: Specification | None = None,
-    *,
-    dtype: str = "float32",
-    contract: Contract | None = None,
-    call: Iterable[str] = (),
-    mask_arg: str | None = None,
-    layout: Layout | None = None,
-    framework: Framework | None = None,
-    domain: Domain | None = None,
-    origin: Origin | None = None,
-    notes: tuple[str, ...] = (),
-    time_limit: float | None = None,
-    examples: int = engine.EXAMPLES,
-    budget: float = engine.BUDGET,
-    seed: int = engine.SEED,
-    progress: Progress = lambda words: None,
-    power: Mapping[str, float] | None = None,
-) -> Report:
-    """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of ``verify_target``, and of others that call a target in a child process.
 
     ``call`` holds texts such as ``is_causal=true``, ``origin`` the preset or configuration that the command of the
-    report is to name, and ``notes`` what the report is to say besides. Raises ``CannotRun`` where the target cannot be
-    imported either.
+    report is to name, and ``notes`` what the report is to say besides.
     """
-    check_numbers(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
-    spec, arithmetic, passed = checked(spec, domain), Precision.of(dtype, contract), tuple(map(keyword, call))
-    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
-    limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
-    tried: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "progress": progress, "power": power}
-    _check_power(spec, power)
+
+    dtype: str = "float32"
+    contract: Contract | None = None
+    call: Sequence[str] = ()
+    mask_arg: str | None = None
+    layout: Layout | None = None
+    framework: Framework | None = None
+    domain: Domain | None = None
+    origin: Origin | None = None
+    notes: tuple[str, ...] = ()
+    time_limit: float | None = None
+    examples: int = engine.EXAMPLES
+    budget: float = engine.BUDGET
+    seed: int = engine.SEED
+    progress: Progress = lambda words: None
+    power: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot be used."""
+        numbers = ("budget", "examples", "seed", "time_limit")
+        check_numbers(**{name: getattr(self, name) for name in numbers})
+
+    @property
+    def precision(self) -> Precision:
+        """The arithmetic."""
+        return Precision.of(self.dtype, self.contract)
+
+    def request(self, spec: Specification) -> Request:
+        """What is known of the call."""
+        call = tuple(map(keyword, self.call))
+        how: dict[str, Any] = {name: getattr(self, name) for name in ("dtype", "framework", "mask_arg")}
+        return requested(spec, self.layout, self.domain, call=call, **how)
+
+    def child(self, target: str, spec: Specification) -> Child:
+        """The target in a process of its own, with time limits."""
+        return Child(target, self.request(spec), Limits() if self.time_limit is None else Limits(self.time_limit))
+
+    def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
+        """Return the command line that gives a report again; ``others`` are further options."""
+        told = effort(self.contract, self.time_limit, self.budget, self.examples, self.seed) | others
+        how: dict[str, Any] = {"domain": self.domain or Domain(), "options": told, "origin": self.origin}
+        return command_line(*targets, spec=spec, request=self.request(spec), name=name, **how)
+
+
+def verify_target(target: str, spec: Specification | None = None, **options: Any) -> Report:
+    """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
+
+    ``options`` are those of ``Options``. Raises ``CannotRun`` where the target cannot be imported either.
+    """
+    how = Options(**options)
+    spec, arithmetic = checked(spec, how.domain), how.precision
+    how.request(spec)  # refuses words that name no call
+    _check_power(spec, how.power)
 
     def one(spec: Specification) -> Report:
-        with Child(target, requested(spec, dtype=dtype, call=passed, **how), limits) as child:
-            return _verified(child, spec, arithmetic, domain, **tried)
+        tried = {name: getattr(how, name) for name in ("seed", "examples", "budget", "progress", "power")}
+        with how.child(target, spec) as child:
+            return _verified(child, spec, arithmetic, how.domain, **tried)
 
     report = _whole(spec, one)
-    told = effort(contract, time_limit, budget, examples, seed)
-    request = requested(spec, dtype=dtype, call=passed, **how)
-    told["power"] = [f"{step}={float(share)!r}" for step, share in (power or {}).items()]
-    line = command_line(target, spec=spec, request=request, domain=domain or Domain(), options=told, origin=origin)
-    return replace(report, command=line, notes=(*notes, *report.notes))
+    power = [f"{step}={float(share)!r}" for step, share in (how.power or {}).items()]
+    return replace(report, command=how.command(target, spec=spec, power=power), notes=(*how.notes, *report.notes))
 
 
 def check_numbers(function: object = None, **numbers: float | None) -> None:
@@ -188,7 +216,7 @@ def command_line(
     calling["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
     # what the domain promises, but for rows without any key, which the specification says
     promised = {name: getattr(domain, name) for name in domain.promises if name != "fully_masked_rows"}
-    said = _said(spec, domain, origin or PLAIN)
+    said = _said(spec, domain, origin or Origin())
     return command(name, *targets, options=[*promised.items(), *said, *calling.items()])
 
 
@@ -245,6 +273,30 @@ def requested(spec: Specification, layout: Layout | None = None, domain: Domain 
     )
 
 
+def subject_of(runner: Runner, spec: Specification) -> Subject:
+    """The definition in the form in which a function is called."""
+    if not is_definition(spec):
+        return OfAttention(cast(Attention, spec))
+    from symattn.programs import definitions
+
+    agreed = runner.convention
+    assert isinstance(agreed, definitions.Formed)
+    return definitions.subject_of(spec, agreed)
+
+
+def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:
+    """The specification that is given, or that of a layer of a model; raises InputError for both at once."""
+    if config is None:
+        if layer is not None or kind != "self":
+            raise InputError("layer and kind belong to config, which is not given")
+        return spec
+    if spec is not None:
+        raise InputError("spec and config are two specifications; hint: give one of them")
+    from symattn.models.configurations import attention
+
+    return attention(config, layer, kind)
+
+
 def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Report:
     """What ``one`` verification finds; with the logarithms of the sums two, the first of the output alone."""
     if not isinstance(spec, Attention) or not spec.lse:
@@ -257,12 +309,7 @@ def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Repor
 
 def _verified(runner: Runner, spec: Specification, precision: Precision, domain: Domain | None, **told: Any) -> Report:
     try:
-        if is_definition(spec):
-            from symattn.programs import definitions
-
-            return definitions.verified(runner, spec, precision, domain, **told)
-        assert isinstance(spec, Attention)
-        return engine.verify(runner, OfAttention(spec), precision, narrowed(runner, domain), **told)
+        return engine.verify(runner, subject_of(runner, spec), precision, narrowed(runner, domain), **told)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None
     finally:

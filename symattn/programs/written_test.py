@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -19,8 +20,11 @@ from symattn.programs.definitions import Formed
 from symattn.programs.forms import argument
 from symattn.programs.layouts import to_layout
 from symattn.programs.loading import _package
-from symattn.programs.repeat import Repeated
+from symattn.programs.repeat import Repeated, repeat_target
 from symattn.programs.target import Wrapped
+from symattn.verification.case_codes import inputs_of
+from symattn.verification.definitions.registry import Specification
+from symattn.verification.report import Report
 from symattn.verification.report_document import sentence
 
 _DIGITS = 40
@@ -244,3 +248,22 @@ def _entry(x: Any, module: str) -> str:
 
 def _strange(dtype: str) -> bool:
     return not hasattr(np, dtype)
+
+
+def tests_of(target: str, spec: Specification, report: Report, path: Path, **told: Any) -> tuple[str, int]:
+    """A file for pytest with a test for each fault that one call shows (or two), and for how many there is none.
+
+    Raises ``InputError`` where there is nothing to write.
+    """
+    repeated: list[tuple[str, Repeated]] = []
+    for fault in report.faults:
+        if fault.counterexample is not None and fault.counterexample.inputs:
+            found = repeat_target(target, spec, inputs_of(fault, spec), **told)
+            if found.report.faults:
+                whole = replace(found.report, faults=(fault,))  # what all cases together have told of it
+                repeated.append((fault.case, replace(found, report=whole)))
+    if not report.faults:
+        raise InputError(f"--write-test {path}: no fault was found, and nothing is written")
+    if not repeated:
+        raise InputError(f"--write-test {path}: no fault shows in a call that is made again; nothing is written")
+    return written(target, repeated, path.parent, report.command), len(report.faults) - len(repeated)

@@ -244,7 +244,7 @@ def _tried(
     path: Path, letters: _Letters, differences: Sequence[Any] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
     """Numbers to look at in a cell, and why those are not enough."""
-    open_ = [d for d in differences or () if not _is_zero(d)]
+    open_ = [d for d in differences or () if not (bool(sympy.expand(sympy.fraction(sympy.together(d))[0]) == 0))]
     if not open_ or (not path.constraints and not any(map(_decided, open_))):
         return [], ""
     symbols = {t for x in (*open_, *(c for _, c in path.constraints)) for t in x.free_symbols}
@@ -283,10 +283,6 @@ def _holds(functions: Sequence[tuple[str, Any]], numbers: Any) -> bool:
     except (ArithmeticError, ValueError):
         return False
     return all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values)
-
-
-def _is_zero(x: Any) -> bool:
-    return bool(sympy.expand(sympy.fraction(sympy.together(x))[0]) == 0)
 
 
 def _decided(x: Any) -> bool:

@@ -16,33 +16,15 @@ numerator and divisors are simplified.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from symattn.arrays.index.building import simplified
-from symattn.arrays.index.expressions import Expression, Index, Letter, PositiveLetter
-from symattn.arrays.index.side_conditions import Demand, recorded
+from symattn.arrays.index.expressions import Demand, Expression, Index, Letter, PositiveLetter, recorded
 from symattn.document.errors import InputError
+from symattn.proof import premises as pr
+from symattn.proof.counting import nodes
 from symattn.proof.expressing import bare, free, numbered, with_value, written
-from symattn.proof.premises import (
-    Alike,
-    Applied,
-    Averaged,
-    Concluded,
-    Differing,
-    Discharged,
-    Enclosed,
-    Folding,
-    Inducted,
-    Instance,
-    Limits,
-    Part,
-    Premise,
-    Repeated,
-    Sign,
-    Substituted,
-    Tending,
-    Tree,
-)
 from symattn.proof.prover import Case, Proof
 from symattn.proof.side_conditions import needed
 
@@ -73,24 +55,24 @@ def by_definition(case: Case) -> bool:
     return left == right
 
 
-def premise(x: Premise) -> dict[str, Any]:
+def premise(x: pr.Premise) -> dict[str, Any]:
     """The record of a premise that is no equation."""
     kind, write = _WRITERS[type(x)]
     return {"schema": SCHEMA, "kind": kind, **write(x)}
 
 
-def _differing(x: Differing) -> dict[str, Any]:
+def _differing(x: pr.Differing) -> dict[str, Any]:
     names = numbered(x.indices)
     sides = {"left": written(x.left, names), "right": written(x.right, names)}
     return {"free": free(x.indices, names), **sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
-def _applied(x: Applied) -> dict[str, Any]:
+def _applied(x: pr.Applied) -> dict[str, Any]:
     conclusions = [_conclusion(pair, bare(*pair)) for pair in x.conclusions]
     return {"rule": x.rule, "premises": [premise(p) for p in x.premises], "conclusions": conclusions}
 
 
-def _any(x: Proof | Premise) -> dict[str, Any]:
+def _any(x: Proof | pr.Premise) -> dict[str, Any]:
     return certificate(x) if isinstance(x, Proof) else premise(x)
 
 
@@ -105,11 +87,11 @@ def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...])
     return found
 
 
-def _concluded(x: Concluded) -> dict[str, Any]:
+def _concluded(x: pr.Concluded) -> dict[str, Any]:
     return {"rule": x.rule, "premises": list(map(_any, x.premises)), "conclusions": _conclusions(x.conclusions, _SIDES)}
 
 
-def _inducted(x: Inducted) -> dict[str, Any]:
+def _inducted(x: pr.Inducted) -> dict[str, Any]:
     term, closed = written(x.term, {}), written(x.closed, {})
     place = ["total", "s", x.sort, ["is", "≤", ["s"], ["t"]]]
     total = ["total", "t", x.sort, with_value(term, x.letter, place)]
@@ -118,54 +100,29 @@ def _inducted(x: Inducted) -> dict[str, Any]:
     return {**told, "premises": list(map(_any, x.premises)), "conclusions": [{"free": [], **sides}]}
 
 
-def _tending(x: Tending) -> dict[str, Any]:
+def _tending(x: pr.Tending) -> dict[str, Any]:
     conclusions = _conclusions(x.conclusions, ("of", "form", "value"))
     told = {"letter": x.letter, "to": x.to, "size": x.size}
     return {**told, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
 
 
-def _instance(x: Instance) -> dict[str, Any]:
+def _instance(x: pr.Instance) -> dict[str, Any]:
     parts = _conclusions([(x.left, x.form, x.right)], ("left", "form", "right"))
     told = {"sort": x.sort, "length": str(x.length)}
     return {**told, "premises": list(map(_any, x.premises)), "conclusions": parts}
 
 
-def _substituted(x: Substituted) -> dict[str, Any]:
-    sides = {key: _part(getattr(x, key)) for key in ("left", "right", "through")}
-    terms = {key: [_part(p) for p in getattr(x, key)] for key in ("equal", "to")}
-    return {**sides, **terms, "shown": x.shown}
-
-
-def _limits(x: Limits) -> dict[str, Any]:
-    premises = [premise(p) for p in x.premises]
-    return {"letter": x.letter, "premises": premises, "of": _part(x.of), "value": _part(x.value)}
-
-
-def _averaged(x: Averaged) -> dict[str, Any]:
-    return {key: _part(getattr(x, key)) for key in ("of", "mean", "result")}
-
-
-def _repeated(x: Repeated) -> dict[str, Any]:
-    parts = {key: _part(getattr(x, key)) for key in ("measure", "step", "now", "factor")}
-    premises = [premise(p) for p in x.premises]
-    return {**parts, "letter": x.letter, "array": x.array, "tends": x.tends, "premises": premises}
-
-
-def _discharged(x: Discharged) -> dict[str, Any]:
-    return {"premises": [premise(p) for p in x.premises], "hypotheses": list(x.hypotheses)}
-
-
-def _enclosed(x: Enclosed) -> dict[str, Any]:
+def _enclosed(x: pr.Enclosed) -> dict[str, Any]:
     box = [[name, str(low), str(high)] for name, low, high in x.box]
     return {"box": box, "relation": ">", "expression": written(x.expression, {}), "pieces": _pieces(x.pieces)}
 
 
-def _alike(x: Alike) -> dict[str, Any]:
+def _alike(x: pr.Alike) -> dict[str, Any]:
     both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
     return {"terms": [*map(list, x.terms)], "format": x.of, "inputs": [str(y) for y in x.inputs], **both}
 
 
-def _sign(x: Sign) -> dict[str, Any]:
+def _sign(x: pr.Sign) -> dict[str, Any]:
     indices = bare(x.expression, *(x.sides or ()))
     names = numbered(indices)
     return {
@@ -184,17 +141,17 @@ def _sign(x: Sign) -> dict[str, Any]:
     }
 
 
-def _pieces(tree: Tree) -> list[Any]:
+def _pieces(tree: pr.Tree) -> list[Any]:
     return [_pieces(x) if isinstance(x, tuple) else str(x) for x in tree]
 
 
-def _needed(x: Sign) -> tuple[Demand, ...]:
+def _needed(x: pr.Sign) -> tuple[Demand, ...]:
     with recorded() as noted:
         every = [simplified(y) for y in _parts_of(x)]
     return needed(noted, every)
 
 
-def _parts_of(x: Sign) -> list[Expression]:
+def _parts_of(x: pr.Sign) -> list[Expression]:
     """All expressions of a sign."""
     whole = () if x.equal is None else (x.equal,)
     return [x.expression, *whole, *(x.sides or ()), *(body for _, body in x.meant)]
@@ -205,16 +162,23 @@ def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:
     return {"letter": letter.name, "free": free(letter.indices, names), "expression": written(meant, names)}
 
 
-def _folding(x: Folding) -> dict[str, Any]:
-    return {
-        "sort": x.sort,
-        "arrays": list(x.arrays),
-        "numbers": list(x.numbers),
-        **{key: [_part(p) for p in getattr(x, key)] for key in ("state", "merge", "made", "result")},
-    }
+def _fields(x: Any) -> dict[str, Any]:
+    """Every field of a premise that is written as it stands."""
+    return {f.name: _field(getattr(x, f.name)) for f in fields(x)}
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _field(value: Any) -> Any:
+    match value:
+        case (str(), Expression(), tuple()):
+            return _part(value)
+        case tuple():
+            return [_field(x) for x in value]
+        case str() | bool():
+            return value
+    return _any(value)
+
+
+def _part(part: pr.Part) -> dict[str, Any]:
     letter, body, indices = part
     names = numbered(indices)
     return {"letter": letter, "free": free(indices, names), "expression": written(body, names)}
@@ -228,8 +192,7 @@ def _conclusion(sides: tuple[Expression, Expression], indices: tuple[Index, ...]
 
 def _positive(x: Expression) -> set[str]:
     """The names of letters that are declared to be positive."""
-    here = {x.name} if isinstance(x, PositiveLetter) else set()
-    return here.union(*[_positive(y) for y in x.children])
+    return {y.name for y in nodes(x, arguments=True) if isinstance(y, PositiveLetter)}
 
 
 def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
@@ -255,20 +218,20 @@ def _equation(case: Case, left: Expression, right: Expression) -> dict[str, Any]
     return out
 
 
-_WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = {
-    Differing: ("differing", _differing),
-    Applied: ("rule", _applied),
-    Folding: ("fold", _folding),
-    Substituted: ("substitution", _substituted),
-    Limits: ("limits", _limits),
-    Averaged: ("mean", _averaged),
-    Repeated: ("repeated", _repeated),
-    Discharged: ("discharge", _discharged),
-    Enclosed: ("enclosed", _enclosed),
-    Alike: ("bits", _alike),
-    Concluded: ("step", _concluded),
-    Inducted: ("induction", _inducted),
-    Tending: ("tends", _tending),
-    Instance: ("instance", _instance),
-    Sign: ("sign", _sign),
+_WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    pr.Differing: ("differing", _differing),
+    pr.Applied: ("rule", _applied),
+    pr.Folding: ("fold", _fields),
+    pr.Substituted: ("substitution", _fields),
+    pr.Limits: ("limits", _fields),
+    pr.Averaged: ("mean", _fields),
+    pr.Repeated: ("repeated", _fields),
+    pr.Discharged: ("discharge", _fields),
+    pr.Enclosed: ("enclosed", _enclosed),
+    pr.Alike: ("bits", _alike),
+    pr.Concluded: ("step", _concluded),
+    pr.Inducted: ("induction", _inducted),
+    pr.Tending: ("tends", _tending),
+    pr.Instance: ("instance", _instance),
+    pr.Sign: ("sign", _sign),
 }

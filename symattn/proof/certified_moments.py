@@ -24,6 +24,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node
 from symattn.proof import expectation
 from symattn.proof.certified import accepted
+from symattn.proof.counting import nodes
 from symattn.proof.expansion import is_moment, replaced
 from symattn.proof.moments import Family, Law, letter_name
 from symattn.proof.polynomial import Polynomial
@@ -201,12 +202,10 @@ class _Writing:
 
 def _patterns(x: Expression, families: Mapping[str, Family]) -> Iterator[tuple[str, tuple[bool, ...]]]:
     """The random letters in an expression, and at which places their indices are numbers."""
-    if isinstance(x, Letter):
-        base, _, numbers = x.name.partition("[")
+    for y in nodes(x, arguments=True):
+        base, _, numbers = y.name.partition("[") if isinstance(y, Letter) else ("", "", "")
         if base in families:
             yield base, tuple(n != "·" for n in numbers.rstrip("]").split(",")) if numbers else ()
-    for y in x.children:
-        yield from _patterns(y, families)
 
 
 def _product(factors: Iterable[Indexed]) -> Indexed:

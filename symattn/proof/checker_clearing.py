@@ -42,7 +42,7 @@ def vanishing(x: Node) -> bool:
     counted: dict[Any, Fraction] = {}
     for term in x.below if x.kind == "sum" else (x,):
         numbers = [f.label for f in factors(term) if f.kind == "number"]
-        rest = sorted(_key(f) for f in factors(term) if f.kind != "number")
+        rest = sorted(f.own_form for f in factors(term) if f.kind != "number")
         counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(numbers, start=Fraction(1))
     return not any(counted.values())
 
@@ -109,14 +109,16 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
     for f in list(left):
         if f not in left:  # a reciprocal that has been used
             continue
-        key = _key(f)
+        key = f.own_form
         if key in below:
             base, times = below.pop(key)
             if times > 1:
                 below[key] = (base, times - 1)
             left.remove(f)
             continue
-        letter = next((g for g in left if g.kind == "function" and g.label == "1/" and _key(g.below[0]) == key), None)
+        letter = next(
+            (g for g in left if g.kind == "function" and g.label == "1/" and g.below[0].own_form == key), None
+        )
         if letter is not None:
             left.remove(f)
             left.remove(letter)
@@ -126,7 +128,7 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
 def _split(x: Node) -> Divisors:
     found: Divisors = {}
     for f in factors(x):
-        found = _both(found, {_key(f): (f, 1)})
+        found = _both(found, {f.own_form: (f, 1)})
     return found
 
 
@@ -139,10 +141,6 @@ def _both(a: Divisors, b: Divisors) -> Divisors:
 
 def _expanded(d: Divisors) -> list[Node]:
     return [base for base, times in d.values() for _ in range(times)]
-
-
-def _key(x: Node) -> str:
-    return x.own_form
 
 
 def factors(x: Node) -> tuple[Node, ...]:

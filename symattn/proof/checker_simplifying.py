@@ -159,7 +159,7 @@ class Simplifying:
         if x.label == "max":
             below = [_in_any_order(y) for y in below]
             below = [y for y in below if not _forbidden(y)] or below
-            below.sort(key=_key)
+            below.sort(key=lambda y: y.own_form)
             if len(below) == 1 and below[0].kind not in ("bound", "masked"):
                 return below[0]
         if x.label == "sqrt" and len(below) == 1:
@@ -253,7 +253,7 @@ def _odd(x: Node) -> Node:
     """sign(x), or −sign(−x), whichever argument comes first."""
     inside = x.below[0]
     other = _added([_multiplied([number(-1), t]) for t in _terms(inside)])
-    if _key(inside) <= _key(other):
+    if inside.own_form <= other.own_form:
         return x
     return _multiplied([number(-1), replace(x, below=(other,))])
 
@@ -264,10 +264,6 @@ def _terms(x: Node) -> tuple[Node, ...]:
 
 def _is_root(x: Node) -> bool:
     return x.kind == "function" and x.label in _ROOTS and len(x.below) == 1
-
-
-def _key(x: Node) -> str:
-    return x.own_form
 
 
 def _added(xs: Iterable[Node]) -> Node:
@@ -282,11 +278,11 @@ def _added(xs: Iterable[Node]) -> Node:
 
 def _hoisted(xs: list[Node]) -> Node:
     """The sum, with the relations that all terms have as factors before it."""
-    relations = [{_key(f): f for f in factors(x) if f.kind == "is"} for x in xs]
+    relations = [{f.own_form: f for f in factors(x) if f.kind == "is"} for x in xs]
     common = set(relations[0]).intersection(*relations[1:])
     if not common:
         return flat_sum(xs)
-    rest = [_multiplied([f for f in factors(x) if f.kind != "is" or _key(f) not in common]) for x in xs]
+    rest = [_multiplied([f for f in factors(x) if f.kind != "is" or f.own_form not in common]) for x in xs]
     return _multiplied([*[relations[0][key] for key in common], _added(rest)])
 
 
@@ -310,7 +306,7 @@ def _paired(xs: list[Node]) -> list[Node] | None:
     for n, x in enumerate(xs):
         if not _is_root(x):
             continue
-        first = found.setdefault(_key(x.below[0]), n)
+        first = found.setdefault(x.below[0].own_form, n)
         if first != n:
             inside = x.below[0]
             inverse = Node("ratio", "", (), (), (number(1), inside), inside.free)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import add, factors, multiply, total
-from symattn.arrays.index.canonical import Canonical, canonical
-from symattn.arrays.index.expressions import Expression, Masked, Opaque, Product, Ratio, Sum, Total
 from symattn.document.errors import Refused
 
 RECIPROCAL = "1/"
@@ -20,43 +19,43 @@ RECIPROCAL = "1/"
 class Power(NamedTuple):
     """A denominator and how often it occurs."""
 
-    base: Expression
+    base: ex.Expression
     times: int
 
 
-Denominators = dict[Canonical, Power]
+Denominators = dict[ex.Canonical, Power]
 
 
 @dataclass(frozen=True)
 class Cleared:
     """numerator / Π denominators."""
 
-    numerator: Expression
+    numerator: ex.Expression
     denominators: Denominators = field(default_factory=dict)
 
 
-def cleared(x: Expression) -> Cleared:
+def cleared(x: ex.Expression) -> Cleared:
     """``x`` over a common denominator."""
-    if isinstance(x, Masked):
+    if isinstance(x, ex.Masked):
         raise Refused("-inf outside of an exponential")
-    if isinstance(x, Ratio):
+    if isinstance(x, ex.Ratio):
         above, below = map(cleared, x.children)
         top = multiply(above.numerator, *_expanded(below.denominators))
         return _cancelled(top, _joined(above.denominators, _split(below.numerator), together=True))
-    if isinstance(x, Product):
+    if isinstance(x, ex.Product):
         parts = [cleared(y) for y in x.children]
         together: Denominators = {}
         for part in parts:
             together = _joined(together, part.denominators, together=True)
         return _cancelled(multiply(*[p.numerator for p in parts]), together)
-    if isinstance(x, Sum):
+    if isinstance(x, ex.Sum):
         return _over_common(x)
-    if isinstance(x, Total):
+    if isinstance(x, ex.Total):
         return _total(x)
     return Cleared(x)
 
 
-def _over_common(x: Sum) -> Cleared:
+def _over_common(x: ex.Sum) -> Cleared:
     parts = [cleared(y) for y in x.children]
     common: Denominators = {}
     for part in parts:
@@ -65,44 +64,44 @@ def _over_common(x: Sum) -> Cleared:
     return Cleared(add(*numerators), common)
 
 
-def _total(x: Total) -> Cleared:
+def _total(x: ex.Total) -> Cleared:
     inner = cleared(x.body)
     outside = {k: p for k, p in inner.denominators.items() if x.index not in p.base.free}
     stuck = [
-        Opaque(RECIPROCAL, p.base) for k, p in inner.denominators.items() if k not in outside for _ in range(p.times)
+        ex.Opaque(RECIPROCAL, p.base) for k, p in inner.denominators.items() if k not in outside for _ in range(p.times)
     ]
     return _cancelled(total(x.index, multiply(inner.numerator, *stuck)), outside)
 
 
-def _cancelled(numerator: Expression, denominators: Denominators) -> Cleared:
+def _cancelled(numerator: ex.Expression, denominators: Denominators) -> Cleared:
     """Z / Z = 1, also for the reciprocals that are letters."""
     rest, below = list(factors(numerator)), dict(denominators)
     for f in list(rest):
         if f not in rest:  # a reciprocal that has been used
             continue
-        key = canonical(f)
+        key = ex.canonical(f)
         if key in below:
             power = below.pop(key)
             rest.remove(f)
             if power.times > 1:
                 below[key] = Power(power.base, power.times - 1)
             continue
-        letter = next((g for g in rest if is_reciprocal(g) and canonical(g.children[0]) == key), None)
+        letter = next((g for g in rest if is_reciprocal(g) and ex.canonical(g.children[0]) == key), None)
         if letter is not None:
             rest.remove(f)
             rest.remove(letter)
     return Cleared(multiply(*rest), below)
 
 
-def is_reciprocal(x: Expression) -> bool:
+def is_reciprocal(x: ex.Expression) -> bool:
     """Whether ``x`` is the letter of a reciprocal."""
-    return isinstance(x, Opaque) and x.name == RECIPROCAL
+    return isinstance(x, ex.Opaque) and x.name == RECIPROCAL
 
 
-def _split(x: Expression) -> Denominators:
+def _split(x: ex.Expression) -> Denominators:
     found: Denominators = {}
     for f in factors(x):
-        key = canonical(f)
+        key = ex.canonical(f)
         found[key] = Power(f, found[key].times + 1 if key in found else 1)
     return found
 
@@ -120,5 +119,5 @@ def _without(a: Denominators, b: Denominators) -> Denominators:
     return {k: Power(p.base, p.times - (b[k].times if k in b else 0)) for k, p in a.items()}
 
 
-def _expanded(d: Denominators) -> list[Expression]:
+def _expanded(d: Denominators) -> list[ex.Expression]:
     return [p.base for p in d.values() for _ in range(p.times)]

@@ -14,27 +14,14 @@ from typing import Any
 
 import flint
 
-from symattn.arrays.index.canonical import canonical
-from symattn.arrays.index.expressions import (
-    Constant,
-    Count,
-    Exponential,
-    Expression,
-    Index,
-    Letter,
-    Opaque,
-    Predicate,
-    Product,
-    Sum,
-    Total,
-)
+from symattn.arrays.index import expressions as ex
 from symattn.document.errors import Refused
 from symattn.proof import exponents as small
 from symattn.proof.clearing import is_reciprocal
 from symattn.proof.exponents import Polynomial
 
 Key = tuple[Any, ...]
-Place = Mapping[Index, int]
+Place = Mapping[ex.Index, int]
 Rules = tuple[tuple[str, str], ...]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
 PARTS = 12
 
@@ -46,24 +33,24 @@ class World:
         self.sizes = sizes
         self.inverses = inverses  # whether R Z = 1 is to be used, so that the letters of every Z are needed
         self.letters: dict[Key, int] = {}
-        self.reciprocals: list[tuple[Key, Expression, Place]] = []
+        self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
         self._powers: dict[Any, Polynomial] = {}
         self._numbers: dict[Key, int] = {}  # of the letters that stand in exponents
         self._memo: dict[Any, Any] = {}
         self._seen: set[Any] = set()
 
-    def collect(self, x: Expression, at: Place) -> None:
+    def collect(self, x: ex.Expression, at: Place) -> None:
         """Note the letters of ``x`` at a place."""
         if (key := _memo_key(x, at)) in self._seen:
             return
         self._seen.add(key)
-        if isinstance(x, Total):
+        if isinstance(x, ex.Total):
             for a in range(self.sizes[x.index.sort]):
                 self.collect(x.body, {**at, x.index: a})
-        elif isinstance(x, Exponential):
+        elif isinstance(x, ex.Exponential):
             for letter, _ in self.exponentials(x, at):
                 self._note(letter)
-        elif isinstance(x, (Letter, Opaque)):
+        elif isinstance(x, (ex.Letter, ex.Opaque)):
             fresh = self._note(letter_of(x, at))
             if fresh and self.inverses and is_reciprocal(x):
                 self.reciprocals.append((letter_of(x, at), x.children[0], at))
@@ -72,9 +59,9 @@ class World:
             for y in self._factors(x, at):
                 self.collect(y, at)
 
-    def _factors(self, x: Expression, at: Place) -> tuple[Expression, ...]:
+    def _factors(self, x: ex.Expression, at: Place) -> tuple[ex.Expression, ...]:
         """The children of ``x``; none where a predicate among the factors is 0."""
-        false = isinstance(x, Product) and any(isinstance(y, Predicate) and not holds(y, at) for y in x.children)
+        false = isinstance(x, ex.Product) and any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children)
         return () if false else x.children
 
     def _note(self, key: Key) -> bool:
@@ -82,7 +69,7 @@ class World:
         self.letters.setdefault(key, len(self.letters))
         return fresh
 
-    def exponentials(self, x: Exponential, at: Place) -> list[tuple[Key, int]]:
+    def exponentials(self, x: ex.Exponential, at: Place) -> list[tuple[Key, int]]:
         """e^x as letters and their powers."""
         out = []
         for m, c in self.power(x.children[0], at).items():
@@ -91,34 +78,34 @@ class World:
             out.append((("e", m, c > 0), abs(int(c * PARTS))))
         return out
 
-    def power(self, x: Expression, at: Place) -> Polynomial:
+    def power(self, x: ex.Expression, at: Place) -> Polynomial:
         """An exponent as a polynomial in letters."""
         key = _memo_key(x, at)
         if key not in self._powers:
             self._powers[key] = self._power(x, at)
         return self._powers[key]
 
-    def _power(self, x: Expression, at: Place) -> Polynomial:
-        if isinstance(x, (Letter, Opaque)):
+    def _power(self, x: ex.Expression, at: Place) -> Polynomial:
+        if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
             return small.letter(self._numbers.setdefault(key, len(self._numbers)))
-        if isinstance(x, Sum):
+        if isinstance(x, ex.Sum):
             return small.plus(self.power(y, at) for y in x.children)
-        if isinstance(x, Product):
+        if isinstance(x, ex.Product):
             result = small.number(Fraction(1))
             for y in x.children:
                 result = small.times(result, self.power(y, at))
             return result
-        if isinstance(x, Total):
+        if isinstance(x, ex.Total):
             return small.plus(self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort]))
         return small.number(self._value(x, at))
 
-    def _value(self, x: Expression, at: Place) -> Fraction:
-        if isinstance(x, Constant):
+    def _value(self, x: ex.Expression, at: Place) -> Fraction:
+        if isinstance(x, ex.Constant):
             return x.value
-        if isinstance(x, Count):
+        if isinstance(x, ex.Count):
             return Fraction(self.sizes[x.sort])
-        if isinstance(x, Predicate):
+        if isinstance(x, ex.Predicate):
             return Fraction(int(holds(x, at)))
         raise Refused(f"no polynomial for {type(x).__name__.lower()}")
 
@@ -128,28 +115,28 @@ class World:
         self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
         self.generators = self.ring.gens()
 
-    def polynomial(self, x: Expression, at: Place) -> Any:
+    def polynomial(self, x: ex.Expression, at: Place) -> Any:
         """``x`` at a place, in the ring."""
         key = _memo_key(x, at)
         if key not in self._memo:
             self._memo[key] = self._polynomial(x, at)
         return self._memo[key]
 
-    def _polynomial(self, x: Expression, at: Place) -> Any:
-        if isinstance(x, (Letter, Opaque)):
+    def _polynomial(self, x: ex.Expression, at: Place) -> Any:
+        if isinstance(x, (ex.Letter, ex.Opaque)):
             return self.generator(letter_of(x, at))
-        if isinstance(x, Sum):
+        if isinstance(x, ex.Sum):
             return sum((self.polynomial(y, at) for y in x.children), self.number(Fraction(0)))
-        if isinstance(x, Total):
+        if isinstance(x, ex.Total):
             values = [self.polynomial(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])]
             return sum(values, self.number(Fraction(0)))
         result = self.number(Fraction(1))
-        if isinstance(x, Product):
+        if isinstance(x, ex.Product):
             parts = self._factors(x, at)
             for y in parts:
                 result = result * self.polynomial(y, at)
             return result if parts else self.number(Fraction(0))
-        if isinstance(x, Exponential):
+        if isinstance(x, ex.Exponential):
             for letter, times in self.exponentials(x, at):
                 result = result * self.generator(letter) ** times
             return result
@@ -164,14 +151,14 @@ class World:
         return self.generators[self.letters[key]]
 
 
-def letter_of(x: Expression, at: Place) -> Key:
+def letter_of(x: ex.Expression, at: Place) -> Key:
     """What tells the letter ``x`` at a place from all others."""
-    if isinstance(x, Letter):
+    if isinstance(x, ex.Letter):
         return ("letter", x.name, *[_seat(i, at) for i in x.indices])
-    return ("opaque", canonical(x, {i: ("at", _seat(i, at)) for i in x.free}))
+    return ("opaque", ex.canonical(x, {i: ("at", _seat(i, at)) for i in x.free}))
 
 
-def holds(x: Predicate, at: Place) -> bool:
+def holds(x: ex.Predicate, at: Place) -> bool:
     """Whether a predicate is true at a place. Where a permutation puts things is not known."""
     if any(side not in at for side in x.sides):
         raise Refused("the order of permuted places (is there a causal mask, or are there positions?)")
@@ -179,18 +166,18 @@ def holds(x: Predicate, at: Place) -> bool:
     return {"=": i == j, "≤": i <= j, "<": i < j}[x.relation]
 
 
-def _seat(i: Index, at: Place) -> Any:
+def _seat(i: ex.Index, at: Place) -> Any:
     """The sort and value of an index; under a permutation that nothing undid, a value of its own."""
     return (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
 
 
-def _memo_key(x: Expression, at: Place) -> Any:
+def _memo_key(x: ex.Expression, at: Place) -> Any:
     """What the value of ``x`` depends on."""
     return x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
 
 
 def vanishes_at(
-    x: Expression, free: Iterable[Index], sizes: Mapping[str, int], rules: Rules = (), inverses: bool = False
+    x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int], rules: Rules = (), inverses: bool = False
 ) -> bool:
     """Whether x = 0 at all places of these sizes, decided exactly.
 
@@ -199,18 +186,18 @@ def vanishes_at(
     return all(_zero(x, at, sizes, rules, inverses) for at in _places(free, sizes))
 
 
-def zero_somewhere(x: Expression, free: Iterable[Index], sizes: Mapping[str, int]) -> bool:
+def zero_somewhere(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> bool:
     """Whether x = 0 whatever the letters are, at some place of these sizes."""
     return any(_zero(x, at, sizes, (), False) for at in _places(free, sizes))
 
 
-def _places(free: Iterable[Index], sizes: Mapping[str, int]) -> Iterator[dict[Index, int]]:
+def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict[ex.Index, int]]:
     indices = tuple(free)
     for values in product(*[range(sizes[i.sort]) for i in indices]):
         yield dict(zip(indices, values, strict=True))
 
 
-def _zero(x: Expression, at: Place, sizes: Mapping[str, int], rules: Rules, inverses: bool) -> bool:
+def _zero(x: ex.Expression, at: Place, sizes: Mapping[str, int], rules: Rules, inverses: bool) -> bool:
     world = World(sizes, inverses)
     world.collect(x, at)
     world.prepare()

@@ -54,20 +54,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from symattn.arrays.index.canonical import canonical
-from symattn.arrays.index.expressions import (
-    Constant,
-    Count,
-    Exponential,
-    Expression,
-    Index,
-    Letter,
-    Opaque,
-    Predicate,
-    Product,
-    Sum,
-    Total,
-)
+from symattn.arrays.index import expressions as ex
 from symattn.document.errors import Refused
 
 Sizes = dict[str, int]
@@ -87,14 +74,14 @@ class CutOff:
 class _Monomial:
     signature: tuple[str, ...]
     negative: bool
-    indices: frozenset[Index]
+    indices: frozenset[ex.Index]
 
 
 def cut_off(
-    numerator: Expression,
-    free: Iterable[Index],
+    numerator: ex.Expression,
+    free: Iterable[ex.Index],
     more: Mapping[str, int] | None = None,
-    beside: Iterable[Expression] = (),
+    beside: Iterable[ex.Expression] = (),
 ) -> CutOff:
     """The cut-off of ``numerator`` = 0 with the given free indices.
 
@@ -103,7 +90,7 @@ def cut_off(
     counted = Counter(most_bound(numerator))
     counted.update(i.sort for i in free)
     counted.update(more or {})
-    exponents = {y.children[0] for x in (numerator, *beside) for y in nodes(x) if isinstance(y, Exponential)}
+    exponents = {y.children[0] for x in (numerator, *beside) for y in nodes(x) if isinstance(y, ex.Exponential)}
     bound: Counter[str] = Counter()
     for exponent in exponents:
         bound |= most_bound(exponent)
@@ -120,48 +107,48 @@ def cut_off(
     )
 
 
-def nodes(x: Expression) -> Iterator[Expression]:
-    """``x`` and all below, but not the arguments of opaque functions, which are letters."""
+def nodes(x: ex.Expression, arguments: bool = False) -> Iterator[ex.Expression]:
+    """``x`` and all below; the ``arguments`` of opaque functions, which are letters, only if they are asked for."""
     yield x
-    if not isinstance(x, Opaque):
+    if arguments or not isinstance(x, ex.Opaque):
         for y in x.children:
-            yield from nodes(y)
+            yield from nodes(y, arguments)
 
 
 @lru_cache(maxsize=100_000)
-def most_bound(x: Expression) -> Counter[str]:
+def most_bound(x: ex.Expression) -> Counter[str]:
     """The most bound indices of each sort in any term, exponents left out. Not to be changed by the caller."""
     found: Counter[str] = Counter()
-    if isinstance(x, Sum):
+    if isinstance(x, ex.Sum):
         for y in x.children:
             found = found | most_bound(y)
-    elif isinstance(x, Product):
+    elif isinstance(x, ex.Product):
         for y in x.children:
             found = found + most_bound(y)
-    elif isinstance(x, Total):
+    elif isinstance(x, ex.Total):
         found = most_bound(x.body) + Counter({x.index.sort: 1})
-    elif isinstance(x, Count):
+    elif isinstance(x, ex.Count):
         found = Counter({x.sort: 1})
-    elif not isinstance(x, (Constant, Letter, Predicate, Opaque, Exponential)):
+    elif not isinstance(x, (ex.Constant, ex.Letter, ex.Predicate, ex.Opaque, ex.Exponential)):
         raise Refused(f"{type(x).__name__.lower()} in a numerator")
     return found
 
 
-def _every_index_shows(numerator: Expression) -> bool:
+def _every_index_shows(numerator: ex.Expression) -> bool:
     """Whether there is no predicate and no size, and each bound index occurs in every term of its sum."""
     for x in nodes(numerator):
-        if isinstance(x, (Predicate, Count)) or (isinstance(x, Total) and not _shows(x.index, x.body)):
+        if isinstance(x, (ex.Predicate, ex.Count)) or (isinstance(x, ex.Total) and not _shows(x.index, x.body)):
             return False
     return True
 
 
-def _shows(i: Index, x: Expression) -> bool:
+def _shows(i: ex.Index, x: ex.Expression) -> bool:
     """Whether ``i`` occurs in a letter or an exponential of every term of ``x`` multiplied out."""
-    if isinstance(x, Sum):
+    if isinstance(x, ex.Sum):
         return all(_shows(i, y) for y in x.children)
-    if isinstance(x, Product):
+    if isinstance(x, ex.Product):
         return any(_shows(i, y) for y in x.children)
-    return _shows(i, x.body) if isinstance(x, Total) else i in x.free
+    return _shows(i, x.body) if isinstance(x, ex.Total) else i in x.free
 
 
 def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
@@ -170,27 +157,27 @@ def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
     return all(signs.setdefault(m.signature, m.negative) == m.negative for m in monomials if m.indices)
 
 
-def _monomials(x: Expression) -> list[_Monomial]:
+def _monomials(x: ex.Expression) -> list[_Monomial]:
     """The monomials of an exponent. Raises ``Refused`` where it is no polynomial in letters as the theorem needs."""
-    if isinstance(x, Letter):
+    if isinstance(x, ex.Letter):
         return [_Monomial((x.name,), False, x.free)]
-    if isinstance(x, Opaque):
-        return [_Monomial((repr(canonical(x, {i: ("free", i.sort) for i in x.free})),), False, x.free)]
-    if isinstance(x, Constant):
+    if isinstance(x, ex.Opaque):
+        return [_Monomial((repr(ex.canonical(x, {i: ("free", i.sort) for i in x.free})),), False, x.free)]
+    if isinstance(x, ex.Constant):
         return [_Monomial((), x.value < 0, frozenset())]
-    if isinstance(x, Sum):
+    if isinstance(x, ex.Sum):
         return [m for y in x.children for m in _monomials(y)]
-    if isinstance(x, Product):
+    if isinstance(x, ex.Product):
         out = [_Monomial((), False, frozenset())]
         for y in x.children:
             out = [_times(a, b) for a in out for b in _monomials(y)]
         return out
-    if isinstance(x, Total):
+    if isinstance(x, ex.Total):
         inside = _monomials(x.body)
         if any(x.index not in m.indices for m in inside):
             raise Refused("a size in an exponent: an index is summed over that occurs in no letter")
         return inside
-    if isinstance(x, Predicate) and x.relation == "=":
+    if isinstance(x, ex.Predicate) and x.relation == "=":
         return [_Monomial(("=",), False, frozenset())]
     raise Refused(f"{type(x).__name__.lower()} in an exponent")
 

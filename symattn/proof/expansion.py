@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, product
-from typing import Any
 
 from symattn.document import notation as nt
 from symattn.document.errors import Refused
@@ -33,7 +32,7 @@ def is_random(x: Node, families: Container[str]) -> bool:
     """Whether a random letter stands in ``x`` outside of E, Var and Cov."""
     if isinstance(x, nt.Name):
         return x.base in families
-    return not is_moment(x) and any(is_random(part, families) for part in _parts(x))
+    return not is_moment(x) and any(is_random(part, families) for part in nt.parts(x))
 
 
 def expand(x: Node, families: Container[str], fresh: Iterator[int]) -> list[Term]:
@@ -85,7 +84,7 @@ def free_indices(x: Node, families: Container[str], bound: frozenset[str] = froz
                 yield x.base, place, index.base
         return
     inner = bound | {x.index.base} if isinstance(x, nt.Big) and isinstance(x.index, nt.Name) else bound
-    for part in _parts(x):
+    for part in nt.parts(x):
         yield from free_indices(part, families, inner)
 
 
@@ -93,7 +92,7 @@ def replaced(x: Node, meanings: Mapping[Node, Node]) -> Node:
     """``x`` where every formula that is a key stands for its meaning, and so on within that."""
     if x in meanings:
         return replaced(meanings[x], {k: v for k, v in meanings.items() if k != x})
-    return mapped(x, lambda part: replaced(part, meanings))
+    return nt.mapped(x, lambda part: replaced(part, meanings))
 
 
 def renamed(x: Node, old: str, new: str) -> Node:
@@ -102,27 +101,4 @@ def renamed(x: Node, old: str, new: str) -> Node:
         return nt.Name(new)
     if isinstance(x, nt.Big) and x.index == nt.Name(old):
         return x
-    return mapped(x, lambda part: renamed(part, old, new))
-
-
-def _parts(x: Node) -> Iterator[Node]:
-    return (part for f in fields(x) for part in _nodes(getattr(x, f.name)))  # type: ignore[arg-type]
-
-
-def _nodes(part: Any) -> Iterator[Node]:
-    if isinstance(part, Node):
-        yield part
-    elif isinstance(part, tuple):
-        for p in part:
-            yield from _nodes(p)
-
-
-def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
-    """``x`` with every part of it changed."""
-    return type(x)(*(_changed(getattr(x, f.name), change) for f in fields(x)))  # type: ignore[arg-type]
-
-
-def _changed(part: Any, change: Callable[[Node], Node]) -> Any:
-    if isinstance(part, Node):
-        return change(part)
-    return tuple(_changed(p, change) for p in part) if isinstance(part, tuple) else part
+    return nt.mapped(x, lambda part: renamed(part, old, new))

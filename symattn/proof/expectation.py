@@ -24,20 +24,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.array import Array
+from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import add, as_written, divide, kept, multiply, predicate, substitute, total
-from symattn.arrays.index.expressions import (
-    ONE,
-    ZERO,
-    Expression,
-    Index,
-    Letter,
-    Opaque,
-    Product,
-    Ratio,
-    Sum,
-    Total,
-    fresh,
-)
 from symattn.arrays.index.positions import as_number
 from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused, Undecided
@@ -79,7 +67,7 @@ class Expectation:
 
     laws: Mapping[str, Law]
     given: Mapping[str, Any]
-    cumulants: dict[str, tuple[Expression | None, ...]] = field(default_factory=dict)
+    cumulants: dict[str, tuple[ex.Expression | None, ...]] = field(default_factory=dict)
     which: int = 0
 
     def __call__(self, f: Callable[..., Any]) -> Any:
@@ -102,56 +90,56 @@ class Expectation:
         return self(both) - self(f) * self(g)
 
     def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
-        def at(places: Any) -> Expression:
+        def at(places: Any) -> ex.Expression:
             if not kept():
                 return self.of(_plain(x, places))
-            return Opaque("mean", as_number(x.at(places)), *map(self._written, names))
+            return ex.Opaque("mean", as_number(x.at(places)), *map(self._written, names))
 
         return Indexed(x.shape, at)
 
-    def _written(self, name: str) -> Expression:
+    def _written(self, name: str) -> ex.Expression:
         """The law of an array, for a certificate."""
         with as_written(False):
             known = self._known(name)
-        unknown = Opaque("any", ZERO)
-        return Opaque(f"law of {name}", *(unknown if k is None else k for k in known))
+        unknown = ex.Opaque("any", ex.ZERO)
+        return ex.Opaque(f"law of {name}", *(unknown if k is None else k for k in known))
 
-    def of(self, x: Expression) -> Expression:
+    def of(self, x: ex.Expression) -> ex.Expression:
         """E of an index expression that is a polynomial in random letters."""
         return add(*[_summed(bound, self._of_product(parts)) for bound, parts in self._expanded(x)])
 
-    def _random(self, x: Expression) -> bool:
-        return array_of(x) in self.laws if isinstance(x, Letter) else any(map(self._random, x.children))
+    def _random(self, x: ex.Expression) -> bool:
+        return array_of(x) in self.laws if isinstance(x, ex.Letter) else any(map(self._random, x.children))
 
-    def _expanded(self, x: Expression) -> list[tuple[tuple[Index, ...], tuple[Expression, ...]]]:
+    def _expanded(self, x: ex.Expression) -> list[tuple[tuple[ex.Index, ...], tuple[ex.Expression, ...]]]:
         """``x`` as a sum of products under sums over indices of their own."""
-        if not self._random(x) or isinstance(x, Letter):
+        if not self._random(x) or isinstance(x, ex.Letter):
             return [((), (x,))]
-        if isinstance(x, Sum):
+        if isinstance(x, ex.Sum):
             return [term for y in x.children for term in self._expanded(y)]
-        if isinstance(x, Product):
+        if isinstance(x, ex.Product):
             choices = product(*[self._expanded(y) for y in x.children])
             return [(sum((b for b, _ in c), ()), sum((p for _, p in c), ())) for c in choices]
-        if isinstance(x, Total):
-            new = fresh(x.index.sort)
+        if isinstance(x, ex.Total):
+            new = ex.fresh(x.index.sort)
             inner = self._expanded(substitute(x.body, {x.index: new}))
             return [((new, *bound), parts) for bound, parts in inner]
-        if isinstance(x, Ratio) and not self._random(x.children[1]):
-            below = divide(ONE, x.children[1])
+        if isinstance(x, ex.Ratio) and not self._random(x.children[1]):
+            below = divide(ex.ONE, x.children[1])
             return [(bound, (*parts, below)) for bound, parts in self._expanded(x.children[0])]
         raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
 
-    def _of_product(self, parts: tuple[Expression, ...]) -> Expression:
-        letters: dict[str, list[Letter]] = defaultdict(list)
+    def _of_product(self, parts: tuple[ex.Expression, ...]) -> ex.Expression:
+        letters: dict[str, list[ex.Letter]] = defaultdict(list)
         fixed = []
         for x in parts:
-            if isinstance(x, Letter) and self._random(x):
+            if isinstance(x, ex.Letter) and self._random(x):
                 letters[x.name].append(x)
             else:
                 fixed.append(x)
         return multiply(*fixed, *[self._moment(same) for same in letters.values()])
 
-    def _moment(self, letters: list[Letter]) -> Expression:
+    def _moment(self, letters: list[ex.Letter]) -> ex.Expression:
         """E of a product of entries of one array."""
         if any(i.image for x in letters for i in x.indices):
             raise Refused("moments: random letters under a permutation")
@@ -159,21 +147,21 @@ class Expectation:
         terms = []
         for blocks in _set_partitions(letters):
             weights = [self._cumulant(name, len(b)) for b in sorted(blocks, key=len)]
-            if ZERO not in weights:
+            if ex.ZERO not in weights:
                 known = [w for w in weights if w is not None]
                 if len(known) < len(weights):
                     raise Refused(f"moments: the moment of order {max(map(len, blocks))} of {name} is not assumed")
                 terms.append(multiply(*known, *[_all_equal(b) for b in blocks]))
         return add(*terms)
 
-    def _known(self, name: str) -> tuple[Expression | None, ...]:
+    def _known(self, name: str) -> tuple[ex.Expression | None, ...]:
         if name not in self.cumulants:
             law = self.laws[name]
             values = law.cumulants(*[self.given[p] for p in law.parameters])
             self.cumulants[name] = tuple(None if k is None else Indexed.lift(k).at(()) for k in values)
         return self.cumulants[name]
 
-    def _cumulant(self, name: str, order: int) -> Expression | None:
+    def _cumulant(self, name: str, order: int) -> ex.Expression | None:
         known = self._known(name)
         return known[order - 1] if order <= len(known) else None
 
@@ -215,7 +203,7 @@ class Expectation:
         return arrays
 
 
-def _plain(x: Indexed, places: Any) -> Expression:
+def _plain(x: Indexed, places: Any) -> ex.Expression:
     """An element as a polynomial, also where the rest is kept as written."""
     with as_written(False):
         return x.at(places)
@@ -244,19 +232,19 @@ def _several(found: Any) -> list[Any]:
     return [found] if isinstance(found, tuple) else list(found)
 
 
-def _summed(bound: Sequence[Index], x: Expression) -> Expression:
+def _summed(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:
     for i in reversed(bound):
         x = total(i, x)
     return x
 
 
-def _all_equal(letters: Sequence[Letter]) -> Expression:
+def _all_equal(letters: Sequence[ex.Letter]) -> ex.Expression:
     """1 where all these entries of one array are the same entry, else 0."""
     first = letters[0]
     return multiply(*[predicate("=", i, j) for x in letters[1:] for i, j in zip(first.indices, x.indices, strict=True)])
 
 
-def _set_partitions(xs: Sequence[Letter]) -> Iterator[list[list[Letter]]]:
+def _set_partitions(xs: Sequence[ex.Letter]) -> Iterator[list[list[ex.Letter]]]:
     if not xs:
         yield []
         return

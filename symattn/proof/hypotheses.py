@@ -34,7 +34,7 @@ def declared_hypotheses(
     found = [
         *_signs(declared, declared.positive, ">", "positive"),
         *_signs(declared, declared.nonnegative, "≥", "not negative"),
-        *(_circle(*pair) for pair in declared.units),
+        *((equals(letter(c) ** 2 + letter(s) ** 2, 1), ", place by place") for c, s in declared.units),
         *((letter(p), " is a permutation of the ", size(sort), " places") for p, sort in declared.permutations.items()),
         *_shapes(declared),
         *(_assumed(declared, given, which) for which, (_, given) in (assumed or {}).items()),
@@ -78,10 +78,6 @@ def _signs(declared: Declared, names: tuple[str, ...], sign: str, word: str) -> 
         if array in declared.arrays:
             one = not declared.arrays[array].split()
             yield (relation(letter(array), sign, 0),) if one else ("all entries of ", letter(array), f" are {word}")
-
-
-def _circle(cosine: str, sine: str) -> Text:
-    return (equals(letter(cosine) ** 2 + letter(sine) ** 2, 1), ", place by place")
 
 
 def _shapes(declared: Declared) -> Iterator[Text]:

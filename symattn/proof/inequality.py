@@ -19,6 +19,7 @@ from symattn.arrays.index.namespace import spread
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text
+from symattn.document.text import equal_sizes
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.listed import all_true
@@ -27,7 +28,7 @@ from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import ZERO, never_negative
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, growing_sizes, pairs, run
-from symattn.proof.theorem import Decision, Refutation, Theorem, text
+from symattn.proof.theorem import Decision, Refutation, Theorem, state
 
 SEEDS = 8
 SOME, MANY = 6, 400  # cases tried against the statement, and against its false variant
@@ -122,7 +123,7 @@ class Certificate:
 
     def _difference(self, pair: Pair, gap: object) -> Proof:
         a, b = pair
-        return prove(*_same_shape(b - a, gap), self.declared.units)
+        return prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
 
     def _signs(self) -> tuple[Sign, ...] | None:
         """The gap is never negative by its form, every name in ``assumed`` being a letter that is not; None if not.
@@ -169,7 +170,7 @@ class Certificate:
             for seed in range(seeds):
                 found = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
                 if found:
-                    case = ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})"
+                    case = equal_sizes(sizes) + f" (seed {seed})"
                     yield case, all_true([a <= b for a, b in found])
 
     def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
@@ -194,11 +195,6 @@ def _meanings(letters: Any, meant: Any) -> Iterator[tuple[Letter, Expression]]:
 
 def _several(x: Any) -> list[Any]:
     return list(x) if isinstance(x, (list, tuple)) else [x]
-
-
-def _same_shape(a: Any, b: Any) -> tuple[Any, Any]:
-    """Both broadcast to one shape."""
-    return spread(a, b), spread(b, a)
 
 
 def certificate(
@@ -235,7 +231,6 @@ def certificate(
 
     def make(sides: Sides) -> Theorem:
         method = Certificate(declared, sides, gap, false, assumed or {}, top, chosen=chosen or {})
-        said = tuple(text(h) for h in hypotheses)
-        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said)
+        return state(name, topic, says, method, source, false_says, why, hypotheses)
 
     return make

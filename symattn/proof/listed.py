@@ -8,10 +8,12 @@ from typing import Any
 
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
+from symattn.document.formulas import running_text
 from symattn.document.model import Text
+from symattn.document.text import equal_sizes
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.statement import Declared, Numbers, run
-from symattn.proof.theorem import Decision, Refutation, Theorem, text
+from symattn.proof.theorem import Decision, Refutation, Theorem, state
 
 Holds = Callable[..., Any]
 Sizes = Mapping[str, int]
@@ -58,7 +60,7 @@ class Listed:
     def _cases(self, holds: Holds) -> Iterator[tuple[str, bool]]:
         for sizes in self.sizes:
             for seed in range(self.seeds if self.declared.arrays else 1):
-                words = ", ".join(f"{letter} = {n}" for letter, n in sizes.items())
+                words = equal_sizes(sizes)
                 try:
                     truth = all_true(run(holds, self.declared, Numbers(sizes, seed), sizes))
                 except (Refused, Undecided, ZeroDivisionError):
@@ -108,8 +110,7 @@ def listed(
 
     def make(holds: Holds) -> Theorem:
         declared = Declared(arrays or {}, positive=positive)
-        method = Listed(declared, holds, false, sizes, text(obstacle), seeds)
-        said = tuple(text(h) for h in hypotheses)
-        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said, letters)
+        method = Listed(declared, holds, false, sizes, running_text(obstacle), seeds)
+        return state(name, topic, says, method, source, false_says, why, hypotheses, letters)
 
     return make

@@ -92,14 +92,14 @@ class Repeated:
     It tends to 0 with the number of steps if ``tends``.
     """
 
-    letter: str
-    array: str
     measure: Part
     step: Part
     now: Part
     factor: Part
-    premises: tuple[Sign | Applied, ...]
+    letter: str
+    array: str
     tends: bool
+    premises: tuple[Sign | Applied, ...]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ divide by, and take roots and logarithms of, is the hypothesis of every proof (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
@@ -18,18 +18,16 @@ from typing import Any, TypeVar
 
 from symattn.arrays.array import Array
 from symattn.arrays.index.array import once
-from symattn.arrays.index.building import add, as_written, negate
-from symattn.arrays.index.canonical import canonical
-from symattn.arrays.index.expressions import PI, Expression, Index, Letter, Opaque
+from symattn.arrays.index.building import add, as_written, negate, substitute
+from symattn.arrays.index.expressions import PI, Demand, Expression, Index, Letter, Opaque, canonical, recorded
 from symattn.arrays.index.positions import PLACE, as_number
-from symattn.arrays.index.side_conditions import Demand, recorded
 from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
 from symattn.document.errors import InputError, Meaningless, Refused, Undecided
+from symattn.document.text import equal_sizes
 from symattn.proof.clearing import Power, cleared, is_reciprocal
 from symattn.proof.concrete import Rules, vanishes_at
 from symattn.proof.counting import CutOff, Sizes, cut_off, nodes
-from symattn.proof.permuted_indices import settled
 from symattn.proof.rows import grids
 from symattn.proof.side_conditions import needed
 
@@ -116,7 +114,7 @@ def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
         found: dict[str, Any] = {"proved": True}
         try:
             with recorded() as noted:
-                every = [(indices, *settled(*at(), indices), at) for indices, at in _elements(left, right)]
+                every = [(indices, *_settled(*at(), indices), at) for indices, at in _elements(left, right)]
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")
             demands = needed(noted, [side for _, a, b, _ in every for side in (a, b)])
@@ -138,7 +136,7 @@ def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...]
     A number, or an array without axes, is equal to every element of the other side.
     """
     for indices, at in _elements(left, right):
-        yield indices, *settled(*at(), indices)
+        yield indices, *_settled(*at(), indices)
 
 
 def _elements(left: Any, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
@@ -185,7 +183,7 @@ _FUNCTIONS = {"max": "maxima", "sqrt": "roots", "rsqrt": "roots", "log": "logari
 
 def _failing(numerator: Expression, at: Sizes) -> str:
     """Where an identity fails, and what counted as a letter there."""
-    where = ", ".join(f"{s} = {n}" for s, n in at.items())
+    where = equal_sizes(at)
     names = sorted({_FUNCTIONS.get(x.name, x.name) for x in nodes(numerator) if isinstance(x, Opaque)})
     letters = f", in which {' and '.join(names)} are letters" if names else ""
     return "cleared of denominators, it fails as an identity of polynomials" + letters + (where and f", at {where}")
@@ -207,6 +205,24 @@ def _by_rows(numerator: Expression, indices: tuple[Index, ...], rules: Rules) ->
     every = list(grids(numerator, indices))
     for there in (there for _, sizes in every for there in sizes):
         if not vanishes_at(numerator, indices, there, rules, inverses=True):
-            where = ", ".join(f"{s} = {n}" for s, n in there.items())
+            where = equal_sizes(there)
             raise _NotShown(there, f"the identity fails at {where} with 1/Z · Z = 1")
     return every[-1][0], tuple(there for _, sizes in every for there in sizes)
+
+
+def _settled(left: Expression, right: Expression, free: Iterable[Index]) -> tuple[Expression, Expression]:
+    """Both sides of an equation, with every free index that occurs in them as π(i) alone renamed to i.
+
+    An equation for all i is one for all π(i), so both sides are renamed alike. An index that occurs both bare and
+    permuted, be it on different sides, is refused: the statement is then about the permutation.
+    """
+    for i in free:
+        occurring = left.free | right.free
+        images = {j for j in occurring if j.image and j[:2] == i[:2]}
+        if not images:
+            continue
+        if len(images) > 1 or i in occurring:
+            raise Refused("an index occurs both bare and permuted (are there positions or a causal mask?)")
+        to = {images.pop(): i}
+        left, right = substitute(left, to), substitute(right, to)
+    return left, right

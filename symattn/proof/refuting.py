@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.irrational import irrational
-from symattn.arrays.met import meeting
+from symattn.arrays.met import irrational, meeting
 from symattn.arrays.notes import listening
 from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.text import equal_sizes
 from symattn.proof.literals import LARGEST, Named, named
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
 
@@ -49,7 +49,7 @@ class Counterexample:
     right: str
 
     def __str__(self) -> str:
-        sizes = ", ".join(f"{sort} = {n}" for sort, n in self.sizes.items())
+        sizes = equal_sizes(self.sizes)
         return f"{sizes}: {self.left} and {self.right} at {list(self.place)} (seed {self.seed})"
 
 
@@ -162,7 +162,7 @@ def _by_floats(
         if silent > _SILENT:
             return None, "floating point cannot run it at the sizes at which it branches" if brought.branches else ""
         if apart and max(sizes.values(), default=0) > CONFIRMED:
-            return None, f"floating point differs at {_sizes(sizes)}"
+            return None, f"floating point differs at {equal_sizes(sizes)}"
         for balls in (True, False) if apart else ():
             found, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
             if found:
@@ -176,11 +176,7 @@ def _by_floats(
 def _untried(declared: Declared, brought: Named) -> str:
     """Sizes at which the code takes another way, and which are too large for its arrays; empty if there are none."""
     large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
-    return f"sizes {_sizes(large)}, at which the code branches, were not tried" if large else ""
-
-
-def _sizes(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{s} = {n}" for s, n in sizes.items())
+    return f"sizes {equal_sizes(large)}, at which the code branches, were not tried" if large else ""
 
 
 def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from symattn.arrays.index.canonical import Canonical, canonical
-from symattn.arrays.index.expressions import Exponential, Expression, Index, Product, Sum, Total
+from symattn.arrays.index.expressions import Canonical, Exponential, Expression, Index, Product, Sum, Total, canonical
 from symattn.document.errors import Refused
 from symattn.proof.clearing import is_reciprocal
 from symattn.proof.counting import CutOff, Sizes, cut_off, most_bound, nodes

@@ -382,7 +382,7 @@ class Repeat(OfPremise):
             _at(state, now, seat),
             _at(measure, factor, place),
         )
-        return Repeated("state", self.name, *parts, known, self.below_one is not None)
+        return Repeated(*parts, "state", self.name, self.below_one is not None, known)
 
 
 def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 from symattn.arrays.notes import listening
 from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
+from symattn.document.formulas import ARRAY_ROLES, running_text
 from symattn.document.model import Document, Text
 from symattn.document.printable import Shown
-from symattn.document.text import plain_text
+from symattn.document.text import equal_sizes, plain_text
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.premises import Premise
@@ -169,7 +170,7 @@ class Identity:
         if found.doubt:
             return Evidence(Grade.UNDECIDED, found.doubt), ()
         why: Text = (f"not proved for all sizes: {gap.why}",)
-        where = f"exact numbers at sizes up to {_sizes(found.largest)}"
+        where = f"exact numbers at sizes up to {equal_sizes(found.largest)}"
         return Evidence(Grade.CHECKED, where + ", where both sides are defined" * bool(found.undefined)), why
 
     def refute(self) -> Refutation:
@@ -180,7 +181,7 @@ class Identity:
 
     def witness(self) -> str:
         found = spot_check(self.sides, self.declared, self.top, enough=1)
-        return f"exact numbers at {_sizes(found.largest)}" if found.agreed else ""
+        return f"exact numbers at {equal_sizes(found.largest)}" if found.agreed else ""
 
 
 def theorem(
@@ -201,7 +202,9 @@ def theorem(
     top: int = 3,
     letters: object = None,
 ) -> Callable[[Sides], Theorem]:
-    """State a theorem: the function below the decorator gives the two sides, or a list of such pairs.
+    """State a theorem: the decorated function returns the two sides, or a list of such pairs.
+
+    Formulas in text stand between dollar signs, as ``formulas`` reads them.
 
     >>> from symattn.attention.softmax import softmax
     >>> @theorem("shift", "softmax", "softmax(s + t) = softmax(s)", arrays={"s": "n m", "t": "n 1"},
@@ -214,16 +217,27 @@ def theorem(
     declared = Declared(arrays, permutations or {}, positive, units)
 
     def make(sides: Sides) -> Theorem:
-        method = Identity(declared, sides, false, text(rule), top)
-        said = tuple(text(h) for h in hypotheses)
-        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said, letters)
+        method = Identity(declared, sides, false, running_text(rule), top)
+        return state(name, topic, says, method, source, false_says, why, hypotheses, letters)
 
     return make
 
 
-def text(words: Text | str) -> Text:
-    """Bare words as a text."""
-    return (words,) if isinstance(words, str) else words
+def state(
+    name: str,
+    topic: str,
+    says: Text | str,
+    method: Method,
+    source: str,
+    false_says: Text | str,
+    why: Text | str = (),
+    hypotheses: tuple[Text | str, ...] = (),
+    letters: object = None,
+) -> Theorem:
+    """State a theorem by its method. Formulas in text stand between dollar signs: "$softmax(s + t 𝟏) = softmax(s)$"."""
+    roles = getattr(letters, "roles", ARRAY_ROLES)
+    said, false, idea, *assumed = (running_text(words, roles) for words in (says, false_says, why, *hypotheses))
+    return Theorem(name, topic, said, method, source, false, idea, tuple(assumed), letters)
 
 
 def _proofs(sides: Sides, declared: Declared) -> tuple[Proof, ...]:
@@ -240,7 +254,3 @@ def _accepted(false: Sides, declared: Declared) -> bool:
         return bool(stated) and all(prove(left, right, declared.units).proved for left, right in stated)
     except (Refused, Undecided, InputError):
         return False
-
-
-def _sizes(sizes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{sort} = {n}" for sort, n in sizes.items())

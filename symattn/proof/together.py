@@ -9,6 +9,7 @@ from symattn.arrays.index.building import known_positive
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Inline, Text
+from symattn.document.text import equal_sizes
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
@@ -150,7 +151,7 @@ class Positive:
             for seed in range(4):
                 try:
                     if all_true(run(of, self.declared, Numbers(sizes, seed)) > 0) is truth:
-                        return ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})"
+                        return equal_sizes(sizes) + f" (seed {seed})"
                 except (Refused, Undecided, InputError, ZeroDivisionError):
                     continue
         return ""

@@ -1,13 +1,15 @@
-"""The catalogue: theorems about attention, one file a topic. A file holds ``THEOREMS``, in the order of reading."""
+"""The catalogue: theorems about attention, in one file or several for each topic, whose names begin with it."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 
 from symattn.document.errors import InputError
 from symattn.proof.theorem import Theorem
+from symattn.theorems.titles import place
 from symattn.theorems.words import known, meant
 
 TOPICS = (
@@ -29,8 +31,11 @@ TOPICS = (
 
 @cache
 def of_topic(topic: str) -> tuple[Theorem, ...]:
-    """The theorems of a topic."""
-    return tuple(import_module(f"symattn.theorems.{topic}").THEOREMS)
+    """Return the theorems of a topic, in the order of their titles."""
+    files = [file.name for file in iter_modules(__path__) if file.name.partition("_")[0] == topic]
+    every = [x for file in files for x in vars(import_module(f"{__name__}.{file}")).values() if isinstance(x, Theorem)]
+    named = {theorem.name: theorem for theorem in every if theorem.topic == topic}
+    return tuple(named[name] for name in sorted(named, key=place))
 
 
 def catalogue() -> dict[str, Theorem]:

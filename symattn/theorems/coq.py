@@ -18,6 +18,7 @@ from symattn.proof.rules import OfPremise, Rule
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Fails, Positive, Together
 from symattn.theorems.documents import Decided
+from symattn.theorems.reading import AsPrinted
 
 _UNSEEN = (
     "what divides below a sum is not positive by its form, or Coq's computation does not see that both sides agree"
@@ -48,7 +49,7 @@ def states_it(method: Method) -> bool:
     """Whether a statement is its equations, signs and inferences, and none from them is left to words or the prover."""
     if isinstance(method, Together):
         return not method.rule and all(map(states_it, method.parts))
-    return isinstance(method, Certificate | Positive | Fails | Rule | OfPremise) or (
+    return isinstance(method, Certificate | Positive | Fails | Rule | OfPremise | AsPrinted) or (
         isinstance(method, Identity) and not method.rule
     )
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Big, Fence, Node, Over, call, commas, equals, name, node, relation, total
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.document.notation import name
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Together, also, bound, identity
-from symattn.theorems.letters import ONES, P, magnitude, norm, power_of_e, said
-from symattn.theorems.rotations import identity as identity_matrix
-from symattn.theorems.sums import add_up, greatest, sign, squares, weights
+from symattn.theorems.letters import eye, rows
+from symattn.theorems.sums import HALF, add_up, greatest, identity_like, sign, squares, weights
 
 TOPIC = "depth"
-HALF = Fraction(1, 2)
-EPS, L_, N_, I_MATRIX = name("ε"), name("L"), name("n"), name("I")
-VECTOR = name("x")
 DONG = "Dong, Cordonnier, Loukas, Attention is Not All You Need (2021)"
 
 
@@ -40,17 +35,12 @@ LETTERS = Glossary(
     {"n": "n"},
     {"i": "n", "j": "n", "k": "m"},
     {
-        "P": lambda reader: soft(reader.array("S"), stabilised=False),
-        "Q": lambda reader: soft(reader.array("T"), stabilised=False),
-        "I": lambda reader: identity_matrix(reader, reader.length("n")),
+        "P": lambda reader: weights(reader.array("S")),
+        "Q": lambda reader: weights(reader.array("T")),
+        "I": eye("n"),
     },
     functions={"osc": _osc_of},
 )
-
-
-def spread(x: Node) -> Node:
-    """osc(x) = max x − min x."""
-    return said("osc", x)
 
 
 def row_with_sum_one(e: Array) -> Any:
@@ -125,26 +115,17 @@ _COEFFICIENT = OfTheLargest(
     lambda e, n: (_delta(e), 1 + n * greatest(-row_with_sum_one(e))),
 )
 
-_ROW_I, _ROW_K = name("P", "i", role="weight"), name("P", "k", role="weight")
-dobrushin_contraction = Theorem(
+dobrushin_contraction = state(
     "dobrushin-contraction",
     TOPIC,
-    (
-        relation(spread(P * VECTOR), "≤", call("δ", P) * spread(VECTOR)),
-        " with ",
-        equals(
-            call("δ", P), Over(node(1), node(2)) * Big("max", commas("i", "k"), None, None, norm(_ROW_I - _ROW_K, 1))
-        ),
-        "; ",
-        relation(call("δ", P), "≤", 1 - N_ * said("min", P)),
-    ),
+    "$osc(P x) ≤ δ(P) osc(x)$ with $δ(P) = 1/2 max_{i, k} ‖P_i − P_k‖_1$; $δ(P) ≤ 1 − n min(P)$",
     Together(
         (_CONTRACTION, _COEFFICIENT),
     ),
     "Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)",
-    (relation(norm(P * VECTOR, 2), "≤", norm(VECTOR, 2)),),
-    ("Two rows average what they have in common in the same way; only the rest can tell them apart.",),
-    (("the rows of P are not negative and sum to 1; osc is the largest entry less the smallest",),),
+    "$‖P x‖_2 ≤ ‖x‖_2$",
+    "Two rows average what they have in common in the same way; only the rest can tell them apart.",
+    ("the rows of P are not negative and sum to 1; osc is the largest entry less the smallest",),
     LETTERS.also(index={"k": "n"}, sharp="attained"),
 )
 
@@ -156,20 +137,10 @@ _MANY_LAYERS = Glossary(
 """One column of the tokens, and the scores of each layer."""
 
 
-def _below(width: Node) -> Definition:
-    """Any number between 0 and 1/width."""
-    return Definition((), 1 / (width + power_of_e("w")))
-
-
 def _with_at_least(reader: Reader, rows: Any, to: Any, width: Any) -> Any:
     """(1 − ε width) P + ε to: all weights of which those that ``to`` names are no less than ε."""
-    epsilon = reader.one(EPS).array
+    epsilon = reader.one(name("ε")).array
     return (1 - epsilon * width) * rows + epsilon * to
-
-
-def _every_key(reader: Reader) -> Any:
-    """The weights of every layer."""
-    return _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))
 
 
 def _first_key(reader: Reader) -> Any:
@@ -249,27 +220,22 @@ _LAYERS = Repeat(
     _kept,
 )
 
-rank_collapse = Theorem(
+rank_collapse = state(
     "rank-collapse-averaging",
     TOPIC,
-    (
-        relation(
-            spread(name("X", "L", role="input")),
-            "≤",
-            Fence("round", 1 - N_ * EPS) ** L_ * spread(name("X", 0, role="input")),
-        ),
-        " for ",
-        equals(name("X", name("l") + 1, role="input"), name("P", "l", role="weight") * name("X", "l", role="input")),
-    ),
+    "$osc(X_L) ≤ (1 − n ε)^L osc(X_0)$ for $X_{l + 1} = P_l X_l$",
     _LAYERS,
     DONG,
-    ("the same with a skip connection, X + PX; or that the spread after a layer is at most the cube of that before",),
-    ("Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.",),
+    "the same with a skip connection, X + PX; or that the spread after a layer is at most the cube of that before",
+    "Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.",
     (
-        ("the rows of every P sum to 1 and no entry is below ε, ", relation(EPS, "≥", 0)),
-        ("no skip connection, no values, no MLP; osc is taken for each column",),
+        "the rows of every P sum to 1 and no entry is below ε, $ε ≥ 0$",
+        "no skip connection, no values, no MLP; osc is taken for each column",
     ),
-    _MANY_LAYERS.also(defined={"P": _every_key, "ε": _below(N_)}, sharp="apart"),
+    _MANY_LAYERS.also(
+        defined={"P": lambda reader: _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))},
+        sharp="apart",
+    ).where("ε = 1/(n + e^w)"),
 )
 
 
@@ -281,41 +247,21 @@ def _causal_weights(s: Array) -> Any:
     return weights(forbid(s, causal(s)))
 
 
-def _tokens(x0: Array, x: Array) -> Any:
-    return x.__array_namespace__().concat([x0, x], axis=-2)
-
-
 def _rows_after(s: Array, x0: Array, x: Array) -> Any:
-    return (_causal_weights(s) @ _tokens(x0, x))[1:]
+    return (_causal_weights(s) @ rows(x0, x))[1:]
 
 
 def _to_the_mean(s: Array, x0: Array, x: Array) -> tuple[Any, Any]:
     """The largest distance from the mean of all tokens, after a layer and before."""
-    tokens = _tokens(x0, x)
+    tokens = rows(x0, x)
     mean = tokens.mean(axis=0, keepdims=True)
     after = _causal_weights(s) @ tokens
-    return abs(after - mean).max(axis=0), _shrinking(s) * abs(tokens - mean).max(axis=0)
-
-
-def _shrinking(s: Array) -> Any:
-    """1 less the least weight of the first token."""
-    return 1 - _causal_weights(s)[:, 0].min()
-
-
-def _token(i: str | int, layer: Node | int) -> Node:
-    """(x_l)_i."""
-    return Fence("round", name("X", layer, role="input"), node(i))
-
-
-def _farthest(layer: Node | int) -> Node:
-    """max_i |(x_l)_i − (x_0)_1|."""
-    return Big("max", name("i"), None, None, magnitude(_token("i", layer) - _token(1, 0)))
+    return abs(after - mean).max(axis=0), (1 - _causal_weights(s)[:, 0].min()) * abs(tokens - mean).max(axis=0)
 
 
 def _farthest_from(x0: Array, x: Array) -> Array:
     """max_i |x_i − x_1|, for each column."""
-    xp = x.__array_namespace__()
-    return greatest(xp.concat([x - x0, x0 - x], axis=-2), -2)
+    return greatest(rows(x - x0, x0 - x), -2)
 
 
 _ENOUGH = {"own": ("n 1", lambda s, eps: _causal_weights(s)[1:, :1] - eps)}
@@ -361,29 +307,21 @@ _CAUSAL_LAYERS = Repeat(
     bound(CAUSAL_LAYER, lambda eps: (1 - eps, 1 + 0 * eps), lambda eps: eps, positive=("eps",), strict=True),
 )
 
-causal_collapse = Theorem(
+causal_collapse = state(
     "causal-collapse-to-first",
     TOPIC,
-    (
-        equals(_token(1, L_), _token(1, 0)),
-        " and ",
-        relation(_farthest(L_), "≤", Fence("round", 1 - EPS) ** L_ * _farthest(0)),
-        " for ",
-        equals(name("X", name("l") + 1, role="input"), name("P", "l", role="weight") * name("X", "l", role="input")),
-        ", so all tokens tend to the first if ε is positive",
-    ),
-    Together(
-        (_CAUSAL_LAYERS, identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ _tokens(x0, x))[:1], x0)))
-    ),
+    "$(X_L)_1 = (X_0)_1$ and $max_i |(X_L)_i − (X_0)_1| ≤ (1 − ε)^L max_i |(X_0)_i − (X_0)_1|$ for"
+    " $X_{l + 1} = P_l X_l$, so all tokens tend to the first if ε is positive",
+    Together((_CAUSAL_LAYERS, identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ rows(x0, x))[:1], x0)))),
     "Wu et al., On the Role of Attention Masks and LayerNorm in Transformers (2024)",
-    ("all tokens tend to their mean",),
-    ("Every token gets at least ε of the first one, which attends to itself alone.",),
+    "all tokens tend to their mean",
+    "Every token gets at least ε of the first one, which attends to itself alone.",
     (
-        ("every P is causal, its allowed entries are positive, and its rows sum to 1",),
-        ("no entry of the first column of any P is below ε; no skip connection, no values, no MLP",),
-        ("X is one column of the tokens",),
+        "every P is causal, its allowed entries are positive, and its rows sum to 1",
+        "no entry of the first column of any P is below ε; no skip connection, no values, no MLP",
+        "X is one column of the tokens",
     ),
-    _MANY_LAYERS.also(defined={"P": _first_key, "ε": _below(node(1))}, sharp="apart"),
+    _MANY_LAYERS.also(defined={"P": _first_key}, sharp="apart").where("ε = 1/(1 + e^w)"),
 )
 
 
@@ -393,9 +331,7 @@ ROLLOUT = {"e": "n m", "f": "m l", "s": "n n"}
 
 def _average(s: Array) -> Array:
     """½ (I + P)."""
-    xp = s.__array_namespace__()
-    n = s.shape[-1]
-    return (xp.astype(xp.arange(n)[:, None] == xp.arange(n)[None, :], s.dtype) + s) * HALF
+    return (identity_like(s) + s) * HALF
 
 
 def _row_sums(e: Array, f: Array, s: Array) -> list[tuple[Any, Any]]:
@@ -403,23 +339,10 @@ def _row_sums(e: Array, f: Array, s: Array) -> list[tuple[Any, Any]]:
     return [(add_up(x), 1) for x in (p, p @ q, _average(row_with_sum_one(s)))]
 
 
-ROLLED = Over(node(1), node(2)) * Fence("round", I_MATRIX + P)
-rollout_stochastic = Theorem(
+rollout_stochastic = state(
     "rollout-stochastic",
     TOPIC,
-    (
-        equals(P * name("Q") * ONES, ONES),
-        ", ",
-        equals(ROLLED * ONES, ONES),
-        ", ",
-        relation(Fence("round", P * name("Q"), commas("i", "k")), "≥", 0),
-        " and ",
-        relation(Over(node(1), node(2)) * Fence("round", I_MATRIX + P, commas("i", "j")), "≥", 0),
-        ", if that is so for ",
-        P,
-        " and ",
-        name("Q"),
-    ),
+    "$P Q 𝟏 = 𝟏$, $1/2 (I + P) 𝟏 = 𝟏$, $(P Q)_{i, k} ≥ 0$ and $1/2 (I + P)_{i, j} ≥ 0$, if that is so for $P$ and $Q$",
     Together(
         (
             identity(
@@ -440,14 +363,10 @@ rollout_stochastic = Theorem(
         ),
     ),
     "Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)",
-    (
-        "I + P without the ½, ",
-        equals(Fence("round", I_MATRIX + P) * ONES, ONES),
-        "; products entry by entry",
-    ),
-    ("A mean of means is a mean; so is a product of any number of such matrices, one after the other.",),
-    (("the rows of P and Q sum to 1; no entry is negative",),),
-    LETTERS,
+    "I + P without the ½, $(I + P) 𝟏 = 𝟏$; products entry by entry",
+    "A mean of means is a mean; so is a product of any number of such matrices, one after the other.",
+    ("the rows of P and Q sum to 1; no entry is negative",),
+    LETTERS.also(roles={"Q": None}),
 )
 
 
@@ -462,9 +381,6 @@ def _unrolled(x: Array, u: Array) -> Array:
 
 def _layers(*updates: Any) -> Any:
     return updates[0].__array_namespace__().concat(list(updates), axis=0)
-
-
-_X_L, _F_L = name("x", "l", role="input"), name("f", "l")
 
 
 def _any_layers(reader: Reader, x: Value) -> Value:
@@ -487,26 +403,16 @@ UPDATES_ADDED = Fold(
 @theorem(
     "residual-unrolls",
     TOPIC,
-    (
-        equals(
-            name("x", "L", role="input"),
-            name("x", 0, role="input") + total("l", 0, L_ - 1, call(_F_L, _X_L)),
-        ),
-        " for ",
-        equals(name("x", name("l") + 1, role="input"), _X_L + call(_F_L, _X_L)),
-    ),
+    "$x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_l)$ for $x_{l + 1} = x_l + f_l(x_l)$",
     arrays=LAYERS,
     hypotheses=("the layers are any functions",),
-    letters=Glossary({"x₀": "n d", "W": "L d d"}, {"L": "L"}, {"l": "L"}, functions={"f": _any_layers}),
+    letters=Glossary({"x₀": "n d", "W": "L d d"}, {"L": "L"}, {"l": "L"}, functions={"f": _any_layers}).also(
+        roles={"x": "input"}
+    ),
     source="Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)",
     why="Each layer adds to the sum of what those before it added.",
     false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),
-    false_says=(
-        equals(
-            name("x", "L", role="input"),
-            name("x", 0, role="input") + total("l", 0, L_ - 1, call(_F_L, name("x", 0, role="input"))),
-        ),
-    ),
+    false_says="$x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_0)$",
 )
 def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Array, w2: Array) -> list[Pair]:
     first = x + x @ w1
@@ -521,12 +427,3 @@ def _second(x: Array, w1: Any, w2: Any) -> Any:
     """x₂ of two layers that are linear."""
     first = x + x @ w1
     return first + first @ w2
-
-
-THEOREMS: tuple[Theorem, ...] = (
-    dobrushin_contraction,
-    rank_collapse,
-    causal_collapse,
-    rollout_stochastic,
-    residual_unrolls,
-)

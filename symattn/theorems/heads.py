@@ -5,40 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
-from symattn.attention.notation import D_K, H
 from symattn.attention.positions.angles import rotate_half
-from symattn.attention.projections import merge_heads
+from symattn.attention.projections import grouped_attention, merge_heads, repeat_heads, tile_heads
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.notation import Fence, Matrix, Node, Over, Root, commas, equals, name, total
-from symattn.document.text import text
+from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.values import Value
 from symattn.proof.statement import Pair
-from symattn.proof.theorem import Theorem, theorem
-from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t, textbook
+from symattn.proof.theorem import theorem
+from symattn.theorems.letters import ATTENTION, textbook
+from symattn.theorems.reading import printed
 
 TOPIC = "heads"
+HEADS = "g heads of keys and values, $h = g r$ of queries; heads are counted from 0"
 TWO = Attention(heads=2)
 GROUPS = {"q": "g*r n_q d_k", "k": "g n_k d_k", "v": "g n_k d_v"}
 WEIGHTS = {"x": "n d", "w_q": "h d d_k", "w_k": "h d d_k", "w_v": "h d d_v", "w_o": "h d_v d"}
 AINSLIE = "Ainslie et al., GQA: Training Generalized Multi-Query Transformer Models (2023)"
 ELHAGE = "Elhage et al., A Mathematical Framework for Transformer Circuits (2021)"
-
-
-_FIRST = name("W", commas("O", 1), role="output")
-_GROUP = Fence("floor", T_ / name("r"))
-_BLOCK, _VALUES = name("W", commas("O", "t"), role="output"), name("W", commas("V", "t"), role="value")
-
-
-def _head(letter: str, role: Any = "output", index: Any = "t") -> Node:
-    return name(letter, index, role=role)
-
-
-def _of_group(letter: str, role: Any) -> Node:
-    return name(letter, _GROUP, role=role)
 
 
 def _blocks_of(matrix: str) -> Any:
@@ -51,14 +37,6 @@ def _of_each_head(matrices: str) -> Any:
     return lambda reader: Value(reader.array(matrices), ("t",), 2)
 
 
-def _over_heads(body: Node) -> Node:
-    return total(T_, 1, H, body)
-
-
-def _side_by_side(first: Node, last: Node) -> Node:
-    return Matrix(((first, name("…"), last),))
-
-
 def _sum(x: Any) -> Any:
     """The sum over the heads."""
     return x.sum(axis=0)
@@ -67,31 +45,23 @@ def _sum(x: Any) -> Any:
 @theorem(
     "heads-concat-is-sum",
     TOPIC,
-    same(
-        _side_by_side(_head("H", index=1), _head("H", index=H)) * W_O,
-        _over_heads(_head("H") * _BLOCK),
-    ),
+    "$[H_1, …, H_h] W_O = Σ_{t=1}^h H_t W_{O, t}$",
     arrays={
         **{"x": "h n d_v", "w": "h*d_v d"},
         **{"y": "n d", "w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v", "w_o": "2*d_v d", "b_q": "2*d_k"},
     },
-    hypotheses=((_BLOCK, " is block t of the rows of ", W_O),),
+    hypotheses=("$W_{O, t}$ is block t of the rows of $W_O$",),
     source=ELHAGE,
     letters=Glossary(
         {"H": "h n d_v", "W_O": "h*d_v d"},
         index={"t": "h"},
-        defined={text(_BLOCK): _blocks_of("W_O"), text(_FIRST): lambda reader: _blocks_of("W_O")(reader).array[0]},
+        roles={**ARRAY_ROLES, "H": "output"},
+        defined={"W_{O,t}": _blocks_of("W_O"), "W_{O,1}": lambda reader: _blocks_of("W_O")(reader).array[0]},
     ),
     why="A product of a row of blocks and a column of blocks is the sum of the products. The first equation is for any"
     " outputs of any number of heads, the second for the whole layer with two heads.",
     false=lambda x, w: (merge_heads(x) @ w, _sum(x) @ _blocks(x, w)[0]),
-    false_says=(
-        "the sum of the heads times the first block: ",
-        equals(
-            _side_by_side(_head("H", index=1), _head("H", index=H)) * W_O,
-            Fence("round", _over_heads(_head("H"))) * _FIRST,
-        ),
-    ),
+    false_says="the sum of the heads times the first block: $[H_1, …, H_h] W_O = (Σ_{t=1}^h H_t) W_{O, 1}$",
 )
 def heads_concat_is_sum(
     x: Array, w: Array, y: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Array
@@ -121,16 +91,7 @@ def _blocks(x: Array, w: Array) -> Array:
 @theorem(
     "head-permutation",
     TOPIC,
-    (
-        "the output does not change when the heads are permuted, each with its ",
-        name("W", "Q", role="query"),
-        ", ",
-        name("W", "K", role="key"),
-        ", ",
-        name("W", "V", role="value"),
-        " and its block of ",
-        W_O,
-    ),
+    "the output does not change when the heads are permuted, each with its $W_Q$, $W_K$, $W_V$ and its block of $W_O$",
     arrays=WEIGHTS,
     permutations={"pi": "h"},
     why="The output is a sum over heads.",
@@ -138,7 +99,7 @@ def _blocks(x: Array, w: Array) -> Array:
         _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o),
         _multi_head(x, w_q, w_k, w_v, w_o),
     ),
-    false_says=("the same with ", W_O, " as it was"),
+    false_says="the same with $W_O$ as it was",
 )
 def head_permutation(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, pi: Any) -> Pair:
     return _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o[pi]), _multi_head(x, w_q, w_k, w_v, w_o)
@@ -149,7 +110,6 @@ def _multi_head(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Any
     return _sum(ATTENTION(x @ w_q, x @ w_k, x @ w_v) @ w_o)
 
 
-HEADS = ("g heads of keys and values, ", equals(H, name("g") * name("r")), " of queries; heads are counted from 0")
 GROUPED = Glossary(
     {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"},
     {"g": "g", "r": "r"},
@@ -163,12 +123,8 @@ GROUPED = Glossary(
 @theorem(
     "gqa-is-mha",
     TOPIC,
-    (
-        equals(_head("O"), attention(_head("Q", "query"), _of_group("K", "key"), _of_group("V", "value"))),
-        ": query head t reads head ",
-        _GROUP,
-        " of keys and values, so it is multi-head attention with each of those heads repeated r times in a row",
-    ),
+    "$O_t = Attention(Q_t, K_{⌊t/r⌋}, V_{⌊t/r⌋})$: query head t reads head $⌊t/r⌋$ of keys and values, so"
+    " it is multi-head attention with each of those heads repeated r times in a row",
     arrays=GROUPS,
     hypotheses=(HEADS,),
     source=AINSLIE,
@@ -184,13 +140,8 @@ def gqa_is_mha(q: Array, k: Array, v: Array, r: Array) -> Pair:
 @theorem(
     "gqa-tile-is-a-relabelling",
     TOPIC,
-    (
-        "reading head t mod g gives the output that reading head ⌊t / r⌋ gives, once the query heads and their blocks"
-        " of ",
-        W_O,
-        " are permuted by ",
-        "a r + b ↦ b g + a",
-    ),
+    "reading head t mod g gives the output that reading head ⌊t / r⌋ gives, once the query heads and"
+    " their blocks of $W_O$ are permuted by a r + b ↦ b g + a",
     arrays={**GROUPS, "w": "g*r d_v d"},
     hypotheses=("0 ≤ a < g and 0 ≤ b < r; heads are counted from 0",),
     why="Head b g + a is a mod g, and head a r + b is a when divided by r.",
@@ -216,17 +167,8 @@ def _relabelled(x: Array, g: Array, r: Array) -> Array:
 @theorem(
     "mqa-is-gqa-one",
     TOPIC,
-    (
-        "for ",
-        equals(name("g"), 1),
-        ": ",
-        equals(_head("O"), attention(_head("Q", "query"), _head("K", "key", 0), _head("V", "value", 0))),
-        ", which is multi-query attention; for ",
-        equals(name("r"), 1),
-        ": ",
-        equals(_head("O"), attention(_head("Q", "query"), _head("K", "key"), _head("V", "value"))),
-        ", which is multi-head attention",
-    ),
+    "for $g = 1$: $O_t = Attention(Q_t, K_0, V_0)$, which is multi-query attention; for $r = 1$:"
+    " $O_t = Attention(Q_t, K_t, V_t)$, which is multi-head attention",
     letters=GROUPED,
     hypotheses=(HEADS,),
     arrays={"q": "h n_q d_k", "k": "1 n_k d_k", "v": "1 n_k d_v", "keys": "h n_k d_k", "values": "h n_k d_v"},
@@ -236,7 +178,7 @@ def _relabelled(x: Array, g: Array, r: Array) -> Array:
         merge_heads(grouped_attention(ATTENTION, q, k, v)),
         ATTENTION(merge_heads(q), merge_heads(repeat_heads(k, h)), merge_heads(repeat_heads(v, h))),
     ),
-    false_says=("multi-query attention is attention in one head of width ", D_K * H),
+    false_says="multi-query attention is attention in one head of width $d_k h$",
 )
 def mqa_is_gqa_one(q: Array, k: Array, v: Array, keys: Array, values: Array) -> list[Pair]:
     return [
@@ -245,41 +187,27 @@ def mqa_is_gqa_one(q: Array, k: Array, v: Array, keys: Array, values: Array) -> 
     ]
 
 
-@theorem(
+equal_patterns_merge = printed(
     "equal-patterns-merge",
     TOPIC,
-    same(
-        _over_heads(P * X * _VALUES * _BLOCK),
-        P * X * _over_heads(_VALUES * _BLOCK),
-    ),
-    arrays={"p": "n m", "x": "m d", "w_v": "h d d_v", "w_o": "h d_v e"},
+    "$Σ_{t=1}^h P X W_{V, t} W_{O, t} = P X Σ_{t=1}^h W_{V, t} W_{O, t}$",
     hypotheses=("all heads have the same weights P",),
     letters=Glossary(
         {"P": "n m", "X": "m d", "values": "h d d_v", "outputs": "h d_v e"},
         index={"t": "h"},
-        defined={text(_VALUES): _of_each_head("values"), text(_BLOCK): _of_each_head("outputs")},
+        roles={**ARRAY_ROLES, "H": "output"},
+        defined={"W_{V,t}": _of_each_head("values"), "W_{O,t}": _of_each_head("outputs")},
     ),
     why="For given weights the layer is linear in the product of the two matrices.",
-    false=lambda p, x, w_v, w_o: (_sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v) @ _sum(w_o)),
-    false_says=(
-        "each of the two matrices summed over heads, and the sums multiplied: ",
-        equals(
-            _over_heads(P * X * _VALUES * _BLOCK),
-            P * X * Fence("round", _over_heads(_VALUES)) * Fence("round", _over_heads(_BLOCK)),
-        ),
-    ),
+    false_says="each of the two matrices summed over heads, and the sums multiplied:"
+    " $Σ_{t=1}^h P X W_{V, t} W_{O, t} = P X (Σ_{t=1}^h W_{V, t}) (Σ_{t=1}^h W_{O, t})$",
 )
-def equal_patterns_merge(p: Array, x: Array, w_v: Array, w_o: Array) -> Pair:
-    return _sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v @ w_o)
-
-
-_C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="value")
 
 
 @theorem(
     "mla-absorb",
     TOPIC,
-    same(attention(k=_C * _U_K, v=_C * _U_V), softmax(Over(Q * t(_U_K) * t(_C), Root(D_K))) * _C * _U_V),
+    "$Attention(Q, C U_K, C U_V) = softmax(Q U_Kᵀ Cᵀ/√d_k) C U_V$",
     arrays={
         **{"q": "n_q d_k", "c": "n_k l", "u_k": "l d_k", "u_v": "l d_v"},
         **{"even": "n_q f*2", "u": "l f*2", "cos": "n_k f", "sin": "n_k f"},
@@ -296,21 +224,8 @@ _C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="val
             soft(scale_by_root(dot_scores(even @ u.mT, c), even)) @ c @ u_v,
         ),
     ),
-    false_says=(
-        equals(attention(k=_C * _U_K, v=_C * _U_V), attention(Q * t(_U_K), _C, _C) * _U_V),
-        ", with the factor of the latent width; or with rotary positions applied to the keys in between",
-    ),
+    false_says="$Attention(Q, C U_K, C U_V) = Attention(Q U_Kᵀ, C, C) U_V$, with the factor of the latent width; or"
+    " with rotary positions applied to the keys in between",
 )
 def mla_absorb(q: Array, c: Array, u_k: Array, u_v: Array) -> Pair:
     return ATTENTION(q, c @ u_k, c @ u_v), soft(scale_by_root(dot_scores(q @ u_k.mT, c), q)) @ c @ u_v
-
-
-THEOREMS: tuple[Theorem, ...] = (
-    heads_concat_is_sum,
-    head_permutation,
-    gqa_is_mha,
-    gqa_tile_is_a_relabelling,
-    mqa_is_gqa_one,
-    equal_patterns_merge,
-    mla_absorb,
-)

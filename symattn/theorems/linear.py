@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.linear.plain import (
+from symattn.attention.linear import (
     causal_linear_attention,
     causal_products,
     delta_step,
@@ -17,25 +17,10 @@ from symattn.attention.linear.plain import (
     linear_state,
     linear_step,
 )
-from symattn.attention.norms import unit
-from symattn.attention.notation import SYMBOLS
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import (
-    Call,
-    Fence,
-    Node,
-    Over,
-    Power,
-    Product,
-    Transposed,
-    call,
-    equals,
-    name,
-    node,
-    relation,
-    total,
-)
+from symattn.document.formulas import ARRAY_ROLES, formula, running_text
+from symattn.document.notation import Node, name
 from symattn.document.text import text
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
@@ -45,35 +30,22 @@ from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Together, also, bound, identity
-from symattn.theorems.letters import ONES, norm, power_of_e, row, rows, same, told
-from symattn.theorems.rotations import identity as identity_matrix
-from symattn.theorems.sums import add_up, exp, squares
+from symattn.theorems.letters import eye, rows
+from symattn.theorems.reading import printed
+from symattn.theorems.sums import HALF, add_up, exp, total
 
 TOPIC = "linear"
-PHI_Q, PHI_K, V = name("φ", "Q", role="query"), name("φ", "K", role="key"), SYMBOLS["v"]
-QUERY, KEY, VALUE = name("q", role="query"), name("k", role="key"), name("v", role="value")
-STATE, NEW_STATE, BETA, R_, T_ = name("S"), name("S'"), name("β"), name("r"), name("t")
 KATHAROPOULOS = "Katharopoulos et al., Transformers are RNNs (2020)"
 FEATURES = {"q": "n f", "k": "m f", "v": "m d_v"}
-DOT = Product((QUERY, KEY), "·")
-HALF = Fraction(1, 2)
-
-
-def t(x: Node) -> Node:
-    """xᵀ."""
-    return Transposed(x)
 
 
 # -- reassociation and recurrence --------------------------------------------------------------------------------------
 @theorem(
     "linear-reassociation",
     TOPIC,
-    same(
-        Over(Fence("round", PHI_Q * t(PHI_K)) * V, Fence("round", PHI_Q * t(PHI_K)) * ONES),
-        Over(PHI_Q * Fence("round", t(PHI_K) * V), PHI_Q * Fence("round", t(PHI_K) * ONES)),
-    ),
+    "$(φ_Q φ_Kᵀ) V/((φ_Q φ_Kᵀ) 𝟏) = φ_Q (φ_Kᵀ V)/(φ_Q (φ_Kᵀ 𝟏))$",
     arrays=FEATURES,
     hypotheses=("no denominator is 0",),
     source=KATHAROPOULOS,
@@ -93,11 +65,6 @@ CACHE = {
 }
 
 
-def _last(q: Array, k: Array, v: Array, p: Array) -> tuple[Any, Any]:
-    """The state of the first p tokens, taken one step further."""
-    return linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
-
-
 def _forgetful(q: Array, k: Array, v: Array, p: Array) -> Any:
     """The output with z of the last token alone."""
     state = linear_state(k[:p], v[:p])[0] + k[p:].mT @ v[p:]
@@ -110,8 +77,8 @@ def _up_to(of: Any) -> Any:
     def read(reader: Reader, parts: tuple[Node, ...]) -> Value:
         terms = of(reader.array("K"), reader.array("V"))
         xp = terms.__array_namespace__()
-        shift = int(parts[0] == T_ - 1)
-        if parts[0] not in (T_, T_ - 1):
+        shift = int(parts[0] == formula("t − 1"))
+        if parts[0] not in (name("t"), formula("t − 1")):
             raise Unread(f"the sum up to {text(parts[0])}")
         n = terms.shape[0]
         places = xp.arange(n)
@@ -128,6 +95,7 @@ TOKENS = Glossary(
     {"t": "n"},
     {"o": lambda reader: causal_linear_attention(*map(reader.array, "QKV"))},
     functions={"φ": lambda _, x: x},
+    roles={**ARRAY_ROLES, "S": None},
     families={"S": _up_to(lambda k, v: k[:, :, None] * v[:, None, :]), "z": _up_to(lambda k, v: k)},
     rows=True,
 )
@@ -148,16 +116,8 @@ STATES_ADDED = Fold(
 @theorem(
     "linear-recurrence",
     TOPIC,
-    (
-        "causal linear attention is ",
-        equals(
-            row("o", "t"), Over(call("φ", row("q", "t")) * name("S", "t"), call("φ", row("q", "t")) * name("z", "t"))
-        ),
-        " with ",
-        equals(name("S", "t"), name("S", T_ - 1) + t(call("φ", row("k", "t"))) * row("v", "t")),
-        ", ",
-        equals(name("z", "t"), name("z", T_ - 1) + t(call("φ", row("k", "t")))),
-    ),
+    "causal linear attention is $o_t = φ(q_t) S_t/(φ(q_t) z_t)$ with $S_t = S_{t − 1} + φ(k_t)ᵀ v_t$,"
+    " $z_t = z_{t − 1} + φ(k_t)ᵀ$",
     arrays=CACHE,
     hypotheses=("no denominator is 0",),
     source=KATHAROPOULOS,
@@ -169,7 +129,7 @@ STATES_ADDED = Fold(
 def linear_recurrence(
     q: Array, k: Array, v: Array, q_b: Array, k_b: Array, v_b: Array, q_1: Array, k_1: Array, v_1: Array, p: Array
 ) -> list[Pair]:
-    (state, sums), output = _last(q, k, v, p)
+    (state, sums), output = linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
     whole, other = linear_state(k, v), linear_state(k_b, v_b)
     more = [rows(x, y) for x, y in ((q, q_b), (k, k_b), (v, v_b))]
     joined = linear_state(*more[1:])
@@ -191,101 +151,37 @@ def _new_state(reader: Reader) -> Any:
     return delta_step(s, k, v, reader.array("β"))
 
 
-MEMORY = {"s": "f d_v", "k": "1 f", "v": "1 d_v", "beta": ""}
-
-
-@theorem(
+delta_rule = printed(
     "delta-rule",
     TOPIC,
-    (
-        equals(
-            NEW_STATE,
-            STATE + BETA * t(KEY) * (VALUE - KEY * STATE),
-            (name("I") - BETA * t(KEY) * KEY) * STATE + BETA * t(KEY) * VALUE,
-        ),
-        "; ",
-        equals(
-            KEY * NEW_STATE, Fence("round", 1 - BETA * norm(KEY) ** 2) * KEY * STATE + BETA * norm(KEY) ** 2 * VALUE
-        ),
-        "; this is ",
-        VALUE,
-        " for ",
-        equals(norm(KEY), 1),
-        " and ",
-        equals(BETA, 1),
-    ),
-    arrays=MEMORY,
+    "$S′ = S + β kᵀ (v − k S) = (I − β kᵀ k) S + β kᵀ v$; $k S′ = (1 − β ‖k‖²) k S + β ‖k‖² v$; this is"
+    " $v$ for $‖k‖ = 1$ and $β = 1$",
     hypotheses=("for the last part k is x/‖x‖ of any x that is not 0: its square is 1",),
     source="Schlag, Irie, Schmidhuber, Linear Transformers Are Secretly Fast Weight Programmers (2021)",
     why="With k kᵀ = 1 the update replaces what is stored under k by v.",
     letters=Glossary(
         {"S": "f d_v", "k": "f", "v": "d_v", "β": ""},
-        defined={"S′": _new_state, "I": lambda reader: identity_matrix(reader, reader.length("f"))},
+        defined={"S′": _new_state, "I": eye("f")},
+        roles={**ARRAY_ROLES, "S": None},
         rows=True,
     ),
-    false=lambda s, k, v: (k @ delta_step(s, k, v, 1), v),
-    false_says=(equals(KEY * NEW_STATE, VALUE), " for keys of any length"),
+    false_says="$k S′ = v$ for keys of any length",
 )
-def delta_rule(s: Array, k: Array, v: Array, beta: Array) -> list[Pair]:
-    return [
-        (delta_step(s, k, v, beta), s - beta * (k.mT @ (k @ s)) + beta * (k.mT @ v)),
-        (k @ delta_step(s, k, v, 1), k @ s + squares(k) * (v - k @ s)),
-        (squares(unit(k)), 1),
-    ]
 
 
 # -- features of kernels -----------------------------------------------------------------------------------------------
-OMEGA = name("w")
-EXPECTED = name("E")
 
 
-def _mean_exponential(x: Array) -> Any:
-    """E e^{w·x} = e^{‖x‖²/2} for w ∼ N(0, I)."""
-    return exp(squares(x) * HALF)
-
-
-def _norm_factor(x: Array) -> Any:
-    return exp(-squares(x) * HALF)
-
-
-def feature(x: Node) -> Node:
-    """e^{w·x − ‖x‖²/2}."""
-    return power_of_e(Product((OMEGA, x), "·") - norm(x) ** 2 / 2)
-
-
-@theorem(
+performer = printed(
     "performer-positive-features",
     TOPIC,
-    (equals(Call(EXPECTED, (feature(QUERY) * feature(KEY),), square=True), power_of_e(DOT)), " for w ∼ N(0, I)"),
-    arrays={"q": "n d", "k": "n d"},
-    hypotheses=(
-        (
-            "the mean of ",
-            power_of_e(Product((OMEGA, name("x")), "·")),
-            " is ",
-            power_of_e(norm(name("x")) ** 2 / 2),
-            ", the known generating function of the moments of N(0, I)",
-        ),
-    ),
+    "$E[e^{w·q − ‖q‖²/2} e^{w·k − ‖k‖²/2}] = e^{q·k}$ for w ∼ N(0, I)",
+    hypotheses=("the mean of $e^{w·x}$ is $e^{‖x‖²/2}$, the known generating function of the moments of N(0, I)",),
     source="Choromanski et al., Rethinking Attention with Performers (2021)",
     letters=Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
-    why=told(
-        "The mean of {} is {}, and {} is {}.",
-        power_of_e(Product((OMEGA, Fence("round", QUERY + KEY)), "·")),
-        power_of_e(norm(QUERY + KEY) ** 2 / 2),
-        norm(QUERY + KEY) ** 2 - norm(QUERY) ** 2 - norm(KEY) ** 2,
-        2 * DOT,
-    ),
-    false=lambda q, k: (_mean_exponential(q + k), exp(add_up(q * k))),
-    false_says=same(
-        Call(
-            EXPECTED, (power_of_e(Product((OMEGA, QUERY), "·")) * power_of_e(Product((OMEGA, KEY), "·")),), square=True
-        ),
-        power_of_e(DOT),
-    ),
+    why="The mean of $e^{w·(q + k)}$ is $e^{‖q + k‖²/2}$, and $‖q + k‖² − ‖q‖² − ‖k‖²$ is $2 {q·k}$.",
+    false_says="$E[e^{w·q} e^{w·k}] = e^{q·k}$",
 )
-def performer(q: Array, k: Array) -> Pair:
-    return _mean_exponential(q + k) * _norm_factor(q) * _norm_factor(k), exp(add_up(q * k))
 
 
 POWERS = {"q": "d", "k": "d", "a": "e", "b": "e"}
@@ -298,7 +194,7 @@ def _tensor(x: Array, y: Array) -> Array:
 
 
 def _dot(x: Array, y: Array) -> Array:
-    return x.__array_namespace__().sum(x * y)
+    return total(x * y)
 
 
 def _truncated(x: Array, order: int) -> Array:
@@ -312,7 +208,7 @@ def _truncated(x: Array, order: int) -> Array:
 
 def _falling(x: Array, order: int) -> Any:
     """Σ over all entries of e^{−x} Σ_{r ≤ order} x^r / r!."""
-    return x.__array_namespace__().sum(exp(-x) * _truncated(x, order))
+    return total(exp(-x) * _truncated(x, order))
 
 
 def _slopes(x: Array, s: Array, term: Any, next: Any) -> list[tuple[Any, Any]]:
@@ -326,21 +222,10 @@ def _term(x: Array, order: int) -> Array:
     return _truncated(x, order) - (_truncated(x, order - 1) if order else 0 * x)
 
 
-def tensor_power(x: Node) -> Node:
-    """x^{⊗r}."""
-    return Power(x, Product((node("⊗"), R_)))
-
-
-power_kernel = Theorem(
+power_kernel = state(
     "power-kernel-features",
     TOPIC,
-    (
-        equals(Power(DOT, R_), Product((tensor_power(QUERY), tensor_power(KEY)), "·")),
-        "; ",
-        total(R_, 0, name("R"), Over(Power(DOT, R_), name("r!"))),
-        " is positive for even ",
-        name("R"),
-    ),
+    "$(q·k)^r = q^{⊗ r}·k^{⊗ r}$; $Σ_{r=0}^R (q·k)^r/r!$ is positive for even $R$",
     Together(
         (
             identity(
@@ -361,20 +246,17 @@ power_kernel = Theorem(
                 lambda x: (0, _truncated(x, 3)),
             ),
         ),
-        told(
-            "Each further tensor factor multiplies the product by q·k, so the first holds for every r. Let s be the "
-            "sum, of order R. The derivative of {} is {}: shown for R up to 4, and for R + 1 if it is so for R. For "
-            "even R it is not positive, so for {} the product is at least its value 1 at 0, and s is positive; for {} "
-            "the first term of s is 1 and no other is negative. The last part is R = 2 and R = 4 directly.",
-            name("s") * power_of_e(-name("x")),
-            -(Power(name("x"), name("R")) / name("R!") * power_of_e(-name("x"))),
-            relation(name("x"), "≤", 0),
-            relation(name("x"), "≥", 0),
+        running_text(
+            "Each further tensor factor multiplies the product by q·k, so the first holds for every r. Let s be"
+            " the sum, of order R. The derivative of $s e^{−x}$ is $−x^R/R! e^{−x}$: shown for R up to 4, and for"
+            " R + 1 if it is so for R. For even R it is not positive, so for $x ≤ 0$ the product is at least its"
+            " value 1 at 0, and s is positive; for $x ≥ 0$ the first term of s is 1 and no other is negative. The"
+            " last part is R = 2 and R = 4 directly."
         ),
     ),
     "folklore",
-    ("the sum is positive for odd R",),
-    ("The inner product of tensor products is the product of inner products.",),
+    "the sum is positive for odd R",
+    "The inner product of tensor products is the product of inner products.",
     letters=Glossary({"q": "d", "k": "d", "R": "r"}, {"r": "r"}),
 )
 
@@ -410,21 +292,11 @@ def _rising(first: str, steps: str) -> Callable[[Reader], Any]:
 
 
 TWO_BY_TWO = {"q": "", "k": "", "u": "", "w": ""}
-exp_kernel = Theorem(
+exp_kernel = state(
     "exp-kernel-full-rank",
     TOPIC,
-    (
-        relation(
-            Call(name("det"), (power_of_e(name("q", "i", role="query") * name("k", "j", role="key")),), square=True),
-            ">",
-            0,
-        ),
-        " for the orders 2, 3 and 4, with ",
-        relation(name("q", 1, role="query"), "<", name("q", 2, role="query")),
-        " < … and ",
-        relation(name("k", 1, role="key"), "<", name("k", 2, role="key")),
-        " < …; so three features, or fewer, do not give softmax attention exactly",
-    ),
+    "$det[e^{q_i k_j}] > 0$ for the orders 2, 3 and 4, with $q_1 < q_2$ < … and $k_1 < k_2$ < …; so three"
+    " features, or fewer, do not give softmax attention exactly",
     Together(
         (
             Listed(
@@ -450,8 +322,8 @@ exp_kernel = Theorem(
         ),
     ),
     "folklore",
-    ("one feature is enough: the rank is 1, and the determinants are 0",),
-    ("A sum of n exponentials with distinct rates has fewer than n zeros.",),
+    "one feature is enough: the rank is 1, and the determinants are 0",
+    "A sum of n exponentials with distinct rates has fewer than n zeros.",
     letters=Glossary(
         {"x": "", "u": "n", "y": "", "w": "n"},
         {"n": "1+n"},
@@ -459,13 +331,4 @@ exp_kernel = Theorem(
         {"q": _rising("x", "u"), "k": _rising("y", "w")},
         positive=("u", "w"),
     ),
-)
-
-THEOREMS = (
-    linear_reassociation,
-    linear_recurrence,
-    delta_rule,
-    performer,
-    power_kernel,
-    exp_kernel,
 )

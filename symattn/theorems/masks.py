@@ -7,53 +7,20 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm
-from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import normalise
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.notation import (
-    Big,
-    Fence,
-    Node,
-    Over,
-    Partial,
-    Product,
-    Relation,
-    call,
-    equals,
-    name,
-    node,
-    relation,
-    total,
-)
+from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.gradients import jacobian
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.values import Value
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Positive, Together, bound, identity
-from symattn.theorems.letters import (
-    ATTENDING,
-    ATTENTION,
-    CAUSAL,
-    ONES,
-    PI,
-    K,
-    M,
-    Q,
-    V,
-    X,
-    attention,
-    power_of_e,
-    row,
-    rows,
-    same,
-    softmax,
-    stack,
-    t,
-)
-from symattn.theorems.sums import add_up, exp, greatest, others
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, rows, scaled_scores
+from symattn.theorems.reading import printed
+from symattn.theorems.sums import add_up, beside, exp, greatest, others
 
 TOPIC = "masks"
 MASKED = Attention(mask="boolean", fully_masked="nan")
@@ -61,15 +28,8 @@ ADDED, ADDED_PADDED = Attention(mask="additive"), Attention(mask="additive", pad
 PADDED = Attention(padding=True)
 HEADS, BOTH = Attention(heads=2), Attention(mask="boolean", padding=True, heads=2)
 ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
-QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
-FIRST = {"q0": "1 d_k", "k0": "1 d_k", "v0": "1 d_v", "q": "n d_k", "k": "n d_k", "v": "n d_v"}
 EARLY, LATE = {"q": "a d_k", "k": "a d_k", "v": "a d_v"}, {"q1": "b d_k", "k1": "b d_k", "v1": "b d_v"}
 VASWANI = "Vaswani et al., Attention Is All You Need (2017)"
-_BIAS, _ALLOWED = name("B"), name("A", "i")
-
-
-def _scores(q: Array, k: Array) -> Array:
-    return scale_by_root(dot_scores(q, k), q)
 
 
 # -- what is forbidden ------------------------------------------------------------------------------------------------
@@ -78,13 +38,8 @@ def _scores(q: Array, k: Array) -> Array:
 @theorem(
     "mask-is-restriction",
     TOPIC,
-    (
-        row("o", "i"),
-        " is attention over the keys and values of ",
-        _ALLOWED,
-        " alone, if the scores of all other keys are −∞: ",
-        equals(call("Masked", Q, stack(K, name("K'", role="key")), stack(V, name("V'", role="value"))), attention()),
-    ),
+    "$o_i$ is attention over the keys and values of $A_i$ alone, if the scores of all other keys are −∞:"
+    " $Masked(Q, [K; K′], [V; V′]) = Attention(Q, K, V)$",
     letters=ATTENDING.also(
         {"K′": "b d_k", "V′": "b d_v"},
         functions={
@@ -97,17 +52,14 @@ def _scores(q: Array, k: Array) -> Array:
         **{"w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v"},
     },
     hypotheses=(
-        (
-            "row i may attend to the keys ",
-            _ALLOWED,
-            ", one at least, those of K; they stand first, as attention does not see the order of keys",
-        ),
+        "row i may attend to the keys $A_i$, one at least, those of K; they stand first, as attention does"
+        " not see the order of keys",
     ),
     why="The exponential of −∞ is 0. The equations are for a mask, for padding, for padding and a bias, and for a batch"
     " of two heads with a mask and padding, each of which forbids other keys.",
     false=(
-        lambda q, k, v, k1, v1: (soft(_scores(q, rows(k, 0 * k1))) @ rows(v, v1), ATTENTION(q, k, v)),
-        lambda q, k, v, k1, v1: (_zeroed(soft(_scores(q, rows(k, k1))), k) @ rows(v, v1), ATTENTION(q, k, v)),
+        lambda q, k, v, k1, v1: (soft(scaled_scores(q, rows(k, 0 * k1))) @ rows(v, v1), ATTENTION(q, k, v)),
+        lambda q, k, v, k1, v1: (_zeroed(soft(scaled_scores(q, rows(k, k1))), k) @ rows(v, v1), ATTENTION(q, k, v)),
     ),
     false_says="setting the other scores to 0; or setting their weights to 0 afterwards",
 )
@@ -133,7 +85,7 @@ def mask_is_restriction(
     return [
         (_seeing(k.shape[0], q, keys, values), ATTENTION(q, k, v)),
         (PADDED(q, keys, values, keep=keep), ATTENTION(q, k, v)),
-        (ADDED_PADDED(q, keys, values, mask=bias, keep=keep), soft(_scores(q, k) + near) @ v),
+        (ADDED_PADDED(q, keys, values, mask=bias, keep=keep), soft(scaled_scores(q, k) + near) @ v),
         *[(_surrounded(x, y0, y, y1, axes, **weights), HEADS(x=x, y=y, **weights)) for axes in ((), (2,))],
         (_surrounded(x, y0, y, y1, (), True, **weights), HEADS(x=x, y=y, **weights)),
     ]
@@ -162,22 +114,16 @@ def _surrounded(
     return BOTH(x=x, y=every, mask=allowed, keep=keep, **weights)
 
 
-def _zeroed(p: Array, k: Array) -> Array:
+def _zeroed(p: Array, k: Array) -> Any:
     n = k.shape[0]
-    return p.__array_namespace__().concat([p[:, :n], 0 * p[:, n:]], axis=-1)
+    return beside(p[:, :n], 0 * p[:, n:])
 
 
 @theorem(
     "fully-masked-row",
     TOPIC,
-    (
-        "without an allowed key ",
-        row("o", "i"),
-        " is 0/0, undefined; with one bias ",
-        -_BIAS,
-        " on every key it is what it is without a mask: ",
-        equals(softmax(name("s") - _BIAS * ONES), softmax("s")),
-    ),
+    "without an allowed key $o_i$ is 0/0, undefined; with one bias $−B$ on every key it is what it is"
+    " without a mask: $softmax(s − B 𝟏) = softmax(s)$",
     letters=Glossary({"s": "n_k", "B": ""}),
     arrays={**QKV, "b": "n_q 1"},
     hypotheses=("real numbers; B is any finite number, one for each row",),
@@ -190,25 +136,22 @@ def _zeroed(p: Array, k: Array) -> Array:
 )
 def fully_masked_row(q: Array, k: Array, v: Array, b: Array) -> list[Pair]:
     xp = q.__array_namespace__()
-    none_allowed = forbid(_scores(q, k), xp.arange(1) < 0)
+    none_allowed = forbid(scaled_scores(q, k), xp.arange(1) < 0)
     e = xp.exp(none_allowed)
     nought = xp.asarray(0)
     return [(xp.sum(e, axis=-1), nought), (e @ v, nought), (_biased(q, k, v, b), ATTENTION(q, k, v))]
 
 
 def _biased(q: Array, k: Array, v: Array, b: Array) -> Any:
-    return soft(_scores(q, k) - b) @ v
+    return soft(scaled_scores(q, k) - b) @ v
 
 
 _LEAK_ARRAYS = {"s": "1 n", "t": "1 m", "b": "1 1"}
-_IN_M, _OUT_OF_M = relation("j", "∈", M), relation("j", "∉", M)
-_S_J = name("s", "j", role="score")
 
 
 def _leak(s: Array, t: Array, b: Array) -> Array:
     """The weight of the scores t, which are masked by −B, beside the scores s."""
-    xp = s.__array_namespace__()
-    return add_up(soft(xp.concat([s, t - b], axis=-1))[:, s.shape[-1] :])
+    return add_up(soft(beside(s, t - b))[:, s.shape[-1] :])
 
 
 def _most(out: Any, t: Any, b: Any) -> Any:
@@ -236,27 +179,15 @@ _LEAK = OfTheLargest(
 )
 
 
-def _with_bias(s: Array, b: Array, m: Array) -> Array:
+def _with_bias(s: Array, b: Array, m: Array) -> Any:
     """The scores s, the first m of them less b."""
-    return s.__array_namespace__().concat([s[:m] - b, s[m:]], axis=-1)
+    return beside(s[:m] - b, s[m:])
 
 
-finite_mask_leaks = Theorem(
+finite_mask_leaks = state(
     "finite-mask-leaks",
     TOPIC,
-    (
-        Relation(
-            node(0),
-            (
-                ("<", Big("sum", _IN_M, None, None, name("p", "j", role="weight"))),
-                (
-                    "≤",
-                    Fence("abs", M)
-                    * power_of_e(Big("max", _IN_M, None, None, _S_J) - Big("max", _OUT_OF_M, None, None, _S_J) - _BIAS),
-                ),
-            ),
-        ),
-    ),
+    "$0 < Σ_{j ∈ M} p_j ≤ |M| e^{max_{j ∈ M} s_j − max_{j ∉ M} s_j − B}$",
     Together(
         (
             _LEAK,
@@ -264,11 +195,11 @@ finite_mask_leaks = Theorem(
         ),
     ),
     "folklore",
-    ("the leak is exactly 0",),
-    ("The denominator is at least the exponential of the largest score outside of M.",),
+    "the leak is exactly 0",
+    "The denominator is at least the exponential of the largest score outside of M.",
     (
-        ("the keys in M have the bias ", -_BIAS, " instead of −∞"),
-        ("one key at least is in M, and one outside of it",),
+        "the keys in M have the bias $−B$ instead of −∞",
+        "one key at least is in M, and one outside of it",
     ),
     Glossary(
         {"s": "m+n", "B": ""},
@@ -287,11 +218,12 @@ finite_mask_leaks = Theorem(
 @theorem(
     "causal-no-leak",
     TOPIC,
-    (equals(Partial(row("o", "i"), name("x", "j", role="input")), 0), " for ", relation("j", ">", name("i"))),
+    "$∂o_i/∂x_j = 0$ for $j > i$",
     letters=Glossary(
         {"X": "n d"},
         index={"i": "n", "j": "n"},
         defined={"O": lambda reader: CAUSAL(*[reader.array("X")] * 3)},
+        roles={**ARRAY_ROLES, "x": "input"},
     ),
     arrays=EARLY | LATE | {"x": "p d", "x1": "n d", "w_q": "d d_k", "w_k": "d d_k", "w_v": "d d_v"},
     source=VASWANI,
@@ -300,7 +232,7 @@ finite_mask_leaks = Theorem(
         lambda k, k1: (_prefix(_over_tokens(rows(k, k1)), k), _prefix(_over_tokens(rows(k, 2 * k1)), k)),
         lambda k, k1: (_prefix(_one_too_far(rows(k, k1)), k), _prefix(_one_too_far(rows(k, 2 * k1)), k)),
     ),
-    false_says=("after a LayerNorm over the tokens; or with the mask ", relation("j", "≤", name("i") + 1)),
+    false_says="after a LayerNorm over the tokens; or with the mask $j ≤ i + 1$",
     hypotheses=("attention is causal, and there are as many queries as keys",),
     top=2,
 )
@@ -341,48 +273,24 @@ def _over_tokens(x: Array) -> Any:
 def _one_too_far(x: Array) -> Any:
     xp = x.__array_namespace__()
     i = xp.arange(x.shape[0])
-    return soft(forbid(_scores(x, x), i[None, :] <= i[:, None] + 1)) @ x
+    return soft(forbid(scaled_scores(x, x), i[None, :] <= i[:, None] + 1)) @ x
 
 
-@theorem(
+causal_first_row = printed(
     "causal-first-row",
     TOPIC,
-    (
-        equals(row("o", 1), row("v", 1)),
-        ", ",
-        equals(name("P", 1, 1, role="weight"), 1),
-        ", so ",
-        equals(name("dQ", 1), 0),
-    ),
+    "$o_1 = v_1$, $P_1_1 = 1$, so $dQ_1 = 0$",
     hypotheses=("attention is causal, and there are as many queries as keys",),
     letters=Glossary(
         {"Q": "1+m d_k", "K": "1+m d_k", "V": "1+m d_v", "G": "1+m d_v"},
         {"n": "1+m", "d_v": "d_v"},
         {"i": "1+m", "j": "1+m", "c": "d_v"},
-        {
-            "P": lambda reader: CAUSAL.trace(*map(reader.array, "QKV"))["weights"],
-            "O": Definition((), name("P") * V),
-            "ℓ": Definition((), Product((name("G"), name("O")), "·")),
-        },
+        {"P": lambda reader: CAUSAL.trace(*map(reader.array, "QKV"))["weights"]},
         loss="ℓ",
-    ),
-    arrays=FIRST,
+    ).where("O = P V", "ℓ = G·O"),
     why="The first token may attend to itself alone, and a single weight is 1; no other row sees its query.",
-    false=lambda k0, v0, k, v, q0, q: (_first(q0, k0, v0, q, k, v), rows(v0, v).mean(axis=0, keepdims=True)),
-    false_says=same(row("o", 1), Over(node(1), name("n")) * total(name("j"), 1, name("n"), row("v", "j"))),
+    false_says="$o_1 = 1/n Σ_{j=1}^n v_j$",
 )
-def causal_first_row(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> list[Pair]:
-    p = CAUSAL.trace(rows(q0, q), rows(k0, k), rows(v0, v))["weights"][:1, :1]
-    slope = jacobian(_every, "q0", q0=q0, k0=k0, v0=v0, q=q, k=k, v=v)
-    return [(_first(q0, k0, v0, q, k, v), v0), (p, 0 * p + 1), (slope, 0 * slope)]
-
-
-def _every(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> Any:
-    return CAUSAL(rows(q0, q), rows(k0, k), rows(v0, v))
-
-
-def _first(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> Any:
-    return _every(q0, k0, v0, q, k, v)[:1]
 
 
 # -- windows, and masks that move with the tokens ---------------------------------------------------------------------
@@ -394,7 +302,7 @@ _WINDOW_ARRAYS = {"q": f"{_TOKENS} d_k", "k": f"{_TOKENS} d_k", "v": f"{_TOKENS}
 
 def _in_window(q: Array, k: Array, width: Any) -> Any:
     """The weights of all tokens for each, in causal attention with a window."""
-    s = _scores(q, k)
+    s = scaled_scores(q, k)
     return soft(forbid(s, window(s, width)))
 
 
@@ -424,15 +332,10 @@ def _weights_in_window(q: Array, k: Array, f: Array, r: Array) -> Any:
 
 _RECEPTIVE = identity(_WINDOW_ARRAYS, _one_token, _one_token_more)
 
-window_receptive_field = Theorem(
+window_receptive_field = state(
     "window-receptive-field",
     TOPIC,
-    (
-        row("o", "i"),
-        " depends on no tokens but those from ",
-        name("i") - name("L") * Fence("round", name("w") - 1),
-        " to i, and that reach is attained",
-    ),
+    "$o_i$ depends on no tokens but those from $i − L (w − 1)$ to i, and that reach is attained",
     Together(
         (_RECEPTIVE, Positive(_RECEPTIVE.declared, _weights_in_window)),
         (
@@ -442,14 +345,9 @@ window_receptive_field = Theorem(
         ),
     ),
     "Jiang et al., Mistral 7B (2023)",
-    ("it reaches ", name("i") - name("L") * name("w"), ", which is right where w does not count i itself"),
-    ("A row is attention over its window alone, and gives every key in it a weight that is not 0.",),
-    (
-        (
-            "L layers of causal attention with a window of w keys, the token's own among them; other layers act on"
-            " each row",
-        ),
-    ),
+    "it reaches $i − L w$, which is right where w does not count i itself",
+    "A row is attention over its window alone, and gives every key in it a weight that is not 0.",
+    ("L layers of causal attention with a window of w keys, the token's own among them; other layers act on each row",),
 )
 
 
@@ -459,14 +357,10 @@ def _with_added(reader: Any, x: Value, m: Value) -> Value:
     return Value(ADDED(x=x.array, w_q=w_q, w_k=w_k, w_v=w_v, mask=m.array), (), 2)
 
 
-def _with_mask(x: Node, m: Node) -> Node:
-    return call("Attention", x, m)
-
-
 @theorem(
     "mask-transport",
     TOPIC,
-    same(_with_mask(PI * X, PI * M * t(PI)), PI * _with_mask(X, M)),
+    "$Attention(Π X, Π M Πᵀ) = Π Attention(X, M)$",
     letters=Glossary(
         {"X": "n d", "M": "n n", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"},
         permutations={"Π": "n"},
@@ -483,14 +377,13 @@ def _with_mask(x: Node, m: Node) -> Node:
         ADDED(x=x[pi], w_q=w_q, w_k=w_k, w_v=w_v, mask=m),
         ADDED(x=x, w_q=w_q, w_k=w_k, w_v=w_v, mask=m)[pi],
     ),
-    false_says=same(_with_mask(PI * X, M), PI * _with_mask(X, M)),
+    false_says="$Attention(Π X, M) = Π Attention(X, M)$",
 )
 def mask_transport(x: Array, m: Array, w_q: Array, w_k: Array, w_v: Array, pi: Any) -> Any:
     moved = m[pi][:, pi]
 
     def multiplied(x: Array, m: Array) -> Array:
-        e = x.__array_namespace__().exp(_scores(x @ w_q, x @ w_k))
-        return normalise(e * m) @ (x @ w_v)
+        return normalise(exp(scaled_scores(x @ w_q, x @ w_k)) * m) @ (x @ w_v)
 
     return [
         (
@@ -499,14 +392,3 @@ def mask_transport(x: Array, m: Array, w_q: Array, w_k: Array, w_v: Array, pi: A
         ),
         (multiplied(x[pi], moved), multiplied(x, m)[pi]),
     ]
-
-
-THEOREMS: tuple[Theorem, ...] = (
-    mask_is_restriction,
-    fully_masked_row,
-    finite_mask_leaks,
-    causal_no_leak,
-    causal_first_row,
-    window_receptive_field,
-    mask_transport,
-)

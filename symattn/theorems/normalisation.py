@@ -8,22 +8,20 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.norms import centre, layer_norm, rms_norm
-from symattn.attention.notation import D_MODEL
-from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name, relation, total
+from symattn.document.formulas import ARRAY_ROLES, formula
+from symattn.document.notation import name
 from symattn.proof.gradients import gradient
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.values import Value
 from symattn.proof.statement import Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Together, identity
-from symattn.theorems.letters import ONES, eye, norm, said, same, told
-from symattn.theorems.sums import add_up, squares
+from symattn.theorems.letters import eye
+from symattn.theorems.reading import printed
+from symattn.theorems.sums import add_up, squares, total
 
 TOPIC = "normalisation"
-X_, G_, W_, EPS, RHO, A_, B_ = (name(x) for x in ("x", "g", "W", "ε", "ρ", "a", "b"))
-PI_, J_, I_ = name("Π"), name("J"), name("I")
-X_HAT = name("x'")
-NO_EPS = (equals(EPS, 0),)
+VARIED = "the entries of x are not all equal, $‖Π x‖ ≠ 0$"
 ZHANG = "Zhang, Sennrich, Root Mean Square Layer Normalization (2019)"
 BA = "Ba, Kiros, Hinton, Layer Normalization (2016)"
 ROWS = {"x": "n d"}
@@ -31,30 +29,17 @@ ROWS = {"x": "n d"}
 
 def _normed(work: Callable[..., Any]) -> Callable[..., Value]:
     """What a word for a norm stands for, with the ε that is printed."""
-    return lambda reader, x: replace(x, array=work(x.array, reader.one(EPS).array))
+    return lambda reader, x: replace(x, array=work(x.array, reader.one(name("ε")).array))
 
 
 LETTERS = Glossary(
     {"x": "d_model", "a": "", "b": "", "ε": "", "g": "d_model", "W": "d_model e", "X": "n d_model", "G": "n e"},
     index={"i": "d_model", "r": "n", "c": "e"},
-    defined={
-        "I": eye("d_model"),
-        "Π": Definition((), I_ - ONES * Transposed(ONES) / D_MODEL),
-    },
+    defined={"I": eye("d_model")},
     functions={"LN": _normed(layer_norm), "RMS": _normed(rms_norm)},
     nonnegative=("ε",),
-)
-VARIED = told("the entries of x are not all equal, {}", relation(norm(PI_ * X_), "≠", 0))
-
-
-def ln(x: Node) -> Node:
-    """LN(x)."""
-    return call("LN", x)
-
-
-def rms(x: Node) -> Node:
-    """RMS(x)."""
-    return call("RMS", x)
+    roles={**ARRAY_ROLES, "s": None},
+).where("Π = I − 𝟏 𝟏ᵀ/d_model")
 
 
 def _count(like: Any) -> Array:
@@ -70,22 +55,15 @@ def _root(x: Array) -> Array:
 @theorem(
     "layernorm-projection",
     TOPIC,
-    (
-        equals(ln(X_), Root(D_MODEL) * PI_ * X_ / norm(PI_ * X_)),
-        " with ",
-        equals(PI_, I_ - ONES * Transposed(ONES) / D_MODEL),
-        "; its entries sum to 0 and its norm is the root: ",
-        equals(total("i", 1, D_MODEL, call(name("LN", "i"), X_)), 0),
-        ", ",
-        equals(norm(ln(X_)), Root(D_MODEL)),
-    ),
+    "$LN(x) = √d_model Π x/‖Π x‖$ with $Π = I − 𝟏 𝟏ᵀ/d_model$; its entries sum to 0 and its norm is the"
+    " root: $Σ_{i=1}^{d_model} LN_i(x) = 0$, $‖LN(x)‖ = √d_model$",
     letters=LETTERS,
     arrays=ROWS,
-    hypotheses=(NO_EPS, VARIED),
+    hypotheses=("$ε = 0$", VARIED),
     source="Brody, Alon, Yahav, On the Expressivity Role of LayerNorm in Transformers' Attention (2023)",
     why="Subtracting the mean is the projection Π, and the variance is ‖Πx‖² / d.",
     false=lambda x: (squares(layer_norm(x)), _count(x) - 1),
-    false_says=(equals(norm(ln(X_)), Root(D_MODEL - 1)), ", as of the unbiased variance"),
+    false_says="$‖LN(x)‖ = √(d_model − 1)$, as of the unbiased variance",
 )
 def layernorm_projection(x: Array) -> list[Pair]:
     return [
@@ -108,10 +86,10 @@ def _affine(x: Array, a: Array, b: Array) -> list[tuple[Any, Any]]:
     ]
 
 
-layernorm_invariance = Theorem(
+layernorm_invariance = state(
     "layernorm-invariance",
     TOPIC,
-    same(ln(A_ * X_ + B_ * ONES), said("sign", A_) * ln(X_)),
+    "$LN(a x + b 𝟏) = sign(a) LN(x)$",
     Together(
         (
             identity(
@@ -127,41 +105,36 @@ layernorm_invariance = Theorem(
         ("LN is RMS of the centred row, so both parts together give LN(±a x + b) = ±LN(x) for a > 0.",),
     ),
     BA,
-    (equals(ln(A_ * X_ + B_ * ONES), ln(X_)), "; and the same for ε > 0"),
-    ("Centring removes b, and the norm divides by |a|.",),
-    (NO_EPS, (relation(A_, "≠", 0),), VARIED),
+    "$LN(a x + b 𝟏) = LN(x)$; and the same for ε > 0",
+    "Centring removes b, and the norm divides by |a|.",
+    ("$ε = 0$", "$a ≠ 0$", VARIED),
     LETTERS,
 )
 
 
-@theorem(
+rmsnorm_scale = printed(
     "rmsnorm-scale",
     TOPIC,
-    same(rms(A_ * X_), rms(X_)),
+    "$RMS(a x) = RMS(x)$",
     letters=LETTERS,
-    arrays={"x": "n d", "a": "n 1", "b": "n 1"},
-    positive=("a",),
-    hypotheses=(NO_EPS, (relation(A_, ">", 0),), told("x is not 0, {}", relation(norm(X_), "≠", 0))),
+    hypotheses=("$ε = 0$", "$a > 0$", "x is not 0, $‖x‖ ≠ 0$"),
     source=ZHANG,
     why="The root of the mean square takes the same factor.",
-    false=lambda x, b: (rms_norm(x + b), rms_norm(x)),
-    false_says=same(rms(X_ + B_ * ONES), rms(X_)),
+    false_says="$RMS(x + b 𝟏) = RMS(x)$",
 )
-def rmsnorm_scale(x: Array, a: Array) -> Pair:
-    return rms_norm(a * x), rms_norm(x)
 
 
 @theorem(
     "layernorm-is-centred-rmsnorm",
     TOPIC,
-    (equals(ln(X_), rms(PI_ * X_)), " with the same ε"),
+    "$LN(x) = RMS(Π x)$ with the same ε",
     letters=LETTERS,
     arrays={"x": "n d", "eps": ""},
-    hypotheses=((relation(norm(PI_ * X_) ** 2 + EPS, ">", 0),),),
+    hypotheses=("$‖Π x‖² + ε > 0$",),
     source="Jiang, Gu, Zhu, Pan, Pre-RMSNorm and Pre-CRMSNorm Transformers (2023)",
     why="The variance of x is the mean square of Πx.",
     false=lambda x, eps: (layer_norm(x, eps * eps), centre(rms_norm(x, eps * eps))),
-    false_says=same(ln(X_), PI_ * rms(X_)),
+    false_says="$LN(x) = Π RMS(x)$",
 )
 def layernorm_is_centred_rmsnorm(x: Array, eps: Array) -> Pair:
     xp = x.__array_namespace__()
@@ -171,53 +144,21 @@ def layernorm_is_centred_rmsnorm(x: Array, eps: Array) -> Pair:
 
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
-VECTORS = {"x": "d", "g": "d", "eps": ""}
 
 
-def _rms_along(x: Array, g: Array, eps: Any) -> Array:
-    """⟨g, RMS(x)⟩, whose gradient by x is J g, as J is symmetric."""
-    return x.__array_namespace__().sum(g * rms_norm(x, eps))
-
-
-def _mean_square(x: Array, eps: Any) -> Any:
-    return squares(x) / _count(x) + eps
-
-
-def _rms_jacobian(x: Array, g: Array, eps: Any) -> Any:
-    """(g − x (x · g) / (d ρ²)) / ρ."""
-    rho2 = _mean_square(x, eps)
-    return (g - x * add_up(x * g) / _count(x) / rho2) / _root(rho2)
-
-
-@theorem(
+rmsnorm_jacobian = printed(
     "rmsnorm-jacobian",
     TOPIC,
-    (
-        equals(J_, (1 / RHO) * (I_ - X_ * Transposed(X_) / (D_MODEL * RHO**2))),
-        " with ",
-        equals(RHO**2, norm(X_) ** 2 / D_MODEL + EPS),
-        "; ",
-        equals(J_ * X_, EPS * X_ / RHO**3),
-        "; this is 0 only for ",
-        equals(EPS, 0),
-    ),
-    letters=LETTERS.also(defined={"J": lambda reader: reader.derivative(rms(X_), "x")}),
-    arrays=VECTORS,
-    hypotheses=((relation(norm(X_), "≠", 0),),),
+    "$J = 1/ρ (I − x xᵀ/(d_model ρ²))$ with $ρ² = ‖x‖²/d_model + ε$; $J x = ε x/ρ³$; this is 0 only for $ε = 0$",
+    letters=LETTERS.also(defined={"J": lambda reader: reader.derivative(formula("RMS(x)"), "x")}),
+    hypotheses=("$‖x‖ ≠ 0$",),
     why="Of the quotient x/ρ, the denominator has the gradient x / (d ρ).",
-    false=lambda x, eps: (_rms_jacobian(x, x, eps * eps), 0 * x),
-    false_says=(equals(J_ * X_, 0), " also for ε > 0"),
+    false_says="$J x = 0$ also for ε > 0",
 )
-def rmsnorm_jacobian(x: Array, g: Array, eps: Array) -> list[Pair]:
-    rho2 = _mean_square(x, eps)
-    return [
-        (gradient(_rms_along, "x", x=x, g=g, eps=eps), _rms_jacobian(x, g, eps)),
-        (_rms_jacobian(x, x, eps), eps * x / (rho2 * _root(rho2))),
-    ]
 
 
 def _ln_along(x: Array, g: Array) -> Array:
-    return x.__array_namespace__().sum(g * layer_norm(x))
+    return total(g * layer_norm(x))
 
 
 def _projected(x: Array, g: Array) -> Array:
@@ -239,26 +180,11 @@ def _trace(x: Array) -> Array:
 @theorem(
     "layernorm-jacobian",
     TOPIC,
-    (
-        equals(J_, (1 / name("s")) * (PI_ - X_HAT * Transposed(X_HAT) / D_MODEL)),
-        " with ",
-        equals(name("s") ** 2, norm(PI_ * X_) ** 2 / D_MODEL),
-        ", ",
-        equals(X_HAT, ln(X_)),
-        "; s J is a projection of rank ",
-        D_MODEL - 2,
-        " with the kernel spanned by ",
-        ONES,
-        " and x: ",
-        equals((name("s") * J_) ** 2, name("s") * J_),
-        ", ",
-        equals(J_ * ONES, 0 * ONES),
-        " and ",
-        equals(J_ * X_, 0 * X_),
-    ),
-    letters=LETTERS.also(defined={"J": lambda reader: reader.derivative(ln(X_), "x")}),
+    "$J = 1/s (Π − x′ x′ᵀ/d_model)$ with $s² = ‖Π x‖²/d_model$, $x′ = LN(x)$; s J is a projection of rank"
+    " $d_model − 2$ with the kernel spanned by $𝟏$ and x: $(s J)² = s J$, $J 𝟏 = 0 𝟏$ and $J x = 0 x$",
+    letters=LETTERS.also(defined={"J": lambda reader: reader.derivative(formula("LN(x)"), "x")}),
     arrays={"x": "d", "g": "d"},
-    hypotheses=(NO_EPS, VARIED),
+    hypotheses=("$ε = 0$", VARIED),
     why="LN does not see shifts and scalings of x.",
     rule=(
         "s J is its own square, and the rank of such a matrix is its trace. 1 and x are in the kernel; and if s J g = "
@@ -271,11 +197,7 @@ def _trace(x: Array) -> Array:
         ),
         lambda x: (_trace(x), _count(x) - 1),
     ),
-    false_says=(
-        equals(J_, (1 / name("s")) * (I_ - X_HAT * Transposed(X_HAT) / D_MODEL)),
-        "; the rank is ",
-        D_MODEL - 1,
-    ),
+    false_says="$J = 1/s (I − x′ x′ᵀ/d_model)$; the rank is $d_model − 1$",
 )
 def layernorm_jacobian(x: Array, g: Array) -> list[Pair]:
     return [
@@ -287,31 +209,19 @@ def layernorm_jacobian(x: Array, g: Array) -> list[Pair]:
     ]
 
 
-GAINED = Fence("round", Product((rms(X_), name("⊙"), G_)))
-
-
 # -- weights around a norm ---------------------------------------------------------------------------------------------
-@theorem(
+norm_gain_folds = printed(
     "norm-gain-folds",
     TOPIC,
-    same(GAINED * W_, rms(X_) * Fence("round", said("diag", G_) * W_)),
-    letters=LETTERS.also(rows=True),
-    arrays={"x": "n d", "g": "d", "w": "d e", "u": "d d", "eps": ""},
-    hypotheses=((relation(norm(X_) ** 2 + EPS, ">", 0),),),
+    "$(RMS(x) ⊙ g) W = RMS(x) (diag(g) W)$",
+    letters=LETTERS.also({"U": "d_model d_model"}, rows=True),
+    hypotheses=("$‖x‖² + ε > 0$",),
     why="Multiplying columns by g is the product with diag(g).",
-    false=lambda x, g, u, eps: ((rms_norm(x, eps) * g) @ u, rms_norm(x, eps) @ (u * g[None, :])),
-    false_says=same(GAINED * W_, rms(X_) * Fence("round", W_ * said("diag", G_))),
+    false_says="$(RMS(x) ⊙ g) U = RMS(x) (U diag(g))$ for a square U",
 )
-def norm_gain_folds(x: Array, g: Array, w: Array, eps: Array) -> Pair:
-    return (rms_norm(x, eps) * g) @ w, rms_norm(x, eps) @ (g[:, None] * w)
 
 
 LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": ""}
-
-
-def _loss(x: Array, w: Array, g: Array) -> Any:
-    """⟨G, RMS(X W)⟩."""
-    return x.__array_namespace__().sum(g * rms_norm(x @ w))
 
 
 def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
@@ -320,58 +230,29 @@ def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
     return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))
 
 
-ROW_R = Fence("round", name("X") * W_, name("r"))
-
-
-def slope(of: Node) -> Node:
-    """∇ℓ(W)."""
-    return name("∇") * call("ℓ", of)
-
-
-_LOSS = equals(call("ℓ", W_), Product((name("G"), rms(name("X") * W_)), "·"))
-
-
 @theorem(
     "scale-before-norm-cancels",
     TOPIC,
-    (
-        equals(rms(name("X") * Fence("round", A_ * W_)), rms(name("X") * W_)),
-        "; so ",
-        equals(Product((W_, slope(W_)), "·"), 0),
-        " and ",
-        equals(slope(A_ * W_), (1 / A_) * slope(W_)),
-    ),
+    "$RMS(X (a W)) = RMS(X W)$; so $W·{∇ ℓ(W)} = 0$ and $∇ ℓ(a W) = 1/a ∇ ℓ(W)$",
     letters=LETTERS,
     arrays=LAYER,
     positive=("a",),
     hypotheses=(
-        NO_EPS,
-        (relation(A_, ">", 0),),
-        told("no row of X W is 0, {}", relation(norm(ROW_R), "≠", 0)),
-        told("ℓ is any function of RMS(X W), with the gradient G by it: to first order {}", _LOSS),
+        "$ε = 0$",
+        "$a > 0$",
+        "no row of X W is 0, $‖(X W)_r‖ ≠ 0$",
+        "ℓ is any function of RMS(X W), with the gradient G by it: to first order $ℓ(W) = G·RMS(X W)$",
     ),
     source="van Laarhoven, L2 Regularization versus Batch and Weight Normalization (2017)",
     why="A function that does not change with the length of W has a gradient orthogonal to W, of degree −1.",
     false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
-    false_says=same(slope(A_ * W_), slope(W_)),
+    false_says="$∇ ℓ(a W) = ∇ ℓ(W)$",
 )
 def scale_before_norm(x: Array, w: Array, g: Array, a: Array) -> list[Pair]:
-    xp, slope = x.__array_namespace__(), _weight_gradient(x, w, g)
+    slope = _weight_gradient(x, w, g)
     return [
         (rms_norm(x @ (a * w)), rms_norm(x @ w)),
-        (gradient(_loss, "w", x=x, w=w, g=g), slope),
-        (xp.sum(w * slope), 0),
+        (gradient(lambda x, w, g: total(g * rms_norm(x @ w)), "w", x=x, w=w, g=g), slope),
+        (total(w * slope), 0),
         (_weight_gradient(x, a * w, g), slope / a),
     ]
-
-
-THEOREMS = (
-    layernorm_projection,
-    layernorm_invariance,
-    rmsnorm_scale,
-    layernorm_is_centred_rmsnorm,
-    rmsnorm_jacobian,
-    layernorm_jacobian,
-    norm_gain_folds,
-    scale_before_norm,
-)

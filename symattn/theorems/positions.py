@@ -10,55 +10,22 @@ from symattn.attention.masks import forbid
 from symattn.attention.positions.angles import add_angles, linear_bias, rotate_interleaved, sinusoidal
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import (
-    Big,
-    Node,
-    Product,
-    Transposed,
-    call,
-    equals,
-    name,
-    relation,
-    total,
-)
+from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Value, spread
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Fails, Together, bound, identity
-from symattn.theorems import positions_rotary
-from symattn.theorems.letters import (
-    CAUSAL,
-    I_,
-    J_,
-    magnitude,
-    norm,
-    power_of_e,
-    row,
-    rows,
-    same,
-    softmax,
-    told,
-)
-from symattn.theorems.rotations import OMEGA, positions, rotation_matrix, turn
+from symattn.theorems.letters import CAUSAL, rows
+from symattn.theorems.reading import printed
+from symattn.theorems.rotations import positions, rotation_matrix, turn
 from symattn.theorems.sums import add_up, exp
 
 TOPIC = "positions"
+ADDITION = "cosines and sines of sums are those of the angle addition formulas"
 VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.5"
 PRESS = "Press, Smith, Lewis, Train Short, Test Long (2022)"
-ADDITION = "cosines and sines of sums are those of the angle addition formulas"
-A_, L_, P_, Q_, W_ = (name(x) for x in ("a", "L", "p", "q", "w"))
-OFFSET = name("k")
-
-
-def pe(p: Node) -> Node:
-    """PE(p)."""
-    return call("PE", p)
-
-
-def _embedding(reader: Reader, parts: tuple[Node, ...]) -> Array:
-    return sinusoidal(*turn(reader, *parts))
 
 
 def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Array:
@@ -66,12 +33,12 @@ def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Array:
     return rotation_matrix(reader, tuple(-part for part in parts))
 
 
-LETTERS = positions({}, "pqkl", {"PE": _embedding, "M": _backwards}, sizes={"d_model": "f*2", "d_model/2": "f"})
-
-
-def bracket(x: Node, y: Node) -> Node:
-    """⟨x, y⟩."""
-    return Product((x, y), "·")
+LETTERS = positions(
+    {},
+    "pqkl",
+    {"PE": lambda reader, parts: sinusoidal(*turn(reader, *parts)), "M": _backwards},
+    sizes={"d_model": "f*2", "d_model/2": "f"},
+).also(roles=dict.fromkeys("pqk"))
 
 
 # -- sinusoidal --------------------------------------------------------------------------------------------------------
@@ -91,15 +58,7 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Array:
 @theorem(
     "sinusoidal-shift-is-linear",
     TOPIC,
-    (
-        equals(pe(P_ + OFFSET), name("M", OFFSET) * pe(P_)),
-        " with plane rotations ",
-        name("M", OFFSET),
-        ", whatever ",
-        P_,
-        " is; ",
-        equals(name("M", OFFSET) * name("M", "l"), name("M", OFFSET + name("l"))),
-    ),
+    "$PE(p + k) = M_k PE(p)$ with plane rotations $M_k$, whatever $p$ is; $M_k M_l = M_{k + l}$",
     arrays={**ANGLES, "x": "1 f*2"},
     units=CIRCLE,
     hypotheses=(ADDITION,),
@@ -117,7 +76,7 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Array:
             _shifted(cos_p, sin_p, cos_u, sin_u),
         ),
     ),
-    false_says=(equals(pe(P_ + OFFSET), pe(P_) + pe(OFFSET)), "; one matrix M for all k"),
+    false_says="$PE(p + k) = PE(p) + PE(k)$; one matrix M for all k",
 )
 def sinusoidal_shift(
     cos_p: Array, sin_p: Array, cos_o: Array, sin_o: Array, cos_u: Array, sin_u: Array, x: Array
@@ -144,17 +103,10 @@ def _cosines(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Array:
     return add_up(add_angles(cos_p, sin_p, cos_o, -sin_o)[0])[0, 0]
 
 
-DISTANCE = P_ - Q_
-sinusoidal_dot = Theorem(
+sinusoidal_dot = state(
     "sinusoidal-dot",
     TOPIC,
-    (
-        equals(bracket(pe(P_), pe(Q_)), total(name("f"), 1, name("d", "model") / 2, call("cos", OMEGA * DISTANCE))),
-        ", ",
-        equals(bracket(pe(P_), pe(Q_)), bracket(pe(Q_), pe(P_))),
-        " and ",
-        equals(norm(pe(P_)) ** 2, name("d", "model") / 2),
-    ),
+    "$PE(p)·PE(q) = Σ_{f=1}^{d_model/2} cos(ω_f (p − q))$, $PE(p)·PE(q) = PE(q)·PE(p)$ and $‖PE(p)‖² = d_model/2$",
     Together(
         (
             identity(
@@ -162,7 +114,7 @@ sinusoidal_dot = Theorem(
                 lambda cos_p, sin_p, cos_o, sin_o: [
                     (_embedded((cos_p, sin_p), (cos_o, sin_o)), _cosines(cos_p, sin_p, cos_o, sin_o)),
                     (_embedded((cos_p, sin_p), (cos_o, sin_o)), _embedded((cos_o, sin_o), (cos_p, sin_p))),
-                    (_embedded((cos_p, sin_p), (cos_p, sin_p)), _ones(cos_p)),
+                    (_embedded((cos_p, sin_p), (cos_p, sin_p)), (add_up(0 * cos_p + 1)[0, 0])),
                 ],
                 units=CIRCLE,
             ),
@@ -177,15 +129,11 @@ sinusoidal_dot = Theorem(
         )
     ),
     "folklore",
-    (bracket(pe(P_), pe(Q_)), " decreases monotonically with the distance ", magnitude(DISTANCE)),
-    ("The cosine of a difference is cos a cos b + sin a sin b, in each plane.",),
-    ((ADDITION,), ("the width d_model is even",)),
+    "$PE(p)·PE(q)$ decreases monotonically with the distance $|p − q|$",
+    "The cosine of a difference is cos a cos b + sin a sin b, in each plane.",
+    (ADDITION, "the width d_model is even"),
     LETTERS,
 )
-
-
-def _ones(like: Any) -> Array:
-    return add_up(0 * like + 1)[0, 0]
 
 
 def _masked_rows(_: Reader, s: Value) -> Value:
@@ -198,16 +146,13 @@ def _masked_rows(_: Reader, s: Value) -> Value:
 @theorem(
     "alibi-key-bias",
     TOPIC,
-    (
-        "under the causal mask ",
-        equals(softmax(name("s", I_, J_) - A_ * (I_ - J_)), softmax(name("s", I_, J_) + A_ * J_)),
-    ),
+    "under the causal mask $softmax(s_ij − a (i − j)) = softmax(s_ij + a j)$",
     arrays={"s": "n n", "a": "", "longer": "h p+n p+n"},
     source=PRESS,
     why="The term −a i is one number for the whole row. The last rows of a matrix get the bias that they have in it.",
     letters=Glossary({"S": "n n", "a": ""}, index={"i": "n", "j": "n"}, functions={"softmax": _masked_rows}),
     false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
-    false_says=("the same without a mask for ", -(A_ * magnitude(I_ - J_))),
+    false_says="the same without a mask for $−a |i − j|$",
 )
 def alibi_key_bias(s: Array, a: Array, longer: Array, p: Array) -> list[Pair]:
     allowed = causal_mask(s)
@@ -242,13 +187,9 @@ def _two_sided(s: Array, a: Array) -> Array:
 TAIL = {"near": "n m", "u": "n m", "distance": "n m", "rest": "n r", "w": "", "a": "", "L": ""}
 
 
-def _far(near: Any, u: Array, distance: Any, w: Array, a: Array, L: Any) -> Any:
-    return near + w - u - a * (L + distance)
-
-
 def _tail(near: Any, u: Array, distance: Any, rest: Any, w: Array, a: Array, L: Any) -> Array:
     """The mass of the far keys."""
-    far = add_up(exp(_far(near, u, distance, w, a, L)))
+    far = add_up(exp(near + w - u - a * (L + distance)))
     return far / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
 
 
@@ -268,13 +209,11 @@ def _distance(s: Array) -> Array:
     return xp.astype(xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :], s.dtype)
 
 
-alibi_tail = Theorem(
+alibi_tail = state(
     "alibi-tail",
     TOPIC,
-    (
-        relation(Big("sum", relation(J_, "≤", I_ - L_), None, None, name("p", I_, J_)), "≤", power_of_e(W_ - A_ * L_)),
-        " under the causal mask: the keys at distances of L and more have together no larger weight",
-    ),
+    "$Σ_{j ≤ i − L} p_ij ≤ e^{w − a L}$ under the causal mask: the keys at distances of L and more have"
+    " together no larger weight",
     Together(
         (
             bound(
@@ -295,13 +234,9 @@ alibi_tail = Theorem(
         ),
     ),
     "folklore",
-    ("they have at most ", power_of_e(-(A_ * L_)), " for any raw scores"),
-    told(
-        "A step of L in distance costs the factor {}, and the raw scores can give back {}.",
-        power_of_e(-(A_ * L_)),
-        power_of_e(W_),
-    ),
-    (("the raw scores of a row lie within a band of width w",), (relation(A_, "≥", 0), ", ", relation(L_, "≥", 1))),
+    "they have at most $e^{−a L}$ for any raw scores",
+    "A step of L in distance costs the factor $e^{−a L}$, and the raw scores can give back $e^w$.",
+    ("the raw scores of a row lie within a band of width w", "$a ≥ 0$, $L ≥ 1$"),
     Glossary(
         {"S": "n n", "a": "", "u": "", "steps": "L"},
         sizes={"L": "L"},
@@ -313,32 +248,17 @@ alibi_tail = Theorem(
 
 
 # -- absolute positions, and none --------------------------------------------------------------------------------------
-X_I, X_J, U_I, U_J, BILINEAR = name("x", I_), name("x", J_), name("u", I_), name("u", J_), name("M")
 
 
-def _term(x: Node, y: Node) -> Node:
-    return Product((x, BILINEAR, Transposed(y)))
-
-
-@theorem(
+four_terms = printed(
     "absolute-position-four-terms",
     TOPIC,
-    same(
-        _term(X_I + U_I, X_J + U_J),
-        _term(X_I, X_J) + _term(X_I, U_J) + _term(U_I, X_J) + _term(U_I, U_J),
-    ),
-    arrays={"x": "n d", "u": "n d", "m": "d d"},
+    "$(x_i + u_i) M (x_j + u_j)ᵀ = x_i M x_jᵀ + x_i M u_jᵀ + u_i M x_jᵀ + u_i M u_jᵀ$",
     source="Dai et al., Transformer-XL (2019), §3.3",
     why="Scores are bilinear.",
     letters=Glossary({"X": "n d", "U": "n d", "M": "d d"}, index={"i": "n", "j": "n"}, rows=True),
-    false=lambda x, u, m: ((x + u) @ m @ (x + u).mT, x @ m @ x.mT + u @ m @ u.mT),
-    false_says=(
-        "the cross terms are dropped: ",
-        equals(_term(X_I + U_I, X_J + U_J), _term(X_I, X_J) + _term(U_I, U_J)),
-    ),
+    false_says="the cross terms are dropped: $(x_i + u_i) M (x_j + u_j)ᵀ = x_i M x_jᵀ + u_i M u_jᵀ$",
 )
-def four_terms(x: Array, u: Array, m: Array) -> Pair:
-    return (x + u) @ m @ (x + u).mT, x @ m @ x.mT + x @ m @ u.mT + u @ m @ x.mT + u @ m @ u.mT
 
 
 COUNTS = {"k_0": "1 d", "k": "n d"}
@@ -366,14 +286,11 @@ def _marked_row(reader: Reader) -> Any:
     return _marked(k[:1], k[1:])[0][:, 0]
 
 
-nope_causal_counts = Theorem(
+nope_causal_counts = state(
     "nope-causal-counts",
     TOPIC,
-    (
-        "if attention is causal, all scores are equal, the first value is 1 and all others are 0, then ",
-        equals(row("o", I_), 1 / I_),
-        "; so causal attention without positions is not permutation-equivariant",
-    ),
+    "if attention is causal, all scores are equal, the first value is 1 and all others are 0, then $o_i = 1/i$; so"
+    " causal attention without positions is not permutation-equivariant",
     Together(
         (
             identity(
@@ -385,18 +302,8 @@ nope_causal_counts = Theorem(
         )
     ),
     "folklore",
-    (equals(row("o", I_), 1 / name("n")),),
-    ("Row i averages over the i tokens that it sees.",),
-    (("rows and keys are counted from 1, so row i may attend to i keys, and i is written as their number",),),
+    "$o_i = 1/n$",
+    "Row i averages over the i tokens that it sees.",
+    ("rows and keys are counted from 1, so row i may attend to i keys, and i is written as their number",),
     Glossary({"K": "1+n d"}, {"n": "1+n"}, {"i": "1+n"}, {"o": _marked_row}),
-)
-
-THEOREMS = (
-    sinusoidal_shift,
-    sinusoidal_dot,
-    *positions_rotary.THEOREMS,
-    alibi_key_bias,
-    alibi_tail,
-    four_terms,
-    nope_causal_counts,
 )

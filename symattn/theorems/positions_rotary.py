@@ -8,45 +8,16 @@ from symattn.arrays.array import Array
 from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import (
-    Fence,
-    Node,
-    Product,
-    Transposed,
-    equals,
-    name,
-)
+from symattn.document.notation import Node
 from symattn.proof.relations.reader import Reader
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Fails, Together, identity
-from symattn.theorems.letters import (
-    I_,
-    J_,
-    PI,
-    attention,
-    norm,
-    row,
-    same,
-)
 from symattn.theorems.rotations import positions, rotation_matrix, turn, unit_vectors
 
 TOPIC = "positions"
 SU = "Su et al., RoFormer (2021)"
 ADDITION = "cosines and sines of sums are those of the angle addition formulas"
-B_, M_, N_ = (name(x) for x in ("b", "m", "n"))
-SHIFT = name("t")
-QUERY, KEY = name("q", role="query"), name("k", role="key")
-
-
-def rotation(p: Node) -> Node:
-    """R_p."""
-    return name("R", p)
-
-
-def bracket(x: Node, y: Node) -> Node:
-    """⟨x, y⟩."""
-    return Product((x, y), "·")
 
 
 LETTERS = positions({"q": "f*2", "k": "f*2", "x": "f*2"}, "mnt", {"R": rotation_matrix})
@@ -63,11 +34,7 @@ def _dot(q: Array, k: Array) -> Array:
 @theorem(
     "rope-relative",
     TOPIC,
-    same(
-        bracket(rotation(M_) * QUERY, rotation(N_) * KEY),
-        bracket(QUERY, rotation(N_ - M_) * KEY),
-        bracket(rotation(M_ + SHIFT) * QUERY, rotation(N_ + SHIFT) * KEY),
-    ),
+    "$R_m q·R_n k = q·R_{n − m} k = R_{m + t} q·R_{n + t} k$",
     arrays={**PAIR, **TURNS},
     units=TURN_CIRCLE,
     hypotheses=(ADDITION, "m, n and t are any real numbers"),
@@ -84,10 +51,7 @@ def _dot(q: Array, k: Array) -> Array:
             _dot(q, R(k, *add_angles(cos_m, sin_m, cos_n, -sin_n))),
         ),
     ),
-    false_says=(
-        "only the keys are rotated; ",
-        equals(bracket(rotation(M_) * QUERY, rotation(N_) * KEY), bracket(QUERY, rotation(M_ - N_) * KEY)),
-    ),
+    false_says="only the keys are rotated; $R_m q·R_n k = q·R_{m − n} k$",
 )
 def rope_relative(
     q: Array, k: Array, cos_m: Array, sin_m: Array, cos_n: Array, sin_n: Array, cos_t: Array, sin_t: Array
@@ -103,13 +67,7 @@ def rope_relative(
 @theorem(
     "rope-group",
     TOPIC,
-    (
-        equals(rotation(M_) * rotation(N_), rotation(M_ + N_)),
-        ", ",
-        equals(Transposed(rotation(M_)), rotation(-M_)),
-        ", ",
-        equals(norm(rotation(M_) * name("x")), norm(name("x"))),
-    ),
+    "$R_m R_n = R_{m + n}$, $R_mᵀ = R_{−m}$, $‖R_m x‖ = ‖x‖$",
     arrays={**PAIR, **TURNS},
     units=TURN_CIRCLE,
     hypotheses=(ADDITION,),
@@ -121,7 +79,7 @@ def rope_relative(
         R(R(q, cos_m, sin_m), cos_m, sin_m),
         R(q, *add_angles(*add_angles(cos_m, sin_m, cos_m, sin_m), cos_m, sin_m)),
     ),
-    false_says=same(rotation(M_) * rotation(N_), rotation(M_ * N_)),
+    false_says="$R_m R_n = R_{m n}$",
 )
 def rope_group(q: Array, k: Array, cos_m: Array, sin_m: Array, cos_n: Array, sin_n: Array) -> list[Pair]:
     rotated = R(q, cos_m, sin_m)
@@ -138,19 +96,6 @@ def _evens_then_odds(x: Array) -> Array:
     return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
 
 
-HALVES = name("R′")
-
-
-def _halves(q: Node, k: Node) -> Node:
-    """⟨R′_m q, R′_n k⟩."""
-    return bracket(name("R′", M_) * Fence("round", q), name("R′", N_) * Fence("round", k))
-
-
-def _reordering(reader: Reader) -> Array:
-    """Π, by what it makes of each unit vector."""
-    return _evens_then_odds(unit_vectors(reader)).mT
-
-
 def _rotation_of_halves(reader: Reader, parts: tuple[Node, ...]) -> Array:
     """R′_p, likewise."""
     cosine, sine = turn(reader, *parts)
@@ -164,19 +109,13 @@ MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k":
 @theorem(
     "rope-layouts",
     TOPIC,
-    (
-        "let half-split RoPE be ",
-        HALVES,
-        ", interleaved RoPE ",
-        name("R"),
-        ", and ",
-        PI,
-        " evens then odds; then ",
-        equals(_halves(PI * QUERY, PI * KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
-    ),
+    "let half-split RoPE be $R′$, interleaved RoPE $R$, and $Π$ evens then odds; then"
+    " $R′_m (Π q)·R′_n (Π k) = R_m q·R_n k$",
     arrays=MANY,
     why="Both turn the same planes by the same angles; they list the coordinates in another order.",
-    letters=LETTERS.also(defined={"Π": _reordering}, families={"R′": _rotation_of_halves}),
+    letters=LETTERS.also(
+        defined={"Π": lambda reader: _evens_then_odds(unit_vectors(reader)).mT}, families={"R'": _rotation_of_halves}
+    ),
     false=(
         lambda q, k, cos_q, sin_q, cos_k, sin_k: (
             dot_scores(rotate_half(_evens_then_odds(q), cos_q, sin_q), rotate_half(k, cos_k, sin_k)),
@@ -187,15 +126,7 @@ MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k":
             _rotated(q, k, cos_q, sin_q, cos_k, sin_k),
         ),
     ),
-    false_says=(
-        PI,
-        " on ",
-        QUERY,
-        " only, or on neither: ",
-        equals(_halves(PI * QUERY, KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
-        ", ",
-        equals(_halves(QUERY, KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
-    ),
+    false_says="$Π$ on $q$ only, or on neither: $R′_m (Π q)·R′_n (k) = R_m q·R_n k$, $R′_m (q)·R′_n (k) = R_m q·R_n k$",
 )
 def rope_layouts(q: Array, k: Array, cos_q: Array, sin_q: Array, cos_k: Array, sin_k: Array) -> list[Pair]:
     halves = [rotate_half(_evens_then_odds(x), *turn) for x, turn in ((q, (cos_q, sin_q)), (k, (cos_k, sin_k)))]
@@ -239,19 +170,11 @@ def _at_both_keys(q: Array, b: Array, cos_k: Any, sin_k: Any, cos_l: Any, sin_l:
 
 
 ANY_ANGLES = (("cos_q", "sin_q"), ("cos_k", "sin_k"))
-rope_key_bias = Theorem(
+rope_key_bias = state(
     "rope-key-bias-not-redundant",
     TOPIC,
-    (
-        "with RoPE a bias b of all keys adds ",
-        bracket(rotation(I_) * row("q", I_), rotation(J_) * B_),
-        " to the unscaled score, which depends on j: ",
-        equals(
-            bracket(rotation(I_) * row("q", I_), rotation(J_) * Fence("round", row("k", J_) + B_)),
-            bracket(rotation(I_) * row("q", I_), rotation(J_) * row("k", J_))
-            + bracket(rotation(I_) * row("q", I_), rotation(J_) * B_),
-        ),
-    ),
+    "with RoPE a bias b of all keys adds $R_i q_i·R_j b$ to the unscaled score, which depends on j:"
+    " $R_i q_i·R_j (k_j + b) = R_i q_i·R_j k_j + R_i q_i·R_j b$",
     Together(
         (
             identity(
@@ -267,13 +190,7 @@ rope_key_bias = Theorem(
         )
     ),
     "folklore",
-    (
-        equals(attention(QUERY, KEY + B_, name("v", role="value")), attention(QUERY, KEY, name("v", role="value"))),
-        " with RoPE, as without",
-    ),
-    ("Rotations are linear, and the rotated bias differs from key to key.",),
+    "$Attention(q, k + b, v) = Attention(q, k, v)$ with RoPE, as without",
+    "Rotations are linear, and the rotated bias differs from key to key.",
     letters=positions({"qᵢ": "f*2", "kⱼ": "f*2", "b": "f*2"}, "ij", {"R": rotation_matrix}),
 )
-
-
-THEOREMS = (rope_relative, rope_group, rope_layouts, rope_key_bias)

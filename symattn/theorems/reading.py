@@ -6,19 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from symattn.document import notation as nt
+from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade, weakest
+from symattn.document.formulas import running_text
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
-from symattn.document.text import text
+from symattn.document.text import plain_text, text
 from symattn.proof.relations.comparing import FalseStep, NotRead
-from symattn.proof.relations.compiling import pruned
+from symattn.proof.relations.compiling import Compiled, Link, links, pruned
 from symattn.proof.relations.glossary import Definition, Glossary
 from symattn.proof.relations.judging import Asked, Question, judged, record, relations
 from symattn.proof.relations.limits import limit
 from symattn.proof.relations.sentences import Claim, assumed, claims, conditions, defined, is_mask
-from symattn.proof.theorem import Theorem
+from symattn.proof.statement import Sides
+from symattn.proof.theorem import Decision, Identity, Refutation, Theorem
 from symattn.proof.words import statement, told
 
 _UNTOLD = "what its letters stand for is not declared"
@@ -111,7 +115,7 @@ def told_apart(words: Text, read: Sequence[Read]) -> Text:
 class Statement:
     """What the letters of a theorem stand for, with what its hypotheses and its statement say of them."""
 
-    def __init__(self, theorem: Theorem) -> None:
+    def __init__(self, theorem: Theorem | AsPrinted) -> None:
         assert isinstance(theorem.letters, Glossary)
         self.glossary = theorem.letters
         self.declared = theorem.letters
@@ -265,6 +269,72 @@ class Statement:
             self._judged(condition, glossary, sized)
         except FalseStep as reason:
             raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
+
+
+@dataclass(frozen=True)
+class AsPrinted:
+    """The method of a theorem whose print is all that is stated: its relations are compiled, and so are those of the
+    false variant."""
+
+    says: Text
+    false_says: Text
+    hypotheses: tuple[Text, ...]
+    letters: Glossary
+    top: int
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The equations of the statement; each claim of the false variant is a variant."""
+        statement = Statement(self)
+        groups = self._claims(statement.definitions)
+        stated, *false = ([x for claim in group for x in links(claim.relation)] for group in groups)
+        sides = [side for chain in (stated, *false) for x in chain for side in (x.left, x.right)]
+        used = pruned(statement.glossary, nt.equals(*sides), statement.sized)
+        compiled = Compiled(used, statement.sized)
+
+        def function(chain: Sequence[Link]) -> Sides:
+            found = compiled.sides([(x.left, x.right) for x in chain])
+            found.laws = {compiled.argument(key): law for key, law in used.laws.items()}  # type: ignore[attr-defined]
+            return found
+
+        return Identity(compiled.declared, function(stated), tuple(map(function, false)), top=self.top)
+
+    def _claims(self, defined_: Sequence[Relation]) -> Iterable[list[Claim]]:
+        """The claims of the statement, and each of the false variant, of which there is one at least."""
+        groups = [claims(self.says), *([claim] for claim in claims(self.false_says))]
+        every = [claim for group in groups for claim in group]
+        plain = all(not c.denied and not c.only and {*c.conditions} <= {*defined_} for c in every)
+        equal = all(sign == "=" for c in every for sign, _ in c.relation.rest)
+        if len(groups) < 2 or not groups[0] or not plain or not equal:
+            raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be equations")
+        return groups
+
+    def decide(self) -> Decision:
+        return self.identity.decide()
+
+    def refute(self) -> Refutation:
+        return self.identity.refute()
+
+    def witness(self) -> str:
+        return self.identity.witness()
+
+
+def printed(
+    name: str,
+    topic: str,
+    says: str,
+    *,
+    letters: Glossary,
+    false_says: str,
+    source: str = "folklore",
+    why: str = "",
+    hypotheses: tuple[str, ...] = (),
+    top: int = 3,
+) -> Theorem:
+    """State a theorem by its print alone: equations in the letters of a glossary, and a false variant likewise."""
+    said, false, idea, *assumed_ = (running_text(x, letters.roles) for x in (says, false_says, why, *hypotheses))
+    method = AsPrinted(said, false, tuple(assumed_), letters, top)
+    return Theorem(name, topic, said, method, source, false, idea, tuple(assumed_), letters)
 
 
 def _shown(claim: Claim) -> nt.Node:

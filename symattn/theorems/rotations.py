@@ -15,6 +15,7 @@ from symattn.document.text import text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Unread, Value
+from symattn.theorems.letters import identity
 
 Family = Callable[[Reader, tuple[Node, ...]], Any]
 OMEGA = name("ω", "f")
@@ -35,6 +36,8 @@ def turn(reader: Reader, p: Node) -> tuple[Any, Any]:
         case nt.Neg(body):
             cosine, sine = turn(reader, body)
             return cosine, -sine
+        case nt.Fence("round", body, None):
+            return turn(reader, body)
         case nt.Sum(terms):
             return reduce(lambda a, b: add_angles(*a, *b), [turn(reader, term) for term in terms])
         case Name(letter, ()) if f"cos {letter}" in reader.arrays:
@@ -65,9 +68,3 @@ def unit_vectors(reader: Reader) -> Any:
     planes, two = identity(reader, reader.length("f")), identity(reader, 2)
     width = planes.shape[0] * 2
     return reader.xp.reshape(planes[:, None, :, None] * two[None, :, None, :], (width, width))
-
-
-def identity(reader: Reader, length: Any) -> Any:
-    """The identity matrix."""
-    places = reader.xp.arange(length)
-    return reader.xp.where(places[:, None] == places[None, :], reader.xp.asarray(1), reader.xp.asarray(0))

@@ -12,34 +12,20 @@ import numpy as np
 from symattn.arrays import kind
 from symattn.arrays.array import Array, Functions
 from symattn.arrays.formats import Format
-from symattn.attention.notation import N_K
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
-from symattn.document.model import Inline
-from symattn.document.notation import Decimal, Fence, Over, Power, equals, name, node, relation
+from symattn.document.notation import Decimal
+from symattn.document.text import text
 from symattn.proof.enclosure import EnclosedOverBox
 from symattn.proof.formats import InFormats
 from symattn.proof.relations.rounding import overflow
-from symattn.proof.theorem import Theorem
+from symattn.proof.theorem import state
 from symattn.proof.together import Together, bound
-from symattn.theorems import rounding_formats
-from symattn.theorems.letters import power_of_e, said
-from symattn.theorems.rounding_bounds import (
-    TOPIC,
-    U,
-    computed,
-    dot_product_error,
-    output_from_score_error,
-    shifted_softmax_error,
-)
-from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, INFINITY, NEAREST, values
-from symattn.theorems.sums import add_up, exp, weights
+from symattn.theorems.rounding_bounds import TOPIC
+from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, NEAREST, values
+from symattn.theorems.sums import add_up, beside, exp, weight_beside, weights
 
 KEPT = (*INFINITE, "float8_e4m3fn")
-X_, DELTA = name("x"), name("Δ")
-E_X = power_of_e(X_)
-E_MAX, E_MIN = name("e", "max"), name("η")
-P_MAX = name("p", "max", role="weight")
 PLACES = 6
 
 
@@ -72,12 +58,9 @@ def underflow(f: Format) -> Fraction:
     return f.smallest / 2
 
 
-def _listed(threshold: Callable[[Format], Fraction], names: tuple[str, ...]) -> tuple[Inline, ...]:
+def _listed(threshold: Callable[[Format], Fraction], names: tuple[str, ...]) -> str:
     """log of the threshold ≈ 88.722839 in float32, …"""
-    parts: list[Inline] = []
-    for n in names:
-        parts += [", " if parts else "", nearest(partial(_log, threshold(Format(n)))), f" in {n}"]
-    return tuple(p for p in parts if p)
+    return ", ".join(f"${text(nearest(partial(_log, threshold(Format(n)))))}$ in {n}" for n in names)
 
 
 def _between_neighbours(f: Format, threshold: Fraction) -> bool:
@@ -104,11 +87,6 @@ def _overflows(f: Format) -> list[bool]:
     ]
 
 
-def _safe_without_maximum(f: Format) -> Any:
-    """Whether the weights of the scores 20 and 0 are finite."""
-    return np.isfinite(values(soft(kind(f.name).lift([[20, 0]]), stabilised=False)))
-
-
 _NEVER_ABOVE_ONE = bound(
     {"s": "n m"},
     lambda s: (exponentials(s), 1),
@@ -116,24 +94,19 @@ _NEVER_ABOVE_ONE = bound(
     assumed={"below": ("n m", lambda s: row_max(s) - s)},
 )
 
-exp_overflow_threshold = Theorem(
+exp_overflow_threshold = state(
     "exp-overflow-threshold",
     TOPIC,
-    (
-        equals(computed(E_X), INFINITY),
-        " iff ",
-        relation(E_X, "≥", Fence("round", 2 - U) * Power(node(2), E_MAX)),
-        ", that is from x ≈ ",
-        *_listed(overflow, ("float32", "bfloat16", "float16")),
-        "; after the row's maximum is subtracted, never",
-    ),
+    "$fl(e^x) = ∞$ iff $e^x ≥ (2 − u) 2^{e_max}$, that is from x ≈ "
+    + _listed(overflow, ("float32", "bfloat16", "float16"))
+    + "; after the row's maximum is subtracted, never",
     Together(
         (
             _NEVER_ABOVE_ONE,
             InFormats(
                 INFINITE,
                 _overflows,
-                _safe_without_maximum,
+                lambda f: np.isfinite(values(soft(kind(f.name).lift([[20, 0]]), stabilised=False))),
                 argument=(
                     "The threshold is midway between the largest number and the power of two beyond it; what is there "
                     "and just below it was rounded, and Arb balls show on which side the exponentials of the two "
@@ -143,9 +116,9 @@ exp_overflow_threshold = Theorem(
         ),
     ),
     "folklore",
-    ("scores up to 20 are safe in float16 without the maximum",),
-    ("A tie goes to the even neighbour, which here is the power of two that the format lacks.",),
-    ((NEAREST, "; fl is the correctly rounded value, and u the unit roundoff of the format"),),
+    "scores up to 20 are safe in float16 without the maximum",
+    "A tie goes to the even neighbour, which here is the power of two that the format lacks.",
+    (f"{NEAREST}; fl is the correctly rounded value, and u the unit roundoff of the format",),
     FORMAT_LETTERS,
 )
 
@@ -161,48 +134,31 @@ def _underflows(f: Format) -> list[bool]:
     ]
 
 
-def _positive_weights(f: Format) -> Any:
-    """Whether the weights of the scores 0 and −110 are positive."""
-    return values(soft(kind(f.name).lift([[0, -110]]))) > 0
-
-
-underflow_threshold = Theorem(
+underflow_threshold = state(
     "underflow-threshold",
     TOPIC,
-    (
-        equals(computed(E_X), 0),
-        " iff ",
-        relation(E_X, "≤", Over(E_MIN, node(2))),
-        " with the smallest positive number ",
-        E_MIN,
-        ", that is up to x ≈ ",
-        *_listed(underflow, ("float32", "bfloat16", "float16")),
-        "; a key so far below the maximum has the weight 0",
-    ),
+    "$fl(e^x) = 0$ iff $e^x ≤ η/2$ with the smallest positive number $η$, that is up to x ≈ "
+    + _listed(underflow, ("float32", "bfloat16", "float16"))
+    + "; a key so far below the maximum has the weight 0",
     InFormats(
         KEPT,
         _underflows,
-        _positive_weights,
+        lambda f: values(soft(kind(f.name).lift([[0, -110]]))) > 0,
         argument=(
             "What is at the threshold and just above it was rounded, and Arb balls show on which side the exponentials "
             "of the two numbers next to its logarithm lie. Rounding and the exponential grow: that decides all others.",
         ),
     ),
     "folklore",
-    ("computed softmax weights are positive",),
-    ("A tie goes to the even neighbour, and that is 0.",),
-    ((NEAREST, "; subnormal numbers are kept, not flushed to 0; fl is the correctly rounded value"),),
+    "computed softmax weights are positive",
+    "A tie goes to the even neighbour, and that is 0.",
+    (f"{NEAREST}; subnormal numbers are kept, not flushed to 0; fl is the correctly rounded value",),
     FORMAT_LETTERS.also(formats=KEPT),
 )
 
 
 # -- saturation --------------------------------------------------------------------------------------------------------
 SATURATED = {"top": "n 1", "delta": "n 1", "u": "n r", "half": ""}
-
-
-def _weight_of_top(top: Any, delta: Any, u: Array) -> Any:
-    """The weight of the largest score, the others being at least Δ below it."""
-    return weights(top.__array_namespace__().concat([top, top - delta - u], axis=-1))[..., :1]
 
 
 def _saturation_gap(delta: Any, more: Any, room: Any) -> Any:
@@ -233,26 +189,20 @@ def _eighteen_is_not_enough(xp: Functions) -> Array:
 def _largest_weight(reader: Any) -> Any:
     """The weight of a score 0 beside others that are no more than −Δ."""
     s = -reader.array("Δ") - reader.array("t")
-    return weights(reader.xp.concat([0 * s[:1], s], axis=-1))[0]
+    return weights(beside(0 * s[:1], s))[0]
 
 
 _LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))
-one_hot_saturation = Theorem(
+one_hot_saturation = state(
     "one-hot-saturation",
     TOPIC,
-    (
-        equals(computed(P_MAX), 1),
-        " for ",
-        relation(DELTA, "≥", said("log", Over(node(2), U)) + said("log", N_K - 1)),
-        ", a gap of ≈ ",
-        _LOG_OF_HALF_U,
-        " for two keys in float32; then p (1 − p), computed from it, is 0",
-    ),
+    f"$fl(p_max) = 1$ for $Δ ≥ log(2/u) + log(n_k − 1)$, a gap of ≈ ${_LOG_OF_HALF_U.digits}$ for two keys in float32;"
+" then p (1 − p), computed from it, is 0",
     Together(
         (
             bound(
                 SATURATED,
-                lambda top, delta, u, half: (1 - half, _weight_of_top(top, delta, u)),
+                lambda top, delta, u, half: (1 - half, weight_beside(top, top - delta - u)),
                 _saturation_gap,
                 assumed={
                     "more": ("n r", lambda u: u),
@@ -272,9 +222,9 @@ one_hot_saturation = Theorem(
         ),
     ),
     "folklore",
-    ("a gap of 88 is needed",),
-    ("The other keys together get less than half of the distance from 1 to the number below it.",),
-    (("Δ is the gap between the largest score and all others; p is correctly rounded, ties to even",),),
+    "a gap of 88 is needed",
+    "The other keys together get less than half of the distance from 1 to the number below it.",
+    ("Δ is the gap between the largest score and all others; p is correctly rounded, ties to even",),
     FORMAT_LETTERS.also(
         {"Δ": "", "t": "r"},
         sizes={"n_k": "1+r"},
@@ -282,14 +232,3 @@ one_hot_saturation = Theorem(
         defined={"p_max": _largest_weight},
     ),
 )  # fmt: skip
-
-
-THEOREMS: tuple[Theorem, ...] = (
-    dot_product_error,
-    exp_overflow_threshold,
-    underflow_threshold,
-    one_hot_saturation,
-    output_from_score_error,
-    shifted_softmax_error,
-    *rounding_formats.THEOREMS,
-)

@@ -5,34 +5,20 @@ The model of rounding is that of every operation x ∘ y being computed as (x �
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.notation import D_K, N_K
-from symattn.document.notation import Fence, Node, Over, Product, Relation, equals, name, relation, total
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.rounding import fl
-from symattn.proof.theorem import Theorem
+from symattn.proof.theorem import state
 from symattn.proof.together import Together, bound
-from symattn.theorems.letters import largest, magnitude, power_of_e, said, smallest, softmax
-from symattn.theorems.sums import add_up, exp, weights
+from symattn.theorems.sums import HALF, add_up, exp, weights
 
 TOPIC = "rounding"
-HALF = Fraction(1, 2)
-ETA, KAPPA, U = name("η"), name("κ"), name("u")
-MODEL = (
-    "every operation is computed as ",
-    Fence("round", name("x") * name("∘") * name("y")) * Fence("round", 1 + name("δ")),
-    " with ",
-    relation(magnitude(name("δ")), "≤", U),
-    ", as rounding to nearest does where nothing overflows or underflows",
+ROUNDED = (
+    "every operation is computed as $(x ∘ y) (1 + δ)$ with $|δ| ≤ u$, as rounding to nearest does"
+    " where nothing overflows or underflows"
 )
-
-
-def computed(x: Node) -> Node:
-    """fl(x): x as it is computed."""
-    return said("fl", x)
 
 
 # -- dot products ------------------------------------------------------------------------------------------------------
@@ -109,20 +95,11 @@ _SUMMED = bound(
     chosen={"size": lambda q, k: abs(q * k), "theta": lambda theta, g: theta * g * HALF},
 )
 
-Q, K = name("q", role="query"), name("k", role="key")
-_DOT = Product((Q, K), "·")
-_SIZES = Product((magnitude(Q), magnitude(K)), "·")
-GAMMA = name("γ", D_K)
 
-dot_product_error = Theorem(
+dot_product_error = state(
     "dot-product-error",
     TOPIC,
-    (
-        relation(magnitude(computed(_DOT) - _DOT), "≤", GAMMA * _SIZES),
-        " with ",
-        equals(GAMMA, Over(D_K * U, 1 - D_K * U)),
-        ", in any order of summation",
-    ),
+    "$|fl(q·k) − q·k| ≤ γ_{d_k} {|q|·|k|}$ with $γ_{d_k} = d_k u/(1 − d_k u)$, in any order of summation",
     Together(
         (_ONE_MORE_FACTOR, _MORE_FACTORS, _SUMMED),
         (
@@ -133,15 +110,17 @@ dot_product_error = Theorem(
         ),
     ),
     "Muller et al., Handbook of Floating-Point Arithmetic (2010), chapter 6",
-    (relation(magnitude(computed(_DOT) - _DOT), "≤", GAMMA * magnitude(_DOT)),),
-    ("The terms are wrong in relation to their own sizes; what cancels in the sum leaves its error behind.",),
-    (MODEL, (relation(D_K * U, "<", 1), "; |q| and |k| are taken entry by entry")),
+    "$|fl(q·k) − q·k| ≤ γ_{d_k} |q·k|$",
+    "The terms are wrong in relation to their own sizes; what cancels in the sum leaves its error behind.",
+    (
+        ROUNDED,
+        "$d_k u < 1$; |q| and |k| are taken entry by entry",
+    ),
     Glossary(
         {"q": "d_k", "k": "d_k", "w": ""},
-        defined={"u": Definition((), 1 / (D_K + power_of_e("w")))},
         families={"fl": fl},
         sharp="attained far",
-    ),
+    ).where("u = 1/(d_k + e^w)"),
 )
 
 
@@ -186,13 +165,10 @@ def _pairs(x: Array, y: Array) -> Array:
     return x[:, None] + y[None, :]
 
 
-O_HAT, O_C = name("ô", "c", role="output"), name("o", "c", role="output")
-V_JC = name("V", "j", "c", role="value")
-TANH = said("tanh", ETA / 2)
-output_from_score_error = Theorem(
+output_from_score_error = state(
     "output-from-score-error",
     TOPIC,
-    (relation(magnitude(O_HAT - O_C), "≤", TANH * Fence("round", largest("j", V_JC) - smallest("j", V_JC))),),
+    "$|ô_c − o_c| ≤ tanh(η/2) (max_j V_j_c − min_j V_j_c)$",
     Together(
         (
             bound(
@@ -214,24 +190,19 @@ output_from_score_error = Theorem(
         ),
     ),
     "folklore",
-    (relation(magnitude(O_HAT - O_C), "≤", TANH * magnitude(O_C)),),
-    ("The output moves most when half of the weight goes from the smallest value to the largest.",),
+    "$|ô_c − o_c| ≤ tanh(η/2) |o_c|$",
+    "The output moves most when half of the weight goes from the smallest value to the largest.",
     (
-        ("no score is wrong by more than η, which the proof writes as r²",),
-        ("the values are low + w cos², which are any numbers from the smallest, low, to the largest, low + w",),
+        "no score is wrong by more than η, which the proof writes as r²",
+        "the values are low + w cos², which are any numbers from the smallest, low, to the largest, low + w",
     ),
     Glossary(
         {"s": "n_k", "t": "n_k", "u": "", "V": "n_k d_v"},
         index={"c": "d_v", "j": "n_k"},
-        defined={
-            "o": Definition((), softmax("s") * name("V")),
-            "ô": Definition((), softmax("t") * name("V")),
-            "η": Definition((), said("max", magnitude(name("s") - name("t"))) + name("u")),
-        },
         nonnegative=("u",),
         rows=True,
         sharp="attained",
-    ),
+    ).where("o = softmax(s) V", "ô = softmax(t) V", "η = max(|s − t|) + u"),
 )
 
 
@@ -308,24 +279,10 @@ _FACTOR = bound(
     chosen={"u": lambda u: u / 8, "delta": lambda delta, u: delta * u / 16},
 )
 
-P_HAT, P_J = name("p̂", "j", role="weight"), name("p", "j", role="weight")
-_T = name("T", "j")
-U_HAT = name("û")
-_SPREAD = magnitude(name("s", "j", role="score") - name("m"))
-_MOST = largest("l", magnitude(name("s", "l", role="score") - name("m")))
-_SHIFTED, _SHIFTED_L = (power_of_e(name("s", i, role="score") - name("m")) for i in "jl")
-_CONSTANT = Fence("round", N_K + 2 * KAPPA) * U_HAT
-
-shifted_softmax_error = Theorem(
+shifted_softmax_error = state(
     "shifted-softmax-error",
     TOPIC,
-    (
-        Relation(power_of_e(-_T), (("≤", P_HAT / P_J), ("≤", power_of_e(_T)))),
-        " with ",
-        equals(_T, Fence("round", _SPREAD + _MOST) * U + _CONSTANT),
-        " and ",
-        equals(U_HAT, -said("log", 1 - U)),
-    ),
+    "$e^{−T_j} ≤ p̂_j/p_j ≤ e^{T_j}$ with $T_j = (|s_j − m| + max_l |s_l − m|) u + (n_k + 2 κ) û$ and $û = −log(1 − u)$",
     Together(
         (_WEIGHT, _FACTOR),
         (
@@ -335,33 +292,18 @@ shifted_softmax_error = Theorem(
         ),
     ),
     "Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions (2021)",
+    "the same without the spread of the scores: $p̂_j/p_j ≤ e^{(n_k + 2 κ) û}$",
+    "A relative error of a difference of scores is an absolute error in the exponent, as large as the difference.",
     (
-        "the same without the spread of the scores: ",
-        relation(P_HAT / P_J, "≤", power_of_e(_CONSTANT)),
-    ),
-    ("A relative error of a difference of scores is an absolute error in the exponent, as large as the difference.",),
-    (
-        MODEL,
-        (
-            "the computed exponential of x is e^x times a factor between ",
-            Fence("round", 1 - U) ** KAPPA,
-            " and ",
-            Fence("round", 1 - U) ** (-KAPPA),
-        ),
-        (relation(U, "<", 1), ", and û is u up to terms of the order u²", "; m is the largest score"),
+        ROUNDED,
+        "the computed exponential of x is e^x times a factor between $(1 − u)^κ$ and $(1 − u)^{−κ}$",
+        "$u < 1$, and û is u up to terms of the order u²; m is the largest score",
     ),
     Glossary(
         {"s": "n_k", "w": "", "κ": ""},
         index={"j": "n_k", "l": "n_k"},
-        defined={
-            "u": Definition((), 1 / (1 + power_of_e("w"))),
-            "m": Definition((), said("max", "s")),
-            "p": Definition((), softmax("s")),
-            "p̂": Definition(("j",), computed(_SHIFTED / total("l", 1, N_K, _SHIFTED_L))),
-        },
         families={"fl": fl},
         nonnegative=("κ",),
         sharp="far",
-    ),
+    ).where("p̂_j = fl(e^{s_j − m}/Σ_{l=1}^{n_k} e^{s_l − m})", "u = 1/(1 + e^w)", "m = max(s)", "p = softmax(s)"),
 )
-THEOREMS = (dot_product_error, output_from_score_error, shifted_softmax_error)

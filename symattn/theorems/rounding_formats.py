@@ -11,23 +11,19 @@ from symattn.arrays import kind
 from symattn.arrays.array import Array
 from symattn.arrays.formats import NARROW, Format
 from symattn.attention.masks import forbid
-from symattn.attention.notation import D_K
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming.states import State, merge
-from symattn.document.model import Inline
-from symattn.document.notation import Node, Power, Root, equals, name, node, relation
+from symattn.document.formulas import running_text
 from symattn.proof.formats import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.rounding import beyond, fl, of_format, overflow
 from symattn.proof.rounded import SameBits
-from symattn.proof.theorem import Theorem
-from symattn.theorems.letters import said
-from symattn.theorems.rounding_bounds import TOPIC, U, computed
+from symattn.proof.theorem import state
+from symattn.theorems.rounding_bounds import TOPIC
 from symattn.theorems.streaming import STATE_LETTERS, named_state
 
 INFINITE = ("float32", "bfloat16", "float16", "float8_e5m2")  # formats with an infinity
-INFINITY = name("∞")
 NEAREST = "rounding is to nearest, ties to even"
 
 
@@ -105,17 +101,10 @@ def _any_scale(f: Format) -> list[bool]:
         return [bool((_products(x * c, x[-1]) == _products(x, x[-1]) * c).all()) for c in scales]
 
 
-K_ = name("k")
-power_of_two_scale = Theorem(
+power_of_two_scale = state(
     "power-of-two-scale-exact",
     TOPIC,
-    (
-        "for ",
-        equals(D_K, Power(node(4), K_)),
-        " scaling by ",
-        equals(1 / Root(D_K), Power(node(2), -K_)),
-        " is exact, and scaling Q, K or S gives the same bits",
-    ),
+    "for $d_k = 4^k$ scaling by $1/√d_k = 2^{−k}$ is exact, and scaling Q, K or S gives the same bits",
     InFormats(
         NARROW,
         _scaled_bits,
@@ -128,10 +117,10 @@ power_of_two_scale = Theorem(
         ),
     ),
     "folklore",
-    ("the same bits for ", equals(D_K, 2 * Power(node(4), K_)), " or ", equals(D_K, 80)),
-    ("A power of two changes the exponent alone, so scaling commutes with rounding.",),
-    ((NEAREST, "; nothing underflows or overflows; sums are taken in the same order"),),
-    Glossary({"x": "k"}, sizes={"k": "k"}),
+    "the same bits for $d_k = 2 4^k$ or $d_k = 80$",
+    "A power of two changes the exponent alone, so scaling commutes with rounding.",
+    (f"{NEAREST}; nothing underflows or overflows; sums are taken in the same order",),
+    Glossary({"x": "k"}, sizes={"k": "k"}, roles={}),
 )
 
 
@@ -157,22 +146,14 @@ def _errors_cancel(f: Format) -> bool:
     return bool((n - _sum_of_ones(f, n)) * 2**f.digits <= n * isqrt(n))
 
 
-def _stops() -> tuple[Inline, ...]:
-    parts: list[Inline] = []
-    for n in NARROW:
-        parts += [", " if parts else "", node(2 ** Format(n).digits), f" in {n}"]
-    return tuple(p for p in parts if p)
-
-
-low_precision_sum = Theorem(
+low_precision_sum = state(
     "low-precision-sum-stagnates",
     TOPIC,
-    (
-        "a sum of ones, taken one at a time, stops at ",
-        Power(node(2), name("p")),
-        ": at ",
-        *_stops(),
-        "; so the sum of the exponentials needs a wider format",
+    running_text(
+        "a sum of ones, taken one at a time, stops at $2^p$: at "
+        + ", ".join(f"${2 ** Format(n).digits}$ in {n}" for n in NARROW)
+        + "; so the sum of the exponentials needs a wider format",
+        {},
     ),
     InFormats(
         NARROW,
@@ -181,16 +162,13 @@ low_precision_sum = Theorem(
         argument=("The sums of 2^p − 1, 2^p, 2^p + 1 and 4 · 2^p ones were taken; each later one adds nothing.",),
     ),
     "folklore",
-    ("the relative error of a sum of n numbers is at most ", Root(name("n")) * U, ", as errors cancel"),
-    ("2^p + 1 is midway between two numbers of p digits, and the tie goes to 2^p, which is even.",),
-    (("p is the number of digits of a significand; ", NEAREST),),
+    "the relative error of a sum of n numbers is at most $√n u$, as errors cancel",
+    "2^p + 1 is midway between two numbers of p digits, and the tie goes to 2^p, which is even.",
+    (f"p is the number of digits of a significand; {NEAREST}",),
 )
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-HALF_FORMAT = Format("float16")
-_MOST = HALF_FORMAT.largest
-_STEP = (HALF_FORMAT.power_beyond - _MOST) / 2
 
 
 def _mask_constants(f: Format) -> list[Any]:
@@ -206,18 +184,14 @@ def _mask_constants(f: Format) -> list[Any]:
     ]
 
 
-fp16_mask_constant = Theorem(
+_HALF_FORMAT = Format("float16")
+_MOST = _HALF_FORMAT.largest
+_STEP = (_HALF_FORMAT.power_beyond - _MOST) / 2
+
+fp16_mask_constant = state(
     "fp16-mask-constant",
     TOPIC,
-    (
-        equals(computed(-Power(node(10), node(9))), -INFINITY),
-        " in float16, whose largest number is ",
-        node(_MOST),
-        "; and ",
-        equals(computed(-node(_MOST) + name("s", role="score")), -INFINITY),
-        " iff ",
-        relation(name("s", role="score"), "≤", -node(_STEP)),
-    ),
+    f"$fl(−10⁹) = −∞$ in float16, whose largest number is ${_MOST}$; and $fl(−{_MOST} + s) = −∞$ iff $s ≤ −{_STEP}$",
     InFormats(
         ("float16", "bfloat16", "float8_e5m2"),
         _mask_constants,
@@ -226,9 +200,9 @@ fp16_mask_constant = Theorem(
         ("In each format s was every finite number, with that format's largest number for 65504 and its step for 16.",),
     ),
     "folklore",
-    (-Power(node(10), node(9)), " is a finite mask in every format"),
-    ("Beyond the largest number all is −∞ from half a step on.",),
-    ((NEAREST,),),
+    "$−10⁹$ is a finite mask in every format",
+    "Beyond the largest number all is −∞ from half a step on.",
+    (NEAREST,),
     FORMAT_LETTERS.also({"s": ""}, formats=("float16",)),
 )
 
@@ -252,26 +226,19 @@ def _nan_steps(f: Format) -> list[Any]:
     ]
 
 
-def _forbidden_scores(reader: Any) -> Any:
-    """−∞ for every key."""
-    return 0 * reader.array("x") - reader.letter("∞").array
-
-
-_SCORES = name("s", role="score")
-masked_row_nan = Theorem(
+masked_row_nan = state(
     "masked-row-nan",
     TOPIC,
-    (
-        "in a row without an allowed key ",
-        equals(computed(name("s", "j", role="score") - said("max", _SCORES)), name("NaN")),
-        "; with 0 in place of the maximum −∞ the sum is 0, and 0/0 is NaN again, unless that is guarded, too",
-    ),
+    "in a row without an allowed key $fl(s_j − max(s)) = NaN$; with 0 in place of the maximum −∞ the sum"
+    " is 0, and 0/0 is NaN again, unless that is guarded, too",
     InFormats(INFINITE, _nan_steps, lambda f: values(soft(_masked_row(f))) == 0),
     "folklore",
-    ("the weights are 0 by themselves",),
-    ("IEEE 754 has no value for ∞ − ∞ nor for 0/0.",),
-    (("the definition of softmax that symattn gives was run, and the plain difference",),),
-    FORMAT_LETTERS.also({"x": "n_k"}, index={"j": "n_k"}, defined={"s": _forbidden_scores}),
+    "the weights are 0 by themselves",
+    "IEEE 754 has no value for ∞ − ∞ nor for 0/0.",
+    ("the definition of softmax that symattn gives was run, and the plain difference",),
+    FORMAT_LETTERS.also(
+        {"x": "n_k"}, index={"j": "n_k"}, defined={"s": lambda reader: 0 * reader.array("x") - reader.letter("∞").array}
+    ),
 )
 
 
@@ -292,29 +259,18 @@ def _other_bracketing(*x: Any) -> tuple[State, State]:
     return merge(merge(a, b), c), merge(a, merge(b, c))
 
 
-A_, B_, C_ = name("a"), name("b"), name("c")
-
-
-def _merged(*parts: Node) -> Node:
-    return said("merge", *parts)
-
-
-_BRACKETS = (computed(_merged(_merged(A_, B_), C_)), computed(_merged(A_, _merged(B_, C_))))
-merge_commutes = Theorem(
+merge_commutes = state(
     "merge-rounding-commutes",
     TOPIC,
-    (
-        equals(computed(_merged(A_, B_)), computed(_merged(B_, A_))),
-        " bit for bit, as computed; but not always ",
-        equals(*_BRACKETS),
-    ),
+    "$fl(merge(a, b)) = fl(merge(b, a))$ bit for bit, as computed; but not always"
+    " $fl(merge(merge(a, b), c)) = fl(merge(a, merge(b, c)))$",
     SameBits(9, _either_way, _other_bracketing, tied=(0, 3, 6)),
     "folklore",
-    ("any order of tiles gives the same bits: ", equals(*_BRACKETS)),
-    ("To exchange both sides only exchanges the operands of +, × and max.",),
+    "any order of tiles gives the same bits: $fl(merge(merge(a, b), c)) = fl(merge(a, merge(b, c)))$",
+    "To exchange both sides only exchanges the operands of +, × and max.",
     (
-        ("+ and × are those of IEEE 754-2019 with one NaN, and max is its maximum, with −0 < +0: all three commute",),
-        ("no multiplication is fused with an addition",),
+        "+ and × are those of IEEE 754-2019 with one NaN, and max is its maximum, with −0 < +0: all three commute",
+        "no multiplication is fused with an addition",
     ),
     STATE_LETTERS.also(
         defined={letter: named_state(i) for i, letter in enumerate("abc", 1)},
@@ -323,6 +279,3 @@ merge_commutes = Theorem(
         formats=("float32", "float16", "bfloat16"),
     ),
 )
-
-
-THEOREMS = (power_of_two_scale, low_precision_sum, fp16_mask_constant, masked_row_nan, merge_commutes)

@@ -3,77 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.norms import unit
-from symattn.attention.notation import N_K
 from symattn.attention.scores import additive_scores, distance_scores, dot_scores
-from symattn.attention.sinks import sink_weights
-from symattn.attention.softcap import softcap as cap
+from symattn.attention.scores import softcap as cap
+from symattn.attention.softmax import sink_weights
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import (
-    Node,
-    Over,
-    Power,
-    Product,
-    call,
-    equals,
-    name,
-    node,
-    relation,
-    total,
-)
 from symattn.proof.gradients import gradient
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import Discharge, Substitution
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Positive, Together, also, bound, identity
-from symattn.theorems import scores_sparse
-from symattn.theorems.letters import (
-    J_,
-    ONES,
-    T_,
-    beside,
-    magnitude,
-    norm,
-    over_keys,
-    power_of_e,
-    row,
-    said,
-    same,
-    softmax,
-    told,
-)
-from symattn.theorems.softmax_bounds import S_, S_J
-from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights
+from symattn.theorems.letters import rows
+from symattn.theorems.reading import printed
+from symattn.theorems.sums import HALF, add_up, beside, exp, squares, tanh, total, weight_beside, weights
 
 TOPIC = "scores"
 LETTERS = Glossary(
     {"s": "n_k", "t": "n_k", "b": "", "V": "n_k d_v", "K": "n_k d_k", "q": "d_k"},
     index={"j": "n_k", "l": "n_k"},
-    defined={"p": Definition((), softmax("s"))},
     sharp="attained",
-)
-R_ = name("r")
-B_, C_, L_, TAU, V_, X_ = (name(x) for x in ("b", "c", "l", "τ", "v", "x"))
-P_J = name("p", J_, role="weight")
-NORM_V = norm(V_, 1)
-QUERY = name("q", role="query")
-KEY_J = row("k", J_)
-HALF = Fraction(1, 2)
-
-
-def sigmoid(x: Node) -> Node:
-    """sigmoid(x)."""
-    return call("sigmoid", x)
-
-
-def squared(x: Node) -> Node:
-    """x²."""
-    return Power(x, node(2))
+).where("p = softmax(s)")
 
 
 # -- additive ----------------------------------------------------------------------------------------------------------
@@ -96,7 +49,7 @@ def _each_score(q: Array, k: Array, w: Any, u: Any, v: Array) -> Any:
     """Σ_l v_l tanh(Σ_a q_ia w_al + Σ_b k_jb u_bl)."""
     of_q, of_k = (q[:, :, None] * w).sum(axis=1), (k[:, :, None] * u).sum(axis=1)
     x = of_q[:, None, :] + of_k[None, :, :]
-    return (x.__array_namespace__().tanh(x) * v).sum(axis=-1)
+    return (tanh(x) * v).sum(axis=-1)
 
 
 def _additive_gap(x: Array, f: Array, g: Array) -> list[Any]:
@@ -107,7 +60,7 @@ def _additive_gap(x: Array, f: Array, g: Array) -> list[Any]:
 
 def _row_of_scores(x: Array, f: Array, g: Array) -> Array:
     """Σ_l v_l tanh x_jl, as a row, with v = f − g."""
-    return add_up((f - g) * x.__array_namespace__().tanh(x)).mT
+    return add_up((f - g) * tanh(x)).mT
 
 
 def _least_weight(x: Array, f: Array, g: Array, down: Any, up: Any) -> Array:
@@ -121,23 +74,10 @@ def _ends(f: Array, g: Array) -> Array:
     return add_up(f + g)[None]
 
 
-def _sharpest(N: Any, m: Array, like: Any) -> Any:
-    """The smaller weight of a key with the score −N, all others having N."""
-    xp = like.__array_namespace__()
-    return weights(xp.concat([-N, N + 0 * like], axis=-1))[..., :1]
-
-
-additive_score_floor = Theorem(
+additive_score_floor = state(
     "additive-score-floor",
     TOPIC,
-    (
-        "for ",
-        equals(S_J, Product((V_, call("tanh", name("W") * QUERY + name("U") * KEY_J)), "·")),
-        ": ",
-        relation(magnitude(S_J), "≤", NORM_V),
-        " (strictly, unless v is 0), so ",
-        relation(P_J, "≥", power_of_e(-(2 * NORM_V)) / N_K),
-    ),
+    "for $s_j = v·tanh(W q + U k_j)$: $|s_j| ≤ ‖v‖_1$ (strictly, unless v is 0), so $p_j ≥ e^{−2 ‖v‖_1}/n_k$",
     Together(
         (
             bound(
@@ -155,29 +95,24 @@ additive_score_floor = Theorem(
                 ADDITIVE,
                 lambda x, f, g, m: (exp(-2 * add_up(f + g)), m * weights(_row_of_scores(x, f, g))),
                 _least_weight,
-                lambda x, f, g, m: ((1 + m) * _sharpest(_ends(f, g), m, x[:, :1].mT), exp(-4 * _ends(f, g))),
+                lambda x, f, g, m: (
+                    (1 + m) * weight_beside(-_ends(f, g), _ends(f, g) + 0 * x[:, :1].mT),
+                    exp(-4 * _ends(f, g)),
+                ),
                 nonnegative=("f", "g"),
                 laws={
-                    "down": ("m l", lambda x: 1 - x.__array_namespace__().tanh(x), "bounded"),
-                    "up": ("m l", lambda x: 1 + x.__array_namespace__().tanh(x), "bounded"),
+                    "down": ("m l", lambda x: 1 - tanh(x), "bounded"),
+                    "up": ("m l", lambda x: 1 + tanh(x), "bounded"),
                 },
             ),
         ),
     ),
     "folklore",
-    (
-        "additive attention can be arbitrarily sharp for a fixed v, with weights such as ",
-        relation(P_J, "≤", power_of_e(-(4 * NORM_V)) / N_K),
-    ),
-    ("A tanh is bounded, and so is what a fixed v makes of it.",),
-    (
-        told(
-            "the vector v is f − g, f and g being its parts above and below 0; {} is any vector",
-            name("W") * QUERY + name("U") * KEY_J,
-        ),
-    ),
+    "additive attention can be arbitrarily sharp for a fixed v, with weights such as $p_j ≤ e^{−4 ‖v‖_1}/n_k$",
+    "A tanh is bounded, and so is what a fixed v makes of it.",
+    ("the vector v is f − g, f and g being its parts above and below 0; $W q + U k_j$ is any vector",),
     LETTERS.but("s", "q", "K", "f", "g").also(
-        {"v": "l", "W": "l d_q", "q": "d_q", "U": "l d_k", "K": "n_k d_k"}, sharp=""
+        {"v": "l", "W": "l d_q", "q": "d_q", "U": "l d_k", "K": "n_k d_k"}, sharp="", roles={"v": None}
     ),
 )
 
@@ -189,14 +124,10 @@ def _floor_gap(s: Array, high: Any, low: Any, N: Any) -> Array:
     return add_up(pairs)[..., 0] / add_up(exp(s))
 
 
-def _with_lengths(q: Array, k: Array, c: Array, y: Array) -> Any:
-    return soft(c * (distance_scores(q, k) + y.mT))
-
-
 SAME_LENGTHS = Substitution(
     Declared({"q": "n d", "k": "m d", "c": "", "h": ""}),
     lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
-    _with_lengths,
+    (lambda q, k, c, y: soft(c * (distance_scores(q, k) + y.mT))),
     "y",
     "m 1",
     lambda k: squares(k) * HALF,
@@ -210,25 +141,13 @@ SAME_LENGTHS = Substitution(
 @theorem(
     "equal-norm-keys-euclidean",
     TOPIC,
-    (
-        equals(
-            softmax(C_ * Product((QUERY, KEY_J), "·")),
-            softmax(-(Over(C_, node(2)) * squared(norm(QUERY - KEY_J)))),
-        ),
-    ),
+    "$softmax(c {q·k_j}) = softmax(−c/2 ‖q − k_j‖²)$",
     letters=LETTERS.also(
         {"c": "", "r": "", "x": "n_k d_k"},
-        defined={"K": Definition(("j",), R_ * row("x", J_) / norm(row("x", J_)))},
         nonnegative=("r",),
-    ),
+    ).where("K_j = r x_j/‖x_j‖"),
     arrays={"q": "n d", "k": "m d", "c": "", "r": "n 1", "s": "n m"},
-    hypotheses=(
-        told(
-            "all keys are of one length that is not 0, {} and {}",
-            equals(norm(KEY_J), R_),
-            relation(norm(KEY_J), "≠", 0),
-        ),
-    ),
+    hypotheses=("all keys are of one length that is not 0, $‖k_j‖ = r$ and $‖k_j‖ ≠ 0$",),
     source="Tsai et al., Transformer Dissection (2019)",
     why="−‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.",
     false=lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
@@ -244,11 +163,6 @@ def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> list[Pa
 
 # -- normalised queries and keys ---------------------------------------------------------------------------------------
 SCALED = {"q": "h n d", "k": "h m d", "a": "h n 1", "b": "h m 1", "tau": ""}
-A_, Y_ = name("a"), name("y")
-
-
-def _f(x: Node, y: Node) -> Node:
-    return call("f", x, y)
 
 
 VECTORS = {"u": "n d", "w": "m d"}
@@ -274,8 +188,7 @@ ONE_KEY = {"u": "1 d", "k": "1 d", "y": "m d", "tau": ""}
 
 def _first_weight(u: Array, k: Array, y: Array, tau: Any) -> Any:
     """The weight of the key k beside the keys y."""
-    xp = u.__array_namespace__()
-    return weights(xp.concat([tau * dot_scores(u, k), tau * dot_scores(u, y)], axis=-1))[..., :1]
+    return weight_beside(tau * dot_scores(u, k), tau * dot_scores(u, y))
 
 
 _BAND = bound(
@@ -294,21 +207,11 @@ _BAND = bound(
 )
 """Two scores of a row differ by at most 2τ, for rows of length 1."""
 
-qk_norm_scale_free = Theorem(
+qk_norm_scale_free = state(
     "qk-norm-scale-free",
     TOPIC,
-    (
-        "for ",
-        equals(_f(X_, Y_), TAU * Product((X_, Y_), "·") / (norm(X_) * norm(Y_))),
-        ": ",
-        equals(_f(A_ * X_, B_ * Y_), _f(X_, Y_)),
-        "; for ",
-        equals(S_J, _f(QUERY, KEY_J)),
-        ": ",
-        relation(magnitude(S_J), "≤", TAU),
-        ", so ",
-        relation(P_J, "≤", power_of_e(2 * TAU) / (power_of_e(2 * TAU) + N_K - 1)),
-    ),
+    "for $f(x, y) = τ {x·y}/(‖x‖ ‖y‖)$: $f(a x, b y) = f(x, y)$; for $s_j = f(q, k_j)$: $|s_j| ≤ τ$, so"
+    " $p_j ≤ e^{2 τ}/(e^{2 τ} + n_k − 1)$",
     Together(
         (
             identity(
@@ -346,54 +249,40 @@ qk_norm_scale_free = Theorem(
         ),
     ),
     "Henry et al., Query-Key Normalization for Transformers (2020)",
-    (equals(_f(-A_ * X_, B_ * Y_), _f(X_, Y_)),),
-    ("A positive factor is divided out; a cosine is at most 1.",),
+    "$f(−a x, b y) = f(x, y)$",
+    "A positive factor is divided out; a cosine is at most 1.",
     (
-        told("no query and no key is 0: {}, {}, {}, {}", *(relation(norm(x), "≠", 0) for x in (X_, Y_, QUERY, KEY_J))),
-        told("{}, {}, {}", relation(A_, ">", 0), relation(B_, ">", 0), relation(TAU, "≥", 0)),
-        ("for the last part there are two keys or more",),
+        "no query and no key is 0: $‖x‖ ≠ 0$, $‖y‖ ≠ 0$, $‖q‖ ≠ 0$, $‖k_j‖ ≠ 0$",
+        "$a > 0$, $b > 0$, $τ ≥ 0$",
+        "for the last part there are two keys or more",
     ),
     LETTERS.but("s").also({"x": "d_k", "y": "d_k", "a": "", "b": "", "τ": ""}, sharp="whole"),
 )
 
 
 # -- caps --------------------------------------------------------------------------------------------------------------
-G_S = call("g", S_)
-
-
-def _capped_total(s: Array, c: Array) -> Array:
-    return s.__array_namespace__().sum(cap(s, c))
 
 
 def _excess_total(s: Array, c: Array) -> Array:
     """Σ s³/(3τ²) − s + g(s)."""
-    return s.__array_namespace__().sum(s * s * s / (3 * c * c) - s + cap(s, c))
+    return total(s * s * s / (3 * c * c) - s + cap(s, c))
 
 
 def _tanh(s: Array, c: Array) -> Any:
-    return s.__array_namespace__().tanh(s / c)
+    return tanh(s / c)
 
 
 CAPPED = {"s": "n m", "c": "", "t": "n 1"}
-softcap = Theorem(
+softcap = state(
     "softcap",
     TOPIC,
-    (
-        "for ",
-        equals(G_S, TAU * call("tanh", S_ / TAU)),
-        ": ",
-        relation(magnitude(G_S), "<", TAU),
-        ", g grows strictly, ",
-        relation(magnitude(G_S - call("g", T_)), "≤", magnitude(S_ - T_)),
-        ", ",
-        relation(magnitude(G_S - S_), "≤", Power(magnitude(S_), node(3)) / (3 * squared(TAU))),
-    ),
+    "for $g(s) = τ tanh(s/τ)$: $|g(s)| < τ$, g grows strictly, $|g(s) − g(t)| ≤ |s − t|$, $|g(s) − s| ≤ |s|³/(3 τ²)$",
     Together(
         (
             identity(
                 CAPPED,
                 lambda s, c: [
-                    (gradient(_capped_total, "s", s=s, c=c), 1 - _tanh(s, c) * _tanh(s, c)),
+                    (gradient(lambda s, c: total(cap(s, c)), "s", s=s, c=c), 1 - _tanh(s, c) * _tanh(s, c)),
                     (gradient(_excess_total, "s", s=s, c=c), (s / c) * (s / c) - _tanh(s, c) * _tanh(s, c)),
                 ],
                 positive=("c",),
@@ -414,7 +303,7 @@ softcap = Theorem(
                 (
                     lambda s, c, t: (weights(cap(s + t, c)), weights(cap(s, c))),
                     # Capping after the mask: a forbidden key keeps the score −τ.
-                    lambda s, c, t: (_masked_then_capped(s, c, t), 0 * t),
+                    lambda s, c, t: (weight_beside(0 * t - c, cap(s, c)), 0 * t),
                 ),
                 positive=("c",),
             ),
@@ -426,55 +315,28 @@ softcap = Theorem(
         ),
     ),
     "folklore",
-    (
-        "softmax after g does not change when all scores are shifted; the cap may come after the mask, ",
-        equals(call("g", -name("∞")), -TAU),
-    ),
-    ("The function tanh grows from −1 to 1, with a slope of at most 1.",),
-    ((relation(TAU, ">", 0),),),
+    "softmax after g does not change when all scores are shifted; the cap may come after the mask, $g(−∞) = −τ$",
+    "The function tanh grows from −1 to 1, with a slope of at most 1.",
+    ("$τ > 0$",),
     LETTERS.also({"s": "", "t": "", "τ": ""}, sharp="far small"),
 )
-
-
-def _masked_then_capped(s: Array, c: Array, t: Array) -> Any:
-    """The weight of a key whose score −∞ was capped to −τ."""
-    xp = s.__array_namespace__()
-    return weights(xp.concat([0 * t - c, cap(s, c)], axis=-1))[..., :1]
 
 
 # -- sinks -------------------------------------------------------------------------------------------------------------
 SINK = {"s": "n m", "b": "n 1", "v": "m d_v", "v_0": "1 d_v"}
 
 
-def _with_zeros(v: Array) -> Array:
-    """The values, and one more that is 0."""
-    return v.__array_namespace__().concat([v, 0 * v[:1]], axis=0)
-
-
 def _with_key(s: Array, b: Array, v: Array, v_0: Any) -> Any:
     """Attention with one more key of the score b and the value v₀."""
-    xp = s.__array_namespace__()
-    return soft(xp.concat([s, b], axis=-1)) @ xp.concat([v, v_0], axis=-2)
-
-
-SUNK = Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name("s", L_, role="score"))))
+    return soft(beside(s, b)) @ rows(v, v_0)
 
 
 @theorem(
     "sink-is-extra-key",
     TOPIC,
-    (
-        equals(
-            over_keys(SUNK * row("v", J_)),
-            softmax(beside(S_, B_)) * name("V", "+", role="value"),
-        ),
-        ": a sink is one more key, of score b and value 0, which is the last row of ",
-        name("V", "+", role="value"),
-        "; for ",
-        equals(B_, 0),
-        " it is softmax-off-by-one",
-    ),
-    letters=LETTERS.also(defined={"V₊": lambda reader: _with_zeros(reader.array("V"))}, rows=True),
+    "$Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j = softmax((s, b)) V_+$: a sink is one more"
+    " key, of score b and value 0, which is the last row of $V_+$; for $b = 0$ it is softmax-off-by-one",
+    letters=LETTERS.also(defined={"V₊": lambda reader: rows(reader.array("V"), 0 * reader.array("V")[:1])}, rows=True),
     arrays=SINK,
     source="Miller, Attention Is Off By One (2023)",
     why="The term e^b in the normaliser is the exponential of one more score.",
@@ -482,53 +344,33 @@ SUNK = Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name(
         lambda s, b: (sink_weights(s, 0 * b), soft(s)),
         lambda s, b, v, v_0: (sink_weights(s, b) @ v, _with_key(s, b, v, v_0)),
     ),
-    false_says=("off-by-one has a key of score −∞ instead of 0; the extra key has a value other than 0",),
+    false_says="off-by-one has a key of score −∞ instead of 0; the extra key has a value other than 0",
 )
 def sink_is_extra_key(s: Array, b: Array, v: Array, v_0: Array, m: Array) -> list[Pair]:
-    xp = s.__array_namespace__()
     return [
-        (sink_weights(s, b), soft(xp.concat([s, b], axis=-1))[..., :m]),
+        (sink_weights(s, b), soft(beside(s, b))[..., :m]),
         (sink_weights(s, b) @ v, _with_key(s, b, v, 0 * v_0)),
         (sink_weights(s, 0 * b), exp(s) / (1 + add_up(exp(s)))),
     ]
 
 
-O_SINK, O_PLAIN = name("o", "sink", role="output"), name("o", role="output")
-
-
-def _sigmoid(x: Array) -> Any:
-    return 1 / (1 + exp(-x))
-
-
-@theorem(
+sink_is_a_gate = printed(
     "sink-is-a-gate",
     TOPIC,
-    same(O_SINK, O_PLAIN * sigmoid(said("lse", S_) - B_)),
-    letters=LETTERS.also(defined={"o": over_keys(P_J * row("v", J_)), "o_sink": over_keys(SUNK * row("v", J_))}),
-    arrays=SINK,
-    why=told("The sink keeps the proportions of the weights, and takes the share {}.", sigmoid(B_ - said("lse", S_))),
-    false=(
-        lambda s, b, v: (sink_weights(s, b) @ v, soft(s) @ v),
-        lambda s, b, v: (
-            sink_weights(s, b) @ v,
-            (soft(s) @ v) * _sigmoid(s.__array_namespace__().max(s, axis=-1, keepdims=True) - b),
-        ),
+    "$o_sink = o sigmoid(lse(s) − b)$",
+    letters=LETTERS.also().where(
+        "o = Σ_{j=1}^{n_k} p_j v_j", "o_sink = Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j"
     ),
-    false_says=(equals(O_SINK, O_PLAIN), "; ", equals(O_SINK, O_PLAIN * sigmoid(said("max", S_) - B_))),
+    why="The sink keeps the proportions of the weights, and takes the share $sigmoid(b − lse(s))$.",
+    false_says="$o_sink = o$; $o_sink = o sigmoid(max(s) − b)$",
 )
-def sink_is_a_gate(s: Array, b: Array, v: Array) -> Pair:
-    return sink_weights(s, b) @ v, (soft(s) @ v) * _sigmoid(log_sum_exp(s) - b)
 
 
 @theorem(
     "sink-shift",
     TOPIC,
-    (
-        equals(call("f", S_ + T_ * ONES, B_ + T_), call("f", S_, B_)),
-        " for the softmax f with a sink; so subtracting a maximum m needs ",
-        power_of_e(B_ - name("m")),
-        " in the normaliser",
-    ),
+    "$f(s + t 𝟏, b + t) = f(s, b)$ for the softmax f with a sink; so subtracting a maximum m needs $e^{b − m}$ in the"
+    " normaliser",
     letters=LETTERS.also(
         {"t": ""},
         functions={"f": lambda reader, x, b: replace(x, array=sink_weights(x.array, b.array[None]))},
@@ -539,22 +381,10 @@ def sink_is_a_gate(s: Array, b: Array, v: Array) -> Pair:
         lambda s, b, t: (sink_weights(s + t, b), sink_weights(s, b)),
         lambda s, b, t: (exp(s - t) / (1 + add_up(exp(s - t))), sink_weights(s, 0 * b)),
     ),
-    false_says=(equals(call("f", S_ + T_ * ONES, B_), call("f", S_, B_)), "; 1 in the normaliser for b = 0"),
+    false_says="$f(s + t 𝟏, b) = f(s, b)$; 1 in the normaliser for b = 0",
 )
 def sink_shift(s: Array, b: Array, t: Array) -> list[Pair]:
     return [
         (sink_weights(s + t, b + t), sink_weights(s, b)),
         (exp(s - t) / (exp(b - t) + add_up(exp(s - t))), sink_weights(s, b)),
     ]
-
-
-THEOREMS = (
-    additive_score_floor,
-    equal_norm_keys,
-    qk_norm_scale_free,
-    softcap,
-    sink_is_extra_key,
-    sink_is_a_gate,
-    sink_shift,
-    *scores_sparse.THEOREMS,
-)

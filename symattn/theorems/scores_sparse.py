@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.sparse import sparsemax as sparse_weights
-from symattn.document.notation import (
-    Node,
-    Over,
-    Power,
-    Transposed,
-    call,
-    equals,
-    name,
-    node,
-    relation,
-)
+from symattn.attention.softmax import sparsemax as sparse_weights
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
-from symattn.proof.theorem import Theorem
+from symattn.proof.theorem import state
 from symattn.proof.together import Positive, Together, bound
-from symattn.theorems.letters import ONES, T_, norm, said, softmax
-from symattn.theorems.softmax_bounds import S_
-from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights
-
-TOPIC = "scores"
-BETA, XI = name("β"), name("ξ")
-HALF = Fraction(1, 2)
-
-
-def squared(x: Node) -> Node:
-    """x²."""
-    return Power(x, node(2))
-
+from symattn.theorems.scores import TOPIC
+from symattn.theorems.sums import HALF, add_up, beside, exp, log_sum_exp, squares, weights
 
 # -- sparsemax ---------------------------------------------------------------------------------------------------------
 # Scores p + τ − λ have the weights p: λ is what scores lie below the threshold τ by. The same for q, ρ, μ.
@@ -56,30 +33,19 @@ def _nonexpansive(p: Array, q: Array, lam: Any, mu: Any, tau: Any, rho: Any) -> 
     return squares(p - q) - nothing, squares((p + tau - lam) - (q + rho - mu))
 
 
-def _two_keys(p: Array, x: Array) -> Array:
-    """The weights of two keys: p of the first, x of the second."""
-    return p.__array_namespace__().concat([p, x], axis=-1)
-
-
-SPARSEMAX = call("sparsemax", S_)
-sparsemax = Theorem(
+sparsemax = state(
     "sparsemax",
     TOPIC,
-    (
-        "sparsemax gives the weights that are nearest to the scores, ",
-        relation(squared(norm(SPARSEMAX - S_)), "≤", squared(norm(name("p") - S_))),
-        " for all weights p; it does not change when all scores are shifted, ",
-        equals(call("sparsemax", S_ + name("c") * ONES), SPARSEMAX),
-        ", and ",
-        relation(norm(SPARSEMAX - call("sparsemax", T_)), "≤", norm(S_ - T_)),
-    ),
+    "sparsemax gives the weights that are nearest to the scores, $‖sparsemax(s) − s‖² ≤ ‖p − s‖²$ for all"
+    " weights p; it does not change when all scores are shifted, $sparsemax(s + c 𝟏) = sparsemax(s)$, and"
+    " $‖sparsemax(s) − sparsemax(t)‖ ≤ ‖s − t‖$",
     Together(
         (
             Positive(
                 Declared({"p": "m"}, positive=("p",)),
                 lambda p: p / add_up(p),
                 # The scores 1 and −p have the weights 1 and 0.
-                lambda p: sparse_weights(_two_keys(0 * p + 1, -p)),
+                lambda p: sparse_weights(beside(0 * p + 1, -p)),
             ),
             bound(
                 SPARSE,
@@ -105,9 +71,9 @@ sparsemax = Theorem(
         ),
     ),
     "Martins, Astudillo, From Softmax to Sparsemax (2016)",
-    ("all weights are positive; the Lipschitz constant is ½",),
-    ("It is the projection to the simplex, which is convex.",),
-    (("both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not",),),
+    "all weights are positive; the Lipschitz constant is ½",
+    "It is the projection to the simplex, which is convex.",
+    ("both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not",),
     Glossary(
         {"s": "n_k", "t": "n_k", "c": "", "x": "n_k"},
         defined={"p": lambda reader: weights(reader.array("x"))},
@@ -143,19 +109,10 @@ def _second_step(x: Array, xi: Any, beta: Any) -> tuple[Any, Any]:
     return _recalled(x, once, beta), once
 
 
-XI_NEW = name("ξ'")
-ENERGY = call("E", XI)
-hopfield_energy = Theorem(
+hopfield_energy = state(
     "hopfield-energy",
     TOPIC,
-    (
-        "for ",
-        equals(ENERGY, -(said("lse", BETA * name("X") * XI) / BETA) + Over(node(1), node(2)) * squared(norm(XI))),
-        " and ",
-        equals(XI_NEW, Transposed(name("X")) * softmax(BETA * name("X") * XI)),
-        ": ",
-        relation(ENERGY - call("E", XI_NEW), "≥", Over(node(1), node(2)) * squared(norm(XI - XI_NEW))),
-    ),
+    "for $E(ξ) = −lse(β X ξ)/β + 1/2 ‖ξ‖²$ and $ξ′ = Xᵀ softmax(β X ξ)$: $E(ξ) − E(ξ′) ≥ 1/2 ‖ξ − ξ′‖²$",
     bound(
         MEMORY,
         lambda x, xi, new, beta: (squares((xi - new).mT) * HALF, _energy(x, xi, beta) - _energy(x, new, beta)),
@@ -170,10 +127,8 @@ hopfield_energy = Theorem(
         chosen={"new": _recalled},
     ),
     "Ramsauer et al., Hopfield Networks is All You Need (2021)",
-    ("one step reaches the minimum: a second one changes nothing",),
-    ("The function lse lies above its tangents, and the rest of the energy is a square.",),
-    ((relation(BETA, ">", 0),),),
+    "one step reaches the minimum: a second one changes nothing",
+    "The function lse lies above its tangents, and the rest of the energy is a square.",
+    ("$β > 0$",),
     Glossary({"X": "n d", "ξ": "d", "β": ""}, sharp="attained"),
 )
-
-THEOREMS = (sparsemax, hopfield_energy)

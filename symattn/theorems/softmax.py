@@ -2,72 +2,48 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.notation import N_K, N_Q
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Fence, Partial, commas, equals, name, relation, total
+from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.proof.gradients import gradient
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Positive, Together, bound, identity
-from symattn.theorems import softmax_bounds
-from symattn.theorems.letters import (
-    I_,
-    J_,
-    ONES,
-    T_,
-    P,
-    norm,
-    over_keys,
-    power_of_e,
-    said,
-    same,
-    softmax,
-    t,
-    told,
+from symattn.theorems.reading import printed
+from symattn.theorems.softmax_bounds import FORMS, JACOBIAN, LETTERS, TOPIC, TWO_ROWS, VECTORS, jacobian_times
+from symattn.theorems.sums import (
+    HALF,
+    add_up,
+    beside,
+    exp,
+    form,
+    greatest,
+    log,
+    log_sum_exp,
+    others,
+    squares,
+    total,
+    weights,
 )
-from symattn.theorems.softmax_bounds import (
-    FORMS,
-    JACOBIAN,
-    LETTERS,
-    P_I,
-    P_J,
-    P_ROW,
-    S_,
-    S_I,
-    S_J,
-    TOPIC,
-    TWO_ROWS,
-    VECTORS,
-    X_,
-    inner,
-    jacobian_times,
-    kl,
-    largest,
-    lse,
-)
-from symattn.theorems.sums import add_up, exp, form, greatest, log, log_sum_exp, others, squares, weights
 
-P_IJ = name("p", I_, J_, role="weight")
 ROW = {"s": "n m"}
-ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}, defined={"P": Definition((), softmax("S"))})
+ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}).where("P = softmax(S)")
 
 
 # -- invariance and sums ----------------------------------------------------------------------------------------------
 @theorem(
     "softmax-shift",
     TOPIC,
-    same(softmax(S_ + T_ * ONES), softmax(S_)),
+    "$softmax(s + t 𝟏) = softmax(s)$",
     arrays={"s": "n m", "t": "n 1"},
     why="Numerator and denominator both get the factor e^t.",
     letters=LETTERS.also({"t": ""}),
     false=lambda s, t: (soft(t * s), soft(s)),
-    false_says=same(softmax(T_ * S_), softmax(S_)),
+    false_says="$softmax(t s) = softmax(s)$",
 )
 def softmax_shift(s: Array, t: Array) -> Pair:
     return soft(s + t), soft(s)
@@ -78,18 +54,10 @@ def _sums(s: Array, n: Any) -> Any:
     return [(xp.sum(soft(s), axis=-1), 1), (xp.sum(soft(s)), xp.asarray(n))]
 
 
-softmax_simplex = Theorem(
+softmax_simplex = state(
     "softmax-simplex",
     TOPIC,
-    (
-        relation(P_IJ, ">", 0),
-        ", ",
-        equals(over_keys(P_IJ), 1),
-        "; so ",
-        equals(P * ONES, ONES),
-        ", and ",
-        equals(total(I_, 1, N_Q, over_keys(P_IJ)), N_Q),
-    ),
+    "$p_ij > 0$, $Σ_{j=1}^{n_k} p_ij = 1$; so $P 𝟏 = 𝟏$, and $Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} p_ij = n_q$",
     Together(
         (
             identity(ROW, _sums, lambda s: (s.__array_namespace__().sum(soft(s), axis=-2), 1)),
@@ -97,15 +65,14 @@ softmax_simplex = Theorem(
         )
     ),
     "folklore",
-    ("the columns sum to 1: ", equals(t(P) * ONES, ONES)),
-    ("Each row is divided by its own sum, and exponentials are positive.",),
+    "the columns sum to 1: $Pᵀ 𝟏 = 𝟏$",
+    "Each row is divided by its own sum, and exponentials are positive.",
     letters=ROWS,
 )
 
 
 def _order(s: Array, u: Array) -> Any:
-    xp = s.__array_namespace__()
-    return weights(xp.concat([s, s + u], axis=-1))
+    return weights(beside(s, s + u))
 
 
 def _gaps(s: Array) -> Array:
@@ -118,10 +85,10 @@ def _log_of_ratio(s: Array) -> Any:
     return log(weights(s)[..., :, None] / weights(s)[..., None, :])
 
 
-softmax_log_ratio = Theorem(
+softmax_log_ratio = state(
     "softmax-log-ratio",
     TOPIC,
-    (equals(said("log", P_I / P_J), S_I - S_J), ", hence the weights are ordered as the scores are"),
+    "$log(p_i/p_j) = s_i − s_j$, hence the weights are ordered as the scores are",
     Together(
         (
             identity(
@@ -150,25 +117,21 @@ softmax_log_ratio = Theorem(
         ),
     ),
     "folklore",
-    same(P_I / P_J, S_I / S_J),
-    ("The normaliser is the same in both weights.",),
+    "$p_i/p_j = s_i/s_j$",
+    "The normaliser is the same in both weights.",
     letters=LETTERS,
 )
 
 
-@theorem(
+softmax_two = printed(
     "softmax-two-is-sigmoid",
     TOPIC,
-    same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-(name("s", 1, role="score") - name("s", 2, role="score"))))),
-    arrays={"s": "n 2"},
-    hypotheses=(("there are two keys, ", equals(N_K, 2)),),
-    why=told("Divide numerator and denominator by {}.", power_of_e(name("s", 1, role="score"))),
+    "$p_1 = 1/(1 + e^{−(s_1 − s_2)})$",
+    hypotheses=("there are two keys, $n_k = 2$",),
+    why="Divide numerator and denominator by $e^{s_1}$.",
     letters=LETTERS,
-    false=lambda s: (soft(s)[:, 0], 1 / (1 + exp(-s[:, 0]))),
-    false_says=same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-name("s", 1, role="score")))),
+    false_says="$p_1 = 1/(1 + e^{−s_1})$",
 )
-def softmax_two(s: Array) -> Pair:
-    return soft(s)[:, 0], 1 / (1 + exp(s[:, 1] - s[:, 0]))
 
 
 # -- log-sum-exp -------------------------------------------------------------------------------------------------------
@@ -198,7 +161,7 @@ NOT_NEGATIVE = bound(
 
 def _with_zeros(a: Array, b: Array, r: Array) -> Array:
     """KL(p ‖ softmax(b)) for the weights p = softmax(a) of the first keys, and 0 of the others, whose scores are r."""
-    every = log_sum_exp(b.__array_namespace__().concat([b, r], axis=-1))
+    every = log_sum_exp(beside(b, r))
     return _divergence(a, b, log_sum_exp(a), every)
 
 
@@ -209,7 +172,7 @@ NO_WEIGHT = bound(
     named={
         "x": (
             "n m",
-            lambda a, b, r: b - log_sum_exp(b.__array_namespace__().concat([b, r], axis=-1)) - (a - log_sum_exp(a)),
+            lambda a, b, r: b - log_sum_exp(beside(b, r)) - (a - log_sum_exp(a)),
         )
     },
     strict=True,
@@ -229,28 +192,18 @@ def _free_energy(a: Array, b: Array, of_a: Any) -> Array:
     return add_up(weights(a) * b) - add_up(weights(a) * (a - of_a))
 
 
-def _under(top: Any, u: Array) -> Any:
-    """Scores with the maximum ``top`` at one key, the others lower by u."""
-    return top.__array_namespace__().concat([top, top - u], axis=-1)
-
-
 UNDER = {"top": "n 1", "u": "n m"}
-gibbs_variational = Theorem(
+gibbs_variational = state(
     "gibbs-variational",
     TOPIC,
-    (
-        equals(lse(S_) - inner(P_ROW, S_) - said("H", P_ROW), kl(P_ROW, softmax(S_))),
-        ", and ",
-        relation(kl(P_ROW, softmax(S_)), "≥", 0),
-        ", so lse(s) is the maximum over all positive weights p, attained at softmax(s) alone: ",
-        equals(lse(S_), inner(softmax(S_), S_) + said("H", softmax(S_))),
-    ),
+    "$lse(s) − pᵀ s − H(p) = KL(p, softmax(s))$, and $KL(p, softmax(s)) ≥ 0$, so lse(s) is the maximum"
+    " over all positive weights p, attained at softmax(s) alone: $lse(s) = softmax(s)ᵀ s + H(softmax(s))$",
     Together(
         (
             identity(
                 {**LOGS, **UNDER},
                 lambda a, b, of_a, of_b: (of_b - _free_energy(a, b, of_a), _divergence(a, b, of_a, of_b)),
-                lambda top, u: (add_up(exp(_under(top, u))), exp(top)),
+                lambda top, u: (add_up(exp(beside(top, top - u))), exp(top)),
                 positive=("u",),
             ),
             NOT_NEGATIVE,
@@ -259,29 +212,20 @@ gibbs_variational = Theorem(
         ),
     ),
     "folklore",
-    ("the maximum is attained with all weight on the largest score: ", equals(lse(S_), largest(S_))),
-    ("The gap is a relative entropy, which is never negative.",),
+    "the maximum is attained with all weight on the largest score: $lse(s) = max(s)$",
+    "The gap is a relative entropy, which is never negative.",
     (
-        told(
-            "weights that are not 0 are written as {}; {} and {} are letters in the equation of the gap",
-            softmax(name("a")),
-            lse(name("a")),
-            lse(S_),
-        ),
+        "weights that are not 0 are written as $softmax(a)$; $lse(a)$ and $lse(s)$ are letters in the"
+        " equation of the gap",
     ),
-    LETTERS.also({"a": "n_k"}, defined={"p": softmax(name("a"))}),
+    LETTERS.also({"a": "n_k"}).where("p = softmax(a)"),
 )
 
 
-lse_bounds = Theorem(
+lse_bounds = state(
     "lse-bounds",
     TOPIC,
-    (
-        relation(largest(S_), "≤", lse(S_)),
-        ", ",
-        relation(lse(S_), "≤", largest(S_) + said("log", N_K)),
-        ", with equality on the right iff all scores are equal",
-    ),
+    "$max(s) ≤ lse(s)$, $lse(s) ≤ max(s) + log(n_k)$, with equality on the right iff all scores are equal",
     Together(
         (
             OfTheLargest(
@@ -311,35 +255,18 @@ lse_bounds = Theorem(
         ),
     ),
     "folklore",
-    (relation(lse(S_), "≤", largest(S_) + 1),),
-    ("The largest term is one of n_k, and none is larger.",),
+    "$lse(s) ≤ max(s) + 1$",
+    "The largest term is one of n_k, and none is larger.",
     letters=LETTERS.also(sharp="far"),
 )
 
-NABLA = name("∇")
-SPREAD_ = P_J * name("p", "l", role="weight") * (name("x", J_) - name("x", "l")) ** 2
-HESSIAN = said("diag", P_ROW) - P_ROW * t(P_ROW)
 
-
-def _scalar_lse(s: Array) -> Array:
-    xp = s.__array_namespace__()
-    return xp.log(xp.sum(xp.exp(s)))
-
-
-lse_hessian = Theorem(
+_CURVATURE = formula("xᵀ (diag(p) − p pᵀ) x", ARRAY_ROLES)
+lse_hessian = state(
     "lse-hessian",
     TOPIC,
-    (
-        equals(NABLA * lse(S_), P_ROW),
-        ", ",
-        equals(Partial(P_I, S_J), Fence("round", HESSIAN, commas(I_, J_))),
-        "; this matrix has no negative eigenvalue, ",
-        relation(t(X_) * HESSIAN * X_, "≥", 0),
-        ", the trace ",
-        1 - norm(P_ROW) ** 2,
-        ", and a kernel spanned by the ones: ",
-        equals(HESSIAN * ONES, 0 * ONES),
-    ),
+    "$∇ lse(s) = p$, $∂p_i/∂s_j = (diag(p) − p pᵀ)_{i, j}$; this matrix has no negative eigenvalue,"
+    " $xᵀ (diag(p) − p pᵀ) x ≥ 0$, the trace $1 − ‖p‖²$, and a kernel spanned by the ones: $(diag(p) − p pᵀ) 𝟏 = 0 𝟏$",
     Together(
         (
             Positive(Declared(FORMS), weights, lambda s: form(weights(s), s * 0 + 1)),
@@ -347,7 +274,7 @@ lse_hessian = Theorem(
             identity(
                 VECTORS,
                 lambda s: [
-                    (gradient(_scalar_lse, "s", s=s), weights(s)),
+                    (gradient(lambda s: log(total(exp(s))), "s", s=s), weights(s)),
                     (jacobian_times(s, s * 0 + 1), 0),
                     (add_up(weights(s) * (1 - weights(s))), 1 - squares(weights(s))),
                 ],
@@ -355,29 +282,25 @@ lse_hessian = Theorem(
             bound(
                 FORMS,
                 lambda s, x: (0, form(weights(s), x)),
-                lambda s, d: (
-                    add_up(add_up(weights(s)[..., :, None] * weights(s)[..., None, :] * d * d)[..., 0]) * Fraction(1, 2)
-                ),
+                lambda s, d: add_up(add_up(weights(s)[..., :, None] * weights(s)[..., None, :] * d * d)[..., 0]) * HALF,
                 named={"d": ("n m m", lambda x: x[..., :, None] - x[..., None, :])},
                 only=("d",),
             ),
         ),
     ),
     "folklore",
-    (
-        "the Hessian is invertible, so that ",
-        relation(t(X_) * HESSIAN * X_, ">", 0),
-        " also for equal entries of x",
+    "the Hessian is invertible, so that $xᵀ (diag(p) − p pᵀ) x > 0$ also for equal entries of x",
+    "The Hessian is the covariance of one-hot vectors drawn with the weights p.",
+    letters=LETTERS.also(
+        gaps={_CURVATURE: formula("(Σ_{j=1}^{n_k} Σ_{l=1}^{n_k} p_j p_l (x_j − x_l)²)/2", ARRAY_ROLES)}
     ),
-    ("The Hessian is the covariance of one-hot vectors drawn with the weights p.",),
-    letters=LETTERS.also(gaps={t(X_) * HESSIAN * X_: over_keys(total("l", 1, N_K, SPREAD_)) / 2}),
 )
 
 
-softmax_bregman = Theorem(
+softmax_bregman = state(
     "softmax-bregman",
     TOPIC,
-    same(kl(softmax(S_), softmax(T_)), lse(T_) - lse(S_) - t(softmax(S_)) * (T_ - S_)),
+    "$KL(softmax(s), softmax(t)) = lse(t) − lse(s) − softmax(s)ᵀ (t − s)$",
     Together(
         (
             BREGMAN,
@@ -395,20 +318,8 @@ softmax_bregman = Theorem(
         )
     ),
     "folklore",
-    ("it is symmetric: ", equals(kl(softmax(S_), softmax(T_)), kl(softmax(T_), softmax(S_)))),
-    ("It is the distance of lse(t) from the tangent of lse at s.",),
-    (told("in the equation {} and {} are letters, for it holds for any two numbers", lse(S_), lse(T_)),),
+    "it is symmetric: $KL(softmax(s), softmax(t)) = KL(softmax(t), softmax(s))$",
+    "It is the distance of lse(t) from the tangent of lse at s.",
+    ("in the equation $lse(s)$ and $lse(t)$ are letters, for it holds for any two numbers",),
     LETTERS,
-)
-
-THEOREMS = (
-    softmax_shift,
-    softmax_simplex,
-    softmax_log_ratio,
-    softmax_two,
-    gibbs_variational,
-    lse_bounds,
-    lse_hessian,
-    *softmax_bounds.THEOREMS,
-    softmax_bregman,
 )

@@ -12,39 +12,20 @@ from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.states import (
-    State,
-    finish,
-    merge,
-    merge_partial,
-    online,
-    partial_output,
-    tile_state,
-)
-from symattn.document.notation import Big, Fence, Node, Over, commas, equals, name, node, relation, total
+from symattn.attention.streaming.states import State, finish, merge, merge_partial, online, partial_output, tile_state
+from symattn.document.formulas import ARRAY_ROLES, running_text
+from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Several, Unread, Value, both
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import theorem
 from symattn.proof.together import also
-from symattn.theorems.letters import (
-    ATTENTION,
-    CAUSAL,
-    attention,
-    causal,
-    over_keys,
-    power_of_e,
-    row,
-    rows,
-    said,
-    same,
-    stack,
-    textbook,
-    told,
-)
+from symattn.theorems.letters import ATTENTION, CAUSAL, rows, scaled_scores, textbook
+from symattn.theorems.reading import printed
+from symattn.theorems.sums import add_up, beside, exp
 
 TOPIC = "streaming"
 TILES = {"s": "n_q a", "t": "n_q b", "v": "a d_v", "w": "b d_v", "m": "n_q 1", "l": "n_q 1", "z": "n_q 1"}
@@ -67,8 +48,7 @@ TILES_MERGED = Fold(
 
 def _weighed(s: Any, v: Array) -> tuple[Any, Any]:
     """e^L and e^L o of a block, from its scores and values."""
-    e = s.__array_namespace__().exp(s)
-    return e.sum(axis=-1, keepdims=True), e @ v
+    return add_up(exp(s)), exp(s) @ v
 
 
 BLOCKS_MERGED = Fold(
@@ -80,26 +60,15 @@ BLOCKS_MERGED = Fold(
     finish=lambda s, v, state: [(state[1] / state[0], soft(s) @ v)],
 )
 
-_SHIFTED = power_of_e(name("s", "j", role="score") - name("m"))
-_KA, _KB = name("K", "a", role="key"), name("K", "b", role="key")
-
-
-def _state(x: Node) -> Node:
-    return said("state", x)
-
-
-def _merged(*parts: Node) -> Node:
-    return said("merge", *parts)
-
 
 def _both(s: Array, t: Array, v: Array, w: Array) -> tuple[Any, Any]:
     """Scores and values of both tiles, side by side."""
-    return s.__array_namespace__().concat([s, t], axis=-1), rows(v, w)
+    return beside(s, t), rows(v, w)
 
 
 def _without_maximum(x: State) -> list[Any]:
     """ℓ e^m and a e^m: two states with the same give the same output, and merge alike."""
-    e = x.normaliser.__array_namespace__().exp(x.maximum)
+    e = exp(x.maximum)
     return [x.normaliser * e, x.accumulated * e]
 
 
@@ -120,11 +89,6 @@ def _merged_states(_: Reader, *several: Several) -> Several:
     return _several(reduce(merge, states))
 
 
-def _state_of(_: Reader, keys: Value) -> Several:
-    """The state of keys, each with its score and its value."""
-    return _several(tile_state(keys.array[None, :, 0], keys.array[:, 1:]))
-
-
 def _several(x: State) -> Several:
     return Several((Value(x.maximum[0, 0]), Value(x.normaliser[0, 0]), Value(x.accumulated[0, :], (), 1, True)))
 
@@ -132,13 +96,16 @@ def _several(x: State) -> Several:
 def _but_for_m(x: Several) -> Several:
     """ℓ e^m and a e^m: what is equal for states that are equal up to the choice of m."""
     m, *others = x.parts
-    return Several(tuple(both(part, m, lambda a, b: a * b.__array_namespace__().exp(b)) for part in others))
+    return Several(tuple(both(part, m, lambda a, b: a * exp(b)) for part in others))
 
 
 STATE_LETTERS = Glossary(
     {**{f"{x}{i}": shape for i in "123" for x, shape in (("m", ""), ("l", ""), ("a", "d_v"))}, "m": ""},
     defined={letter: named_state(i) for i, letter in enumerate("xyz", 1)},
-    functions={"merge": _merged_states, "state": _state_of},
+    functions={
+        "merge": _merged_states,
+        "state": lambda _, keys: _several(tile_state(keys.array[None, :, 0], keys.array[:, 1:])),
+    },
     alike=_but_for_m,
     rows=True,
 )
@@ -172,9 +139,6 @@ BLOCK_LETTERS = Glossary(
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------
-def _tile(k: str | int) -> Node:
-    """state(K_k, V_k)."""
-    return said("state", name("K", k, role="key"), name("V", k, role="value"))
 
 
 def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
@@ -205,21 +169,15 @@ def _finished(_: Reader, x: Several) -> Value:
 @theorem(
     "two-block-merge",
     TOPIC,
-    same(_state(stack(_KA, _KB)), _merged(_state(_KA), _state(_KB))),
+    "$state([K_a; K_b]) = merge(state(K_a), state(K_b))$",
     arrays=TILES,
     hypotheses=(
-        (
-            "a state is m, ",
-            equals(name("ℓ"), over_keys(_SHIFTED)),
-            " and ",
-            equals(name("a"), over_keys(_SHIFTED * row("v", "j"))),
-            ", for each query",
-        ),
+        "a state is m, $ℓ = Σ_{j=1}^{n_k} e^{s_j − m}$ and $a = Σ_{j=1}^{n_k} e^{s_j − m} v_j$, for each query",
         ANY_NUMBERS,
     ),
     source=ONLINE,
     why="To take another maximum is to multiply all exponentials by one number.",
-    letters=STATE_LETTERS.also({text(_KA): "a 1+d_v", text(_KB): "b 1+d_v"}),
+    letters=STATE_LETTERS.also({"Kₐ": "a 1+d_v", "K_b": "b 1+d_v"}),
     false=lambda s, t, v, w, m, l, z: _equal(  # noqa: E741
         _one_side(tile_state(s, v, m), tile_state(t, w, l), z)[1:], tile_state(*_both(s, t, v, w), z)[1:]
     ),
@@ -235,7 +193,7 @@ def two_block_merge(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, 
 
 
 def _one_side(x: State, y: State, m: Array) -> State:
-    r = m.__array_namespace__().exp(x.maximum - m)
+    r = exp(x.maximum - m)
     return State(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
 
 
@@ -243,10 +201,7 @@ def _one_side(x: State, y: State, m: Array) -> State:
 @theorem(
     "online-softmax",
     TOPIC,
-    same(
-        attention(),
-        said("finish", _merged(_tile(1), node("…"), _tile("b"))),
-    ),
+    "$Attention(Q, K, V) = finish(merge(state(K_1, V_1), …, state(K_b, V_b)))$",
     arrays=TILES,
     letters=STATE_LETTERS.also(
         {"Q": "d_k", "K": "b*n d_k", "V": "b*n d_v"},
@@ -256,7 +211,7 @@ def _one_side(x: State, y: State, m: Array) -> State:
     ),
     hypotheses=(
         "the keys come in any number of tiles of any sizes, in any order",
-        told("state(K, V) is m, ℓ and {} of a tile, and finish gives {}", name("a"), name("a") / name("ℓ")),
+        "state(K, V) is m, ℓ and $a$ of a tile, and finish gives $a/ℓ$",
         ANY_NUMBERS,
     ),
     source=ONLINE,
@@ -288,25 +243,11 @@ def _only_normaliser(x: State, y: State) -> State:
 @theorem(
     "merge-monoid",
     TOPIC,
-    (
-        equals(
-            _merged(_merged(name("x"), name("y")), name("z")),
-            _merged(name("x"), _merged(name("y"), name("z"))),
-        ),
-        ", ",
-        equals(_merged(name("x"), name("y")), _merged(name("y"), name("x"))),
-        " and ",
-        equals(_merged(name("x"), Fence("round", commas(name("m"), 0, 0))), name("x")),
-    ),
+    "$merge(merge(x, y), z) = merge(x, merge(y, z))$, $merge(x, y) = merge(y, x)$ and $merge(x, (m, 0, 0)) = x$",
     arrays=STATES,
     hypotheses=(
-        (
-            "states are equal up to the choice of m: if they agree in ",
-            name("ℓ") * power_of_e(name("m")),
-            " and ",
-            name("a") * power_of_e(name("m")),
-        ),
-        ("the unit has any finite m, or ", -name("∞")),
+        "states are equal up to the choice of m: if they agree in $ℓ e^m$ and $a e^m$",
+        "the unit has any finite m, or $−∞$",
     ),
     source=RABE,
     letters=STATE_LETTERS,
@@ -341,34 +282,21 @@ def _forbidden(m: Array, l: Array, o: Array) -> State:  # noqa: E741
     return State(xp.full(m.shape, -xp.inf), 0 * l, 0 * o)
 
 
-_LB, _L = name("L", "b"), name("L")
-
-
 @also(BLOCKS_MERGED)
 @theorem(
     "lse-merge",
     TOPIC,
-    (
-        equals(
-            name("o", role="output"),
-            total(name("b"), 1, name("B"), power_of_e(_LB - _L) * name("o", "b", role="output")),
-        ),
-        " and ",
-        equals(_L, said("log", total(name("b"), 1, name("B"), power_of_e(_LB)))),
-    ),
+    "$o = Σ_{b=1}^B e^{L_b − L} o_b$ and $L = log(Σ_{b=1}^B e^{L_b})$",
     arrays={**TILES, "x": "g n_q a", "y": "g a d_v", "q": "n_q d_k", "k": "a d_k"},
     hypotheses=(
-        ("the keys are split into blocks; ", _LB, " is the log-sum-exp of the scores of block b"),
-        (name("o", "b", role="output"), " is the output over the keys of block b alone"),
+        "the keys are split into blocks; $L_b$ is the log-sum-exp of the scores of block b",
+        "$o_b$ is the output over the keys of block b alone",
     ),
     letters=BLOCK_LETTERS,
     source="Dao et al., Flash-Decoding for long-context inference (2023)",
     why="The numerator of a block is its output times the exponential of its log-sum-exp.",
     false=lambda s, t, v, w: ((soft(s) @ v + soft(t) @ w) / 2, _plain(s, t, v, w)),
-    false_says=(
-        "the mean of the outputs of the blocks: ",
-        equals(name("o", role="output"), total(name("b"), 1, name("B"), name("o", "b", role="output")) / name("B")),
-    ),
+    false_says="the mean of the outputs of the blocks: $o = (Σ_{b=1}^B o_b)/B$",
 )
 def lse_merge(s: Array, t: Array, v: Array, w: Array, x: Array, y: Array, q: Array, k: Array) -> list[Pair]:
     xp = s.__array_namespace__()
@@ -380,7 +308,7 @@ def lse_merge(s: Array, t: Array, v: Array, w: Array, x: Array, y: Array, q: Arr
     merged = merge_partial(partial_output(s, v), partial_output(t, w))
     both = partial_output(*_both(s, t, v, w))
     output, lse = Attention(lse=True)(q, k, v)
-    block, one = partial_output(scale_by_root(dot_scores(q, k), q), v), partial_output(s, v)
+    block, one = partial_output(scaled_scores(q, k), v), partial_output(s, v)
     return [
         *_equal((xp.exp(one.lse), xp.exp(one.lse) * one.output), _weighed(s, v)),
         (output, block.output),
@@ -393,51 +321,37 @@ def lse_merge(s: Array, t: Array, v: Array, w: Array, x: Array, y: Array, q: Arr
 
 # -- caches -----------------------------------------------------------------------------------------------------------
 
-_NEW = {"q1": "1 d_k", "k1": "1 d_k", "v1": "1 d_v"}
+_TOKENS = {**ARRAY_ROLES, "p": None}  # p is a number of tokens here
 _LATER = {"q1": "n d_k", "k1": "n d_k", "v1": "n d_v"}
 
 
-@theorem(
+kv_cache_step = printed(
     "kv-cache-step",
     TOPIC,
-    (
-        equals(row("o", name("n") + 1), attention(row("q", name("n") + 1))),
-        " in causal attention over ",
-        name("n") + 1,
-        " tokens, with all their keys K and values V",
-    ),
-    arrays=CACHE | _NEW,
+    "$o_{n + 1} = Attention(q_{n + 1}, K, V)$ in causal attention over $n + 1$ tokens, with all their"
+    " keys K and values V",
     source="Shazeer, Fast Transformer Decoding (2019)",
     letters=Glossary(
         {"Q": "n+1 d_k", "K": "n+1 d_k", "V": "n+1 d_v"},
         defined={
-            text(row("q", name("n") + 1)): lambda reader: reader.array("Q")[reader.length("n") :][0],
-            text(row("o", name("n") + 1)): lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("n") :][0],
+            "q_{n+1}": lambda reader: reader.array("Q")[reader.length("n") :][0],
+            "K_n": lambda reader: reader.array("K")[: reader.length("n")],
+            "V_n": lambda reader: reader.array("V")[: reader.length("n")],
+            "o_{n+1}": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("n") :][0],
         },
         rows=True,
     ),
     why="The last token may attend to all keys, and its row needs no other query.",
-    false=lambda q, k, v, q1, k1, v1: (ATTENTION(q1, k, v), _all(q, k, v, q1, k1, v1)[-1:]),
-    false_says="a cache without the new key and value",
+    false_says="a cache without the new key and value: $o_{n + 1} = Attention(q_{n + 1}, K_n, V_n)$",
 )
-def kv_cache_step(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Pair:
-    return ATTENTION(q1, rows(k, k1), rows(v, v1)), _all(q, k, v, q1, k1, v1)[-1:]
 
 
 @theorem(
     "causal-prefix-unchanged",
     TOPIC,
-    (
-        "the first ",
-        name("p"),
-        " rows of causal attention are ",
-        causal(),
-        " of the first ",
-        name("p"),
-        " tokens alone",
-    ),
+    running_text("the first $p$ rows of causal attention are $Causal(Q, K, V)$ of the first $p$ tokens alone", _TOKENS),
     arrays=CACHE | _LATER,
-    hypotheses=((name("p"), " tokens, and any number of tokens after them"),),
+    hypotheses=(running_text("$p$ tokens, and any number of tokens after them", _TOKENS),),
     why="A token may not attend to later ones, so later ones change nothing before them.",
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q, k, v), _all(q, k, v, q1, k1, v1, ATTENTION)[: q.shape[0]]),
     false_says="the same without the mask",
@@ -446,43 +360,23 @@ def causal_prefix_unchanged(q: Array, k: Array, v: Array, q1: Array, k1: Array, 
     return CAUSAL(q, k, v), _all(q, k, v, q1, k1, v1)[: q.shape[0]]
 
 
-def _over_chunk(last: Node) -> Node:
-    """Σ_{j ≤ …} e^{s_ij} v_jc / Σ_{j ≤ …} e^{s_ij}."""
-    power, allowed = power_of_e(name("s", "i", "j", role="score")), relation("j", "≤", last)
-    above, below = (Big("sum", allowed, None, None, x) for x in (power * name("v", "j", "c", role="value"), power))
-    return Over(above, below)
-
-
-_OF_CHUNK = name("o", "i", "c", role="output")
-
-
-def _last_rows(reader: Reader) -> Any:
-    """The last n rows of causal attention over m tokens."""
-    return CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :]
-
-
-def _last_scores(reader: Reader) -> Array:
+def _last_scores(reader: Reader) -> Any:
     q, k = map(reader.array, "QK")
-    return scale_by_root(dot_scores(q[reader.length("p") :], k), q)
+    return scaled_scores(q[reader.length("p") :], k)
 
 
 @theorem(
     "chunked-prefill-bottom-right",
     TOPIC,
-    (
-        equals(_OF_CHUNK, _over_chunk(name("i") + name("m") - name("n"))),
-        " in the last n rows of causal attention over m tokens: the mask of the last n queries is aligned at the bottom"
-        " right",
-    ),
+    "$o_i_c = (Σ_{j ≤ i + m − n} e^{s_ij} v_j_c)/(Σ_{j ≤ i + m − n} e^{s_ij})$ in the last n rows of"
+    " causal attention over m tokens: the mask of the last n queries is aligned at the bottom right",
     arrays=CACHE | _LATER,
-    hypotheses=(
-        ("there are ", name("m"), " tokens; i counts the last ", name("n"), " of them as queries, j all as keys"),
-    ),
+    hypotheses=("there are $m$ tokens; i counts the last $n$ of them as queries, j all as keys",),
     letters=Glossary(
         {"Q": "p+n d_k", "K": "p+n d_k", "V": "p+n d_v"},
         {"m": "p+n", "n": "n", "p": "p"},
         index={"i": "n", "j": "p+n", "c": "d_v"},
-        defined={"O": _last_rows, "S": _last_scores},
+        defined={"O": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :], "S": _last_scores},
     ),
     source="FlashAttention, README, 2.1: Change behavior of causal flag",
     why="Query i of the chunk is token i + m − n, and may attend to as many keys.",
@@ -490,16 +384,13 @@ def _last_scores(reader: Reader) -> Array:
         Attention(causal=True, alignment="top-left")(q1, rows(k, k1), rows(v, v1)),
         _all(q, k, v, q1, k1, v1)[q.shape[0] :],
     ),
-    false_says=(
-        "the mask aligned at the top left: ",
-        equals(_OF_CHUNK, _over_chunk(name("i"))),
-    ),
+    false_says="the mask aligned at the top left: $o_i_c = (Σ_{j ≤ i} e^{s_ij} v_j_c)/(Σ_{j ≤ i} e^{s_ij})$",
 )
 def chunked_prefill_bottom_right(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> list[Pair]:
     xp, keys, values = q.__array_namespace__(), rows(k, k1), rows(v, v1)
     j, i = xp.arange(keys.shape[0])[None, :], xp.arange(q1.shape[0])[:, None]
     stated = textbook(q1, keys, values, j <= i + k.shape[0])
-    s = scale_by_root(dot_scores(q1, keys), q1)
+    s = scaled_scores(q1, keys)
     by_scores = soft(forbid(s, causal_mask(s))) @ values
     last = _all(q, k, v, q1, k1, v1)[q.shape[0] :]
     return [(CAUSAL(q1, keys, values), stated), (by_scores, stated), (last, stated)]
@@ -508,14 +399,3 @@ def chunked_prefill_bottom_right(q: Array, k: Array, v: Array, q1: Array, k1: Ar
 def _all(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array, kind: Attention = CAUSAL) -> Any:
     """Attention over the old tokens and the new."""
     return kind(rows(q, q1), rows(k, k1), rows(v, v1))
-
-
-THEOREMS: tuple[Theorem, ...] = (
-    two_block_merge,
-    online_softmax,
-    merge_monoid,
-    lse_merge,
-    kv_cache_step,
-    causal_prefix_unchanged,
-    chunked_prefill_bottom_right,
-)

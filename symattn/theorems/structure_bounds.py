@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.notation import D_K
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Commas, Fence, Partial, Relation, equals, name, node, relation
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import listed
 from symattn.proof.relations.functions import rank_of
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Pair
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Together, bound
-from symattn.theorems.letters import (
-    ATTENDING,
-    ATTENTION,
-    OUT,
-    K,
-    P,
-    Q,
-    V,
-    attention,
-    largest,
-    magnitude,
-    norm,
-    row,
-    rows,
-    said,
-    smallest,
-    softmax,
-    t,
-    weights,
-)
-from symattn.theorems.sums import greatest, sign
+from symattn.theorems.letters import ATTENDING, ATTENTION, QKV, rows, weights
+from symattn.theorems.sums import HALF, greatest, sign
 
 TOPIC = "structure"
-HALF = Fraction(1, 2)
-QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
-_A, _OTHER = name("a"), name("V'", role="value")
-_ENTRY, _VALUE = name("O", "i", "c", role="output"), name("V", "j", "c", role="value")
 
 
 def _square(x: Any) -> Any:
@@ -63,20 +37,10 @@ def _any_norm(x: Array) -> Array:
     return xp.any_norm(x) if hasattr(xp, "any_norm") else greatest(abs(x), -1)
 
 
-def _norm_of_a_mean(q: Array, k: Array, v: Array) -> Any:
-    """How much the norm of the mean is below the mean of the norms."""
-    return weights(q, k) @ _any_norm(v) - _any_norm(ATTENTION(q, k, v))
-
-
-output_in_hull = Theorem(
+output_in_hull = state(
     "output-in-hull",
     TOPIC,
-    (
-        Relation(smallest("j", _VALUE), (("≤", _ENTRY), ("≤", largest("j", _VALUE)))),
-        ", and ",
-        relation(norm(row("o", "i")), "≤", largest("j", norm(row("v", "j")))),
-        " for any norm",
-    ),
+    "$min_j V_j_c ≤ O_i_c ≤ max_j V_j_c$, and $‖o_i‖ ≤ max_j ‖v_j‖$ for any norm",
     Together(
         (
             bound(
@@ -95,14 +59,18 @@ output_in_hull = Theorem(
                 lambda q, k, below, rest: weights(q, k) @ below + rest,
                 laws={
                     "below": ("n_k 1", lambda v: greatest(_any_norm(v), 0) - _any_norm(v), "largest"),
-                    "rest": ("n_q 1", _norm_of_a_mean, "triangle"),
+                    "rest": (
+                        "n_q 1",
+                        lambda q, k, v: weights(q, k) @ _any_norm(v) - _any_norm(ATTENTION(q, k, v)),
+                        "triangle",
+                    ),
                 },
             ),
         ),
     ),
     "folklore",
-    (relation(norm(OUT, "F"), "≤", norm(V, "F")),),
-    ("Each output is a mean of the values with weights that are positive and sum to one.",),
+    "$‖O‖_F ≤ ‖V‖_F$",
+    "Each output is a mean of the values with weights that are positive and sum to one.",
     letters=ATTENDING.also(sharp="far"),
 )
 
@@ -110,21 +78,13 @@ output_in_hull = Theorem(
 @listed(
     "score-rank",
     TOPIC,
-    (
-        relation(said("rank", Q * t(K)), "≤", D_K),
-        ", but ",
-        equals(said("rank", softmax(name("x") * t(name("x")))), name("n")),
-        " with ",
-        equals(name("x", "i"), "i"),
-        ", queries and keys of width 1",
-    ),
+    "$rank(Q Kᵀ) ≤ d_k$, but $rank(softmax(x xᵀ)) = n$ with $x_i = i$, queries and keys of width 1",
     letters=Glossary(
         {"Q": "n d_k", "K": "n d_k"},
         {"n": "n", "d_k": "d_k"},
         {"i": "n"},
-        {"P": Definition((), softmax(Q * t(K)))},
         exact=True,
-    ),
+    ).where("P = softmax(Q Kᵀ)"),
     sizes=tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
     arrays={"q": "n d", "k": "n d"},
     source="Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)",
@@ -133,7 +93,7 @@ output_in_hull = Theorem(
     obstacle="The rank of a matrix whose size is a letter is no identity between its entries.",
     seeds=1,
     false=lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
-    false_says=(relation(said("rank", P), "≤", D_K),),
+    false_says="$rank(P) ≤ d_k$",
 )
 def score_rank(n: int, d: int, q: Array, k: Array) -> Any:
     return [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n]
@@ -150,13 +110,8 @@ def _line(q: Any) -> Any:
 @theorem(
     "not-globally-lipschitz",
     TOPIC,
-    (
-        equals(Partial(name("o", 1), name("x", 1)), node(Fraction(1, 3)) + node(Fraction(2, 3)) * _A**2),
-        " at ",
-        equals(name("x"), Fence("round", Commas((node(0), _A, -_A)))),
-        ", so self-attention is not globally Lipschitz",
-    ),
-    letters=Glossary({"a": ""}, defined={"o": Definition((), softmax(name("x") * t(name("x"))) * name("x"))}),
+    "$∂o_1/∂x_1 = 1/3 + 2/3 a²$ at $x = (0, a, −a)$, so self-attention is not globally Lipschitz",
+    letters=Glossary({"a": ""}).where("o = softmax(x xᵀ) x"),
     arrays={"x0": "1 1", "x": "n 1", "a": "1 1", "more": "r 1"},
     hypotheses=("tokens of width one, all weights one, and Q = K = V = X",),
     source="Kim, Papamakarios, Mnih, The Lipschitz Constant of Self-Attention (2021)",
@@ -164,7 +119,7 @@ def _line(q: Any) -> Any:
     rule="A function with a derivative that has no bound is not Lipschitz. The last two equations are of the tokens 0"
     " and a, and of 0, a and any number of others at 0: so it holds for every number of tokens from two on.",
     false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
-    false_says=("Lipschitz with constant ", norm(name("W", "V", role="value")), ", which is 1 here"),
+    false_says="Lipschitz with constant $‖W_V‖$, which is 1 here",
 )
 def not_globally_lipschitz(x0: Array, x: Array, a: Array, more: Array) -> list[Pair]:
     xp = x.__array_namespace__()
@@ -195,16 +150,10 @@ def _slope_at_zero(others: Any) -> Any:
     return _slope(0 * others[:1], others)
 
 
-nonexpansive_in_values = Theorem(
+nonexpansive_in_values = state(
     "nonexpansive-in-values",
     TOPIC,
-    (
-        relation(
-            said("max", magnitude(attention() - attention(v=_OTHER))),
-            "≤",
-            said("max", magnitude(V - _OTHER)),
-        ),
-    ),
+    "$max(|Attention(Q, K, V) − Attention(Q, K, V′)|) ≤ max(|V − V′|)$",
     OfTheLargest(
         bound(
             {**QKV, "u": "n_k d_v"},
@@ -221,7 +170,7 @@ nonexpansive_in_values = Theorem(
         lambda q, k, v, u: (greatest(abs(_moved(q, k, v, u))), greatest(abs(v - u))),
     ),
     "folklore",
-    (relation(norm(attention() - attention(v=_OTHER), "F"), "≤", norm(V - _OTHER, "F")),),
-    ("The difference of the outputs is a mean of the differences of the values.",),
+    "$‖Attention(Q, K, V) − Attention(Q, K, V′)‖_F ≤ ‖V − V′‖_F$",
+    "The difference of the outputs is a mean of the differences of the values.",
     letters=ATTENDING,
 )

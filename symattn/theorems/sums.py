@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.softmax import softmax
+
+HALF = Fraction(1, 2)
 
 
 def weights(s: Array) -> Any:
@@ -26,6 +29,37 @@ def exp(x: Array) -> Any:
 def log(x: Array) -> Any:
     """log x."""
     return x.__array_namespace__().log(x)
+
+
+def tanh(x: Array) -> Any:
+    """tanh x."""
+    return x.__array_namespace__().tanh(x)
+
+
+def total(x: Array) -> Array:
+    """The sum of all entries."""
+    return x.__array_namespace__().sum(x)
+
+
+def beside(*arrays: Any) -> Any:
+    """Blocks of columns one beside the other."""
+    return arrays[0].__array_namespace__().concat(list(arrays), axis=-1)
+
+
+def weight_beside(s: Any, others: Any) -> Any:
+    """The weight of the one key with the score s beside those with other scores."""
+    return weights(beside(s, others))[..., :1]
+
+
+def equal_places(places: Any) -> Any:
+    """[j = l]."""
+    return places[:, None] == places[None, :]
+
+
+def identity_like(x: Array) -> Array:
+    """I, as large as a square matrix is."""
+    xp = x.__array_namespace__()
+    return xp.astype(equal_places(xp.arange(x.shape[-1])), x.dtype)
 
 
 def log_sum_exp(s: Array) -> Array:

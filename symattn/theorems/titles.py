@@ -1,4 +1,4 @@
-"""Titles of theorems in words, for pages that show no names of code."""
+"""Titles of theorems in words, for pages that show no names of code, in the order of reading."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SPELT = {
 """Words of names that are written otherwise in a sentence."""
 
 _TITLES = {
+    "score-variance": "The variance of a score",
+    "score-variance-with-means": "The variance of a score with means that are not zero",
     "scale-gives-unit-variance": "The scale gives scores of variance 1",
     "row-scores-uncorrelated-not-independent": "The scores of a row are uncorrelated, but not independent",
-    "score-variance-with-means": "The variance of a score with means that are not zero",
-    "score-variance": "The variance of a score",
     "score-kurtosis": "The kurtosis of a score",
     "projected-score-variance": "The variance of a score over random projections",
     "output-variance-participation": "The variance of an output, and how many values take part",
@@ -55,8 +55,14 @@ _TITLES = {
     "backward-dV": "Backwards: the values",
     "backward-dQ": "Backwards: the queries",
     "backward-dK": "Backwards: the keys",
+    "flash-rowsum": "The sum of a row in FlashAttention's backward pass",
+    "score-gradient-rows-sum-zero": "Gradients of a row of scores sum to zero",
+    "value-gradient-conserved": "Gradients of the values are conserved",
+    "score-gradient-saturates": "Gradients of scores saturate with the weights",
+    "cross-entropy-gradient": "The gradient of cross entropy",
     "backward-sink": "Backwards: sinks",
     "backward-sigmoid": "Backwards: sigmoid weights",
+    "log-sum-exp-gradient": "The gradient of log-sum-exp",
     "backward-softcap": "Backwards: the softcap",
     "backward-general-scores": "Backwards: general scores",
     "backward-additive-scores": "Backwards: additive scores",
@@ -67,13 +73,8 @@ _TITLES = {
     "backward-shared-heads": "Backwards: shared heads",
     "backward-causal": "Backwards: the causal mask",
     "backward-bias": "Backwards: biases",
-    "flash-rowsum": "The sum of a row in FlashAttention's backward pass",
-    "score-gradient-rows-sum-zero": "Gradients of a row of scores sum to zero",
-    "value-gradient-conserved": "Gradients of the values are conserved",
-    "score-gradient-saturates": "Gradients of scores saturate with the weights",
-    "cross-entropy-gradient": "The gradient of cross entropy",
-    "log-sum-exp-gradient": "The gradient of log-sum-exp",
     "two-block-merge": "Two blocks merge",
+    "online-softmax": "Online softmax",
     "merge-monoid": "Merging is associative, with a neutral element",
     "lse-merge": "Merging by log-sum-exp",
     "kv-cache-step": "A step with a cache of keys and values",
@@ -155,3 +156,8 @@ def title(theorem: str) -> str:
         return _TITLES[theorem]
     words = " ".join(_SPELT.get(word, word) for word in theorem.split("-"))
     return words[:1].upper() + words[1:]
+
+
+def place(theorem: str) -> int:
+    """Return the place of a theorem in the order of reading; last, if it has no title."""
+    return [*_TITLES, theorem].index(theorem)

@@ -14,18 +14,15 @@ from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.judge import judge, traced
-from symattn.bounds.target import Inputs, Outcome
-from symattn.document.codec import changed_fields
-from symattn.document.errors import SymattnError
-from symattn.verification import power
-from symattn.verification.counterexample import steps
+from symattn.bounds.judge import Legal, of_attention, traced
+from symattn.bounds.target import Inputs
+from symattn.document import codec, errors
+from symattn.verification import counterexample, power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
-from symattn.verification.probing import behaviour, groups, hints
-from symattn.verification.probing.probes import Group, batches
+from symattn.verification.probing import behaviour, hints, numbers
+from symattn.verification.probing import sizes as probes_sizes
+from symattn.verification.probing.probes import GROUPS, Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
-from symattn.verification.probing.sizes import single
-from symattn.verification.reduce import Axes
 from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
 from symattn.verification.subject import Array, Cases, Random, Subject
 
@@ -49,16 +46,16 @@ class OfAttention(Subject):
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
-        """See ``probing.groups``."""
-        return _cases(groups.FIRST)
+        """What is seen in these is what a diagnosis rests on."""
+        return _cases(GROUPS)
 
     def later(self) -> Mapping[str, Cases]:
-        """See ``probing.groups``."""
-        return _cases(groups.LATER)
+        """Ranges, orders, sizes, each where the specification has them."""
+        return _cases(LATER)
 
     def last(self) -> Mapping[str, Cases]:
-        """See ``probing.groups``."""
-        return _cases(groups.LAST)
+        """Long inputs."""
+        return _cases(LAST)
 
     def between(self, session: Session, rng: Random) -> None:
         """Behaviour; and as long as no fault is known residues, and floats at the sizes at which residues differ."""
@@ -96,13 +93,13 @@ class OfAttention(Subject):
         """Of a domain's letters, as many keys as queries at least; and queries that give one key all their weight."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
         yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
-        yield single(session.maker, wanted.n_k, rng)
+        yield probes_sizes.single(session.maker, wanted.n_k, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Whether the specification takes them, and the domain promises them."""
         try:
             return session.maker.admits(inputs)
-        except (SymattnError, IndexError, ValueError):
+        except (errors.SymattnError, IndexError, ValueError):
             return False
 
     def promised(self, session: Session, inputs: Inputs) -> bool:
@@ -121,9 +118,9 @@ class OfAttention(Subject):
         return {**self.sizes(judged), "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def judge(self, session: Session, case: Case, outcome: Outcome) -> CaseResult:
-        """See ``verification.judge``."""
-        return judge(self.spec, session.precision, case, outcome)
+    def legal(self, session: Session, inputs: Inputs) -> Legal:
+        """See ``bounds.judge``."""
+        return of_attention(self.spec, session.precision, inputs)
 
     def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
         """The entry in exact numbers."""
@@ -136,7 +133,7 @@ class OfAttention(Subject):
         }
         try:
             entry = self.spec(**lifted).entries[at]
-        except SymattnError:
+        except errors.SymattnError:
             return None
         return entry if isinstance(entry, Quotient) else None
 
@@ -147,7 +144,7 @@ class OfAttention(Subject):
 
         return InAttention(session, wrong, right)
 
-    def axes(self, inputs: Inputs) -> Axes:
+    def axes(self, inputs: Inputs) -> reduce.Axes:
         """Letters; of q, k, v those of batches too."""
         names = {n: shape(n, self.spec, inputs).replace("…", "").replace("?", "").split() for n in inputs}
         found = {n: tuple(tuple(axis.strip("()").split("*")) for axis in axes) for n, axes in names.items()}
@@ -155,7 +152,7 @@ class OfAttention(Subject):
         batch = tuple((f"batch {k}",) for k in range(front))
         found |= {n: (*batch, *found[n]) for n in ("q", "k", "v") if n in found}
         heads = {"h": self.spec.heads, "g": self.spec.key_heads, "p": self.spec.heads + 2 * self.spec.key_heads}
-        return Axes(found, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
+        return reduce.Axes(found, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """See ``diagnosis.blaming``."""
@@ -178,7 +175,7 @@ class OfAttention(Subject):
         mistake = cause.only if cause.sure else None
         if mistake is None or mistake.around or not cause.shows(smallest):
             return example
-        return replace(example, steps=steps(self.spec, smallest, mistake.variant))
+        return replace(example, steps=counterexample.steps(self.spec, smallest, mistake.variant))
 
     def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
         """The scales that were seen."""
@@ -239,7 +236,7 @@ class OfAttention(Subject):
 
     def fields(self) -> dict[str, str]:
         """The fields that are not the usual ones."""
-        return changed_fields(self.spec)
+        return codec.changed_fields(self.spec)
 
     def power(self, session: Session) -> tuple[Power, ...]:
         """Of each step that matters within the domain."""
@@ -269,6 +266,24 @@ class OfAttention(Subject):
             )
         yield from behaviour.notes(session)
         yield from hints.notes(session.identity, faults)
+
+
+#: Tried as long as no fault is known.
+LATER: dict[str, Group] = {
+    "ranges": numbers.ranges,
+    "orders": numbers.orders,
+    "hidden keys": numbers.hiding,
+    "masked tiles": numbers.offsets,
+    "windows": probes_sizes.windows,
+    "positions": probes_sizes.positions,
+    "caps": numbers.caps,
+    "given numbers": numbers.factors,
+    "norms": numbers.norms,
+    "widths": probes_sizes.widths,
+    "tiles": probes_sizes.tiles,
+}
+#: Tried after inputs at random, since a case takes longer.
+LAST: dict[str, Group] = {"long": probes_sizes.long}
 
 
 def _cases(groups: Mapping[str, Group]) -> dict[str, Cases]:

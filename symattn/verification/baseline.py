@@ -16,19 +16,17 @@ TOML (JSON of the same form is read too):
 from __future__ import annotations
 
 import json
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from symattn.attention.codec import field_values, json_text
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.verification.report import Fault, Report
 
-_LARGEST = 1_000_000  # bytes of a file
-_NEEDED = ("target", "step", "cause", "reason")
-_KNOWN = (*_NEEDED, "spec", "dtype")
+_LARGEST = 2**20  # bytes of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +52,7 @@ class Accepted:
 
 def read(path: Path) -> tuple[Accepted, ...]:
     """The faults that a file accepts. Raises ``InputError`` with the entry and what is wrong with it."""
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise InputError(f"{path} is larger than a list of accepted faults can be")
-        text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is neither TOML nor JSON: {str(error).splitlines()[0]}") from error
+    found = json_text.loaded(path, _LARGEST, toml=path.suffix != ".json")
     entries = found.get("accepted", []) if isinstance(found, dict) else None
     if not isinstance(entries, list) or set(found) - {"accepted"}:
         raise InputError(f"{path} holds something else than [[accepted]] entries")
@@ -70,17 +60,12 @@ def read(path: Path) -> tuple[Accepted, ...]:
 
 
 def _accepted(entry: Any, where: str) -> Accepted:
-    if not isinstance(entry, Mapping) or not all(isinstance(value, str) for value in entry.values()):
-        raise InputError(f"{where}: every value must be a text")
-    for name in _NEEDED:
-        if name not in entry:
-            raise InputError(f"{where} has no {name}; hint: {name} = ...")
-    for name in entry:
-        if name not in _KNOWN:
-            raise InputError(f"{where} has an unknown key {name}; known: {', '.join(_KNOWN)}")
-    if not entry["reason"].strip():
+    if not isinstance(entry, dict):
+        raise InputError(f"{where} is not a table")
+    found: Accepted = field_values.made_of(Accepted, entry, where)
+    if not found.reason.strip():
         raise InputError(f"{where}: an accepted fault needs a reason")
-    return Accepted(**entry)
+    return found
 
 
 def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:

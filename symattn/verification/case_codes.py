@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from math import isfinite, isnan, prod
 from typing import Any
 
 import numpy as np
 
-from symattn.attention.inputs import NEEDED, holds
+from symattn.attention.inputs import holds, required
+from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.document.codec import changed_fields
-from symattn.document.errors import InputError
+from symattn.document import codec, errors
 from symattn.verification.definitions.reading import attention_of, written
 from symattn.verification.definitions.registry import Specification, is_definition, subjects_of
+from symattn.verification.report import Fault, Report
 
 Inputs = Mapping[str, Any]
 LONGEST = 64  # letters, beyond which a word is no use in a command line
@@ -64,7 +66,7 @@ def speaks(word: str) -> bool:
 
 def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
     """The inputs that a word stands for. Raises ``InputError`` for one that ``encode`` did not make for this."""
-    refused = InputError(
+    refused = errors.InputError(
         f"--case {word}: no case of this specification and dtype; hint: the whole command as the report prints it"
     )
     letters = word.lower().translate(_ALIKE)
@@ -80,6 +82,29 @@ def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
     return found
 
 
+def named(report: Report, spec: Specification, dtype: str) -> Report:
+    """Return the report with a word for each fault whose inputs are known."""
+    return replace(report, faults=tuple(replace(f, case=_word(f, spec, dtype)) for f in report.faults))
+
+
+def _word(fault: Fault, spec: Specification, dtype: str) -> str:
+    if not fault.counterexample or not fault.counterexample.inputs:
+        return ""
+    return encode(spec, inputs_of(fault, spec), dtype) or hashed(spec, dtype, fault.step, fault.cause)
+
+
+def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
+    """Return the arrays of a counterexample."""
+    kinds = {"booleans": bool, "whole numbers": np.int64}
+    found = fault.counterexample.inputs if fault.counterexample else {}
+    if not isinstance(spec, Attention) or is_definition(spec):
+        return {name: np.array(values) for name, values in found.items()}
+    return {
+        name: np.array(values, dtype=kinds.get(holds(name, spec) if name in ARRAYS else "", float))
+        for name, values in found.items()
+    }
+
+
 def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
     """The first bits of a hash of what the case is."""
     return f"{_digest(spec, arrays, dtype)[0]:08b}{_digest(spec, arrays, dtype)[1]:08b}"[:_CHECK]
@@ -93,7 +118,7 @@ def _digest(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -
 def _fields(spec: Specification) -> dict[str, str]:
     """What tells a specification from others."""
     attention = attention_of(spec)
-    found = {} if attention is None else changed_fields(attention)
+    found = {} if attention is None else codec.changed_fields(attention)
     return {"definition": written(spec), **found} if is_definition(spec) else found
 
 
@@ -102,7 +127,7 @@ def _usual(spec: Specification) -> tuple[str, ...]:
     if is_definition(spec):
         return ()
     assert isinstance(spec, Attention)
-    return ("q", "k", "v", *sorted(n for n, wanted in NEEDED.items() if wanted(spec)))
+    return ("q", "k", "v", *sorted(required(spec)))
 
 
 def _known(spec: Specification) -> list[str]:

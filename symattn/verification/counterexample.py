@@ -9,9 +9,8 @@ import numpy as np
 
 from symattn.arrays.ball import precision as bits
 from symattn.attention.spec import Attention
+from symattn.bounds import judge, reference
 from symattn.bounds.case_result import CaseResult, middles
-from symattn.bounds.judge import traced
-from symattn.bounds.reference import Variant, run
 from symattn.verification.report import Counterexample
 
 if TYPE_CHECKING:
@@ -55,13 +54,13 @@ def shapes(subject: Subject, judged: CaseResult) -> str:
     return f"{', '.join(map(str, got))} in place of {', '.join(wanted)}"
 
 
-def steps(spec: Attention, judged: CaseResult, variant: Variant) -> tuple[tuple[str, str, str], ...]:
+def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, str, str], ...]:
     """The worst row of every step of attention: right, and with the mistake; none of cases that are large."""
     if judged.case.size > _FEW or judged.ratios is None:
         return ()
     with bits(128):
-        wrong = run(spec, judged.case.inputs, variant).values
-    right = traced(judged).in_balls.values
+        wrong = reference.run(spec, judged.case.inputs, variant).values
+    right = judge.traced(judged).in_balls.values
     if len(right["scores"].plain_shape) != 2:
         return ()
     names = [name for name in _STEPS if name in right and name in wrong]

@@ -16,14 +16,14 @@ from symattn.attention.spec import Attention
 from symattn.bounds.case_result import WIDER, Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
+from symattn.bounds.judge import judge
 from symattn.bounds.target import APART, Outcome, Runner
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.verification import power
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
-from symattn.verification.probing import hints, refusals
-from symattn.verification.probing.search import climb
+from symattn.verification.probing import hints, refusals, search
 from symattn.verification.report import Check, Fault, Power, Report, Sought
 from symattn.verification.subject import Cases, Subject
 
@@ -36,6 +36,7 @@ BUDGET = 120.0  # seconds of processor time at most for finding, and as many for
 EXAMPLES = 100
 _LATE = 2  # calls that do not return, after which none is made with as many entries,
 _NEVER = 4  # and none at all where no call has returned
+_WHOLE = 10  # cases for which all ways of computing are run, whatever the function gives
 _AHEAD = 16  # cases that are sent at once
 _ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
@@ -69,6 +70,7 @@ class Session:
     refused: list[CaseResult] = field(default_factory=list)
     late: list[CaseResult] = field(default_factory=list)  # calls that did not return: not judged
     promised: Domain = field(init=False)  # before anything was refused
+    refused_axes: frozenset[refusals.Axes] = frozenset()  # numbers of axes that the function does not take
     identity: Identity | None = None  # of attention: what residues say,
     in_front: CaseResult | None = None  # a case with further axes in front that is wrong,
     backwards: str = ""  # a note on arrays that run backwards,
@@ -129,13 +131,14 @@ class Session:
 
     def run_case(self, case: Case) -> CaseResult:
         """Call and judge."""
-        return self.subject.judge(self, case, self.call(case))
+        legal = self.subject.legal(self, case.inputs)
+        return judge(legal, self.precision, case, self.call(case), len(self.records) < _WHOLE)
 
     def admits(self, case: Case) -> bool:
         """Whether the domain has such a case."""
         if self.domain.contiguous and case.memory in APART:
             return False
-        return self.subject.promised(self, case.inputs)
+        return refusals.axes(case) not in self.refused_axes and self.subject.promised(self, case.inputs)
 
     def returns(self, case: Case) -> bool:
         """Whether calls with as many entries return, as far as is known."""
@@ -183,7 +186,7 @@ class Session:
         error = judged.outcome.error
         if error is not None and error.refused:
             self.refused.append(judged)
-            self.domain = refusals.narrowed(self)
+            refusals.learn(self)
         elif judged.outcome.late:
             self.late.append(judged)
         else:
@@ -294,7 +297,7 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
 
     tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
     for judged in sorted(tried, key=lambda r: -r.worst)[:_CLIMBS]:
-        climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
+        search.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
 
 
 def _check_usable(session: Session) -> None:

@@ -140,13 +140,12 @@ class Arithmetic:
 
 @dataclass(frozen=True, repr=False)
 class Report(Printable):
-    """The answer of ``verify``: a verdict, the faults, the checks, and notes that a reader must not overlook.
+    """The result of ``verify``: a verdict, the faults, the checks, and important notes.
 
-    ``fields`` are those of the specification that are not the usual ones, in words. ``power`` says of each step which
-    mistake would have been seen, and ``missing`` what more a verdict needs; both are empty where a fault was found.
-    ``arithmetic`` says what a function in half precision stores, and ``sought`` what became of mistakes of the sizes
-    that were asked for.
-    It prints as text, and has the forms of a document.
+    ``fields`` are the fields of the specification that differ from the defaults, in words. ``power`` gives for each
+    step the mistake that would have been noticed, and ``missing`` what a verdict still needs; both are empty if a
+    fault was found. ``arithmetic`` is what a function in half precision stores, and ``sought`` the outcome for
+    mistakes of the requested sizes. The report prints as text, and has the formats of a document.
 
     >>> from symattn import verify
     >>> report = verify(lambda q, k, v: v, examples=0)

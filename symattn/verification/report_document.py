@@ -6,22 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from symattn.document import model as md
 from symattn.document.codec import record
-from symattn.document.model import (
-    Block,
-    Code,
-    Column,
-    Document,
-    Heading,
-    Inline,
-    Listing,
-    Note,
-    Paragraph,
-    Table,
-    Text,
-)
 from symattn.document.notation import Node, Root, name
-from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report, Sought
+from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
 _ABOUT = {
@@ -55,64 +43,68 @@ _ABOUT = {
 }
 
 
-def document(report: Report, show_output: bool = False) -> Document:
+def document(report: Report, show_output: bool = False) -> md.Document:
     """The report as a document."""
-    blocks: list[Block] = [_checks(report)]
+    blocks: list[md.Block] = [_checks(report)]
     for number, fault in enumerate(report.faults, 1):
         blocks += _fault(fault, number if len(report.faults) > 1 else 0)
         if fault.case and report.command and "--case" not in report.command:
-            again = Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
-            blocks += [Paragraph(("Reproduce:",)), again]
+            again = md.Listing(f"{report.command} --case {fault.case}")  # on one line, to be copied
+            blocks += [md.Paragraph(("Reproduce:",)), again]
     blocks += [_power(report)] if report.power else []
     blocks += [_arithmetic(report.arithmetic)] if report.arithmetic else []
-    blocks += [_sought(one) for one in report.sought if one.seen]
-    blocks += [Note((f"Undecided. {words[:1].upper()}{words[1:]}.",)) for words in report.missing]
+    blocks += [
+        md.Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be seen {one.how}.",))
+        for one in report.sought
+        if one.seen
+    ]
+    blocks += [md.Note((f"Undecided. {words[:1].upper()}{words[1:]}.",)) for words in report.missing]
     blocks.append(_ground(report))
-    blocks += [Note((note,)) for note in report.notes]
+    blocks += [md.Note((note,)) for note in report.notes]
     if show_output and report.stdout:
-        blocks += [Heading(("What it printed",)), Listing(report.stdout.rstrip())]
-    return Document(
+        blocks += [md.Heading(("What it printed",)), md.Listing(report.stdout.rstrip())]
+    return md.Document(
         "verification",
         "verification",
-        ("Verification of ", Code(report.target)),
+        ("Verification of ", md.Code(report.target)),
         tuple(blocks),
         subtitle=(report.precision.partition(",")[0], f" · seed {report.seed}"),
         command=report.command,
         parameters={"target": report.target, "precision": report.precision, "seed": report.seed},
         record=record(report),
         verdict=report.verdict,
-        hints=_hints(report),
+        hints=("symattn derive scaling",) * any(f.step == "scale" for f in report.faults),
     )
 
 
-def _checks(report: Report) -> Table:
+def _checks(report: Report) -> md.Table:
     columns = (
-        Column(("group",), "left"), Column(("what",), "left"), Column(("cases",)), Column(("wrong",)),
-        Column(("error / allowed",)), Column(("grade",), "left"),
+        md.Column(("group",), "left"), md.Column(("what",), "left"), md.Column(("cases",)), md.Column(("wrong",)),
+        md.Column(("error / allowed",)), md.Column(("grade",), "left"),
     )  # fmt: skip
-    return Table(columns, tuple(_check(check) for check in report.checks))
+    return md.Table(columns, tuple(_check(check) for check in report.checks))
 
 
-def _check(check: Check) -> tuple[Text, ...]:
+def _check(check: Check) -> tuple[md.Text, ...]:
     return (
         (check.name,), (_ABOUT.get(check.name, ""),), (str(check.cases),), (str(check.faults) if check.faults else "",),
         (_ratio(check.worst_ratio) if check.epsilon is None else "",), (check.words,),
     )  # fmt: skip
 
 
-def _power(report: Report) -> Table:
-    columns = (Column(("step",), "left"), Column(("mistake in it",), "left"), Column(("smallest part that shows",)))
+def _power(report: Report) -> md.Table:
+    columns = (
+        md.Column(("step",), "left"),
+        md.Column(("mistake in it",), "left"),
+        md.Column(("smallest part that shows",)),
+    )
     rows = tuple(((p.step,), typeset(p.mistake), (_from(p),)) for p in report.power)
-    return Table(columns, rows)
+    return md.Table(columns, rows)
 
 
-def _arithmetic(found: Arithmetic) -> Paragraph:
+def _arithmetic(found: Arithmetic) -> md.Paragraph:
     shares = f"{100 * found.share:.2f} % of {found.outputs} outputs, bit for bit; next {100 * found.next:.0f} %"
-    return Paragraph((f"Arithmetic: {found.words} ({shares}).",))
-
-
-def _sought(one: Sought) -> Paragraph:
-    return Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be seen {one.how}.",))
+    return md.Paragraph((f"Arithmetic: {found.words} ({shares}).",))
 
 
 def _from(power: Power) -> str:
@@ -126,15 +118,15 @@ def _ratio(x: float) -> str:
     return "not finite" if x == float("inf") else f"{x:.2g}"
 
 
-def _fault(fault: Fault, number: int) -> Iterator[Block]:
-    yield Heading((f"Fault {number}: " if number else "Fault: ", fault.step))
-    yield Paragraph(typeset(sentence(fault.message)))
+def _fault(fault: Fault, number: int) -> Iterator[md.Block]:
+    yield md.Heading((f"Fault {number}: " if number else "Fault: ", fault.step))
+    yield md.Paragraph(typeset(sentence(fault.message)))
     if fault.counterexample is not None:
         yield from _shown(fault.counterexample)
     elif fault.ground:
-        yield Note((fault.ground,))
+        yield md.Note((fault.ground,))
     if fault.scales:
-        yield Paragraph(("The scale that the weights show, log(p₂/p₁)/(s₂ − s₁):",))
+        yield md.Paragraph(("The scale that the weights show, log(p₂/p₁)/(s₂ − s₁):",))
         yield _scales(fault)
 
 
@@ -147,23 +139,23 @@ def sentence(words: str) -> str:
     return (words if _FORMULA.match(words) else words[:1].upper() + words[1:]) + "."
 
 
-def _shown(example: Counterexample) -> Iterator[Block]:
+def _shown(example: Counterexample) -> Iterator[md.Block]:
     sizes = ", ".join(f"{letter} = {size}" for letter, size in example.sizes.items())
-    yield Paragraph(
+    yield md.Paragraph(
         typeset(f"The smallest input found that shows it ({sizes}):" if sizes else "An input that shows it:")
     )
-    yield Listing("\n".join(f"{letter} = {_array(values)}" for letter, values in example.inputs.items()))
+    yield md.Listing("\n".join(f"{letter} = {_array(values)}" for letter, values in example.inputs.items()))
     if example.error is not None:
-        yield Paragraph((f"It gives: {example.error}.",))
+        yield md.Paragraph((f"It gives: {example.error}.",))
         return
     if example.steps:
-        columns = (Column(("step",), "left"), Column(("expected",)), Column(("with this mistake",)))
+        columns = (md.Column(("step",), "left"), md.Column(("expected",)), md.Column(("with this mistake",)))
         rows = tuple(((step,), (right,), (wrong,)) for step, right, wrong in example.steps)
         differs = next((i for i, (_, right, wrong) in enumerate(example.steps) if right != wrong), None)
-        yield Table(columns, rows, shaded=() if differs is None else (differs,))
+        yield md.Table(columns, rows, shaded=() if differs is None else (differs,))
     if example.expected is not None:
         index = ", ".join(str(i + 1) for i in example.index)
-        yield Paragraph(
+        yield md.Paragraph(
             (
                 f"Output {index}: expected {example.expected:.9g}", *_exactly(example), f", got {example.got:.9g}; "
                 f"the bound on rounding is {example.allowed:.2g}.",
@@ -171,16 +163,16 @@ def _shown(example: Counterexample) -> Iterator[Block]:
         )  # fmt: skip
 
 
-def _exactly(example: Counterexample) -> Text:
+def _exactly(example: Counterexample) -> md.Text:
     """`` = e^…`` where the exact value says more than its decimal."""
     if example.exact is None or example.exact.rational() is not None:
         return ()
     return (" = ", example.exact.notation())
 
 
-def typeset(words: str) -> Text:
+def typeset(words: str) -> md.Text:
     """Sizes, their roots and reciprocals as formulas within the words."""
-    parts: list[Inline] = []
+    parts: list[md.Inline] = []
     end = 0
     for found in _SIZE.finditer(words):
         one, root, base, index = found.groups()
@@ -196,28 +188,24 @@ def _array(values: Any) -> str:
     return text if len(text) <= 400 else text[:397] + "..."
 
 
-def _scales(fault: Fault) -> Table:
+def _scales(fault: Fault) -> md.Table:
     rows: dict[str, list[float]] = {"observed": [s.observed for s in fault.scales]}
     for words in fault.scales[0].candidates:
         rows[words] = [s.candidates[words] for s in fault.scales]
-    columns = (Column(typeset("d_k"), "left"), *(Column((str(s.d_k),)) for s in fault.scales))
+    columns = (md.Column(typeset("d_k"), "left"), *(md.Column((str(s.d_k),)) for s in fault.scales))
     cells = tuple((typeset(words), *((f"{x:.4f}",) for x in line)) for words, line in rows.items())
-    return Table(columns, cells, shaded=(0,))
+    return md.Table(columns, cells, shaded=(0,))
 
 
-def _ground(report: Report) -> Paragraph:
+def _ground(report: Report) -> md.Paragraph:
     fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
     tried = f"Tried: {report.domain}; {_tried(report)}. Grade: {report.grade}."
-    return Paragraph((f"{what}{known}: {report.precision}. {tried}",))
+    return md.Paragraph((f"{what}{known}: {report.precision}. {tried}",))
 
 
 def _tried(report: Report) -> str:
     """How many calls were judged; where there were none, on how many pairs of primes the semantics was tested."""
     pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
     return f"{pairs} pairs of primes" if pairs and not report.cases else f"{report.cases} cases"
-
-
-def _hints(report: Report) -> tuple[str, ...]:
-    return ("symattn derive scaling",) if any(f.step == "scale" for f in report.faults) else ()

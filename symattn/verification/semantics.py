@@ -25,6 +25,7 @@ from symattn.arrays.residues.field import Work
 from symattn.attention.inputs import TOKENS, lengths
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
+from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.evidence import Evidence, Grade
 
@@ -38,26 +39,11 @@ _LIKE = {"do": "attended"}  # the gradient of each head's output, where a deriva
 #: The function for arrays of a kind, taking the inputs by name.
 Prepare = Callable[[type[Modular]], Callable[[Mapping[str, Any]], Any]]
 #: Masks by name for sizes.
-Masks = Callable[["Sizes", Random], Mapping[str, np.ndarray]]
+Masks = Callable[[Sizes, Random], Mapping[str, np.ndarray]]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The lengths of the axes; ``batch`` stands before them. Roots of d_k = 4^t are whole, and so have a bound."""
-
-    n_q: int = 3
-    n_k: int = 5
-    d_k: int = 4
-    d_v: int = 3
-    d_model: int = 6
-    batch: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        words = f"n_q = {self.n_q}, n_k = {self.n_k}, d_k = {self.d_k}, d_v = {self.d_v}"
-        return f"{words}, batch {self.batch}" if self.batch else words
-
-
-SIZES = (Sizes(), Sizes(7, 7, 16, 5), Sizes(4, 9, 1, 2), Sizes(17, 33, 64, 20))
+#: Roots of d_k = 4^t are whole, and so have a bound.
+SIZES = (Sizes(3, 5, 4, 3, 6), Sizes(7, 7, 16, 5, 6), Sizes(4, 9, 1, 2, 6), Sizes(17, 33, 64, 20, 6))
 
 
 @dataclass(frozen=True)
@@ -236,10 +222,8 @@ class _Run:
 
     def inputs(self, kind: type[Modular]) -> dict[str, Any]:
         """Numbers and masks as they are, new letters for the rest."""
-        return {
-            name: kind.letters(*shape) if name not in self.given else _placed(kind, self.given[name])
-            for name, shape in self.shapes.items()
-        }
+        placed = {n: a if a.dtype == bool else kind.literal(a) for n, a in self.given.items()}
+        return {name: placed[name] if name in placed else kind.letters(*shape) for name, shape in self.shapes.items()}
 
 
 class _Point:
@@ -335,7 +319,3 @@ def _masks(shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Rando
             additive = name == "mask" and spec.mask == "additive"
             found[name] = np.where(allowed, _drawn(shapes[name], random), -np.inf) if additive else allowed
     return found
-
-
-def _placed(kind: type[Modular], given: np.ndarray) -> Any:
-    return given if given.dtype == bool else kind.literal(given)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.bounds.case_result import Case, CaseResult
-from symattn.bounds.target import Inputs, Outcome
+from symattn.bounds.judge import Legal
+from symattn.bounds.target import Inputs
 from symattn.verification.power import LEAST
 from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
 
@@ -110,8 +111,8 @@ class Subject(ABC):
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     @abstractmethod
-    def judge(self, session: Session, case: Case, outcome: Outcome) -> CaseResult:
-        """Compare what the function gave with what is legal."""
+    def legal(self, session: Session, inputs: Inputs) -> Legal:
+        """What a call with these inputs may give."""
 
     @abstractmethod
     def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:

@@ -14,8 +14,8 @@ import numpy as np
 
 from symattn.arrays import kind
 from symattn.arrays.field.logarithm import Logarithm
+from symattn.arrays.field.products import dot, total
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.field.reductions import dot, total
 from symattn.arrays.field.surds import Surd
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.errors import Refused, Undecided

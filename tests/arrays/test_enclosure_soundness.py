@@ -19,7 +19,7 @@ from symattn.attention.derivative import vjp
 from symattn.attention.inputs import holds
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS, Variant
-from symattn.derivations.support import Support
+from symattn.derivations.variants import Support
 from symattn.document.errors import Refused, Undecided
 from tests.arrays.enclosures import BITS, SIZES, Count, compared, hostile, outside
 

@@ -97,6 +97,7 @@ def test_order_is_that_of_the_reals(x: Quotient, y: Quotient) -> None:
     assert abs(x - y) > 0
 
 
+@pytest.mark.deep
 @given(constants, constants)
 def test_exponentials_turn_sums_into_products(x: Quotient, y: Quotient) -> None:
     assert (x + y).exp() == x.exp() * y.exp()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from symattn.arrays import kind
 from symattn.arrays.field.logarithm import Logarithm
+from symattn.arrays.field.products import dot, total
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.field.reductions import dot, total
 from symattn.document import notation as nt
 from symattn.document.errors import Refused
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from symattn.arrays.indexed import Indexed
-from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
-from symattn.attention.linear.plain import causal_products, delta_step, linear_attention
+from symattn.attention.linear import causal_products, delta_step, linear_attention
 from symattn.attention.norms import layer_norm, rms_norm, unit
 from symattn.attention.positions.angles import linear_bias, rotate_half, rotate_interleaved
-from symattn.attention.sinks import sink_weights
+from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
+from symattn.attention.softmax import sink_weights
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import finish, merge, online, tile_state
 from tests.arrays.evaluating import TRUTHS, compare

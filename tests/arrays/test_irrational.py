@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from symattn.arrays.irrational import irrational
+from symattn.arrays.met import irrational
 
 
 @pytest.mark.parametrize("x", [math.pi, -math.pi, math.tau, math.pi / 180, 3 * math.pi / 4, math.e, 1 / math.pi])

@@ -16,7 +16,7 @@ from symattn.arrays.modular import Modular, modular
 from symattn.arrays.notes import listening
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.arithmetic import Exponential, Modulus
-from symattn.arrays.residues.lazy import Plane
+from symattn.arrays.residues.state import Plane
 from symattn.document.errors import InputError, Refused, Undecided
 
 PAIR = primes.pairs((2, 3, 5, 7))[-1]

@@ -149,8 +149,8 @@ def _write_on_what_is_still_read(self: Any, write: Callable[..., None]) -> Any:
         (Field, "total", _sum_over_another_axis, "mean"),
         (Exponential, "__call__", _exp_off_by_one, "exp"),
         (Modulus, "inverse", lambda self, x: x, "divide"),
-        ("symattn.arrays.residues.lazy.Plane", "overwritten", _write_nothing, "[]="),
-        ("symattn.arrays.residues.lazy.Plane", "overwritten", _write_on_what_is_still_read, "in place"),
+        ("symattn.arrays.residues.state.Plane", "overwritten", _write_nothing, "[]="),
+        ("symattn.arrays.residues.state.Plane", "overwritten", _write_on_what_is_still_read, "in place"),
     ],
     ids=["adds one", "sums over another axis", "exp of x + 1", "1/x = x", "writes nothing", "writes on what is read"],
 )

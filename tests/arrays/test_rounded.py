@@ -11,8 +11,9 @@ import pytest
 from symattn.arrays import kind as kind_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import rounded
-from symattn.arrays.rounding import deviations
-from symattn.attention import norms, softcap
+from symattn.arrays.rounding import bounds
+from symattn.attention import norms
+from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays.conformance import _plain
@@ -60,7 +61,7 @@ def _attention(x: Any, y: Any, z: Any) -> Any:
 
 
 def _block(x: Any, y: Any, z: Any) -> Any:
-    s = softcap.softcap(norms.layer_norm(x, 1e-5) @ norms.rms_norm(y, 1e-5).mT, 2)
+    s = softcap(norms.layer_norm(x, 1e-5) @ norms.rms_norm(y, 1e-5).mT, 2)
     xp = s.__array_namespace__()
     return xp.tanh(xp.exp(s / 4) @ z) + x[..., :1]
 
@@ -167,9 +168,9 @@ def test_what_cannot_be_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     kind = rounded("float32")
     inputs = [kind.lift(_gaussian(kind, 6, 4, seed=i)) for i in range(3)]
     sharp = _block(*inputs).error
-    monkeypatch.setattr(deviations, "LIMIT", 100)
+    monkeypatch.setattr(bounds, "LIMIT", 100)
     assert (_block(*inputs).error > sharp).all()
-    monkeypatch.setattr(deviations, "LIMIT", 0)
+    monkeypatch.setattr(bounds, "LIMIT", 0)
     assert np.isfinite(_block(*inputs).error).all()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays.rounded import Rounded, rounded
-from symattn.arrays.rounding import deviations, elementwise
+from symattn.arrays.rounding import bounds, elementwise
 from symattn.arrays.rounding.sums import Sums
 from symattn.attention.norms import layer_norm
 from symattn.attention.scores import dot_scores, scale_by_root
@@ -120,7 +120,7 @@ def test_the_last_rounding_is_not_the_same_for_all_readers(monkeypatch: pytest.M
 
     def all_own(cls: Any, value: Any, errors: Any, **how: Any) -> Any:
         x = made(cls, value, errors, **how)
-        rows = deviations.rows_of(np.zeros((*x.last.shape, 0)), np.zeros(0, dtype=np.int64), x.last)
+        rows = bounds.rows_of(np.zeros((*x.last.shape, 0)), np.zeros(0, dtype=np.int64), x.last)
         one = elementwise.Floats(np.ones(()), np.zeros(()))
         return made(cls, value, cls.linear(x.plain_shape, [(one, x), (one, cls(x.planes[0], rows, *[0 * x.last] * 3))]))
 

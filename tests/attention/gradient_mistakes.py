@@ -7,7 +7,6 @@ from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients import backward as gradients_backward
-from symattn.attention.gradients import rows as gradients_rows
 from symattn.attention.gradients import scores as gradients_scores
 from symattn.attention.norms import unit
 
@@ -31,52 +30,54 @@ def _last_alone(ways: Any, ends: Any, values: Any, names: Any) -> dict[str, Any]
     return {n: found[n] if n in found else 0 * values[n] for n in names}
 
 
-BACKWARD, ROWS, SCORES = gradients_backward, gradients_rows, gradients_scores
+BACKWARD, SCORES = gradients_backward, gradients_scores
 #: By what is wrong: the case that shows it, a module or a table, the name in it, and the mistake.
 MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
-    "no row sum": ("scaled dot", ROWS, "softmax_gradient", lambda p, g, base=None: p * g),
-    "row sum outside": ("causal", ROWS, "softmax_gradient", lambda p, g, base=None: p * g - _sum(p * g)),
+    "no row sum": ("scaled dot", SCORES, "softmax_gradient", lambda p, g, base=None: p * g),
+    "row sum outside": ("causal", SCORES, "softmax_gradient", lambda p, g, base=None: p * g - _sum(p * g)),
     "row sum over queries": (
         "scaled dot",
-        ROWS,
+        SCORES,
         "softmax_gradient",
         lambda p, g, base=None: p * (g - _sum(p * g, axis=-2)),
     ),
-    "the sink's sign": ("sink", ROWS, "sink_gradients", _with(ROWS.sink_gradients, lambda ds, db: (ds, -db))),
+    "the sink's sign": ("sink", SCORES, "sink_gradients", _with(SCORES.sink_gradients, lambda ds, db: (ds, -db))),
     "the sink without its weight": (
         "sink",
-        ROWS,
+        SCORES,
         "sink_gradients",
-        lambda p, g, base=None: (ROWS.softmax_gradient(p, g), -_sum(p * g)),
+        lambda p, g, base=None: (SCORES.softmax_gradient(p, g), -_sum(p * g)),
     ),
     "rows normalised without the sink": (
         "softmax off by one",
-        ROWS,
+        SCORES,
         "softmax_gradient",
         lambda p, g, base=None: p * (g - _sum(p * g) / _sum(p)),
     ),
-    "no log 2": ("base 2", ROWS, "softmax_gradient", lambda p, g, base=None: p * (g - _sum(p * g))),
+    "no log 2": ("base 2", SCORES, "softmax_gradient", lambda p, g, base=None: p * (g - _sum(p * g))),
     "log 2 in L": (
         "combined: lse in powers of two",
-        ROWS,
+        SCORES,
         "log_sum_exp_gradient",
-        lambda s, lse, g, base=None, f=ROWS.log_sum_exp_gradient: f(s, lse, g, base) * ROWS.logarithm_of(base, s),
+        lambda s, lse, g, base=None, f=SCORES.log_sum_exp_gradient: f(s, lse, g, base) * SCORES.logarithm_of(base, s),
     ),
     "L's sink": (
         "combined: lse with a sink",
-        ROWS,
+        SCORES,
         "log_sum_exp_gradient",
-        lambda s, lse, g, base=None, f=ROWS.log_sum_exp_gradient: f(s, lse, g) if s.shape[-1] > 1 else 0 * f(s, lse, g),
+        lambda s, lse, g, base=None, f=SCORES.log_sum_exp_gradient: (
+            f(s, lse, g) if s.shape[-1] > 1 else 0 * f(s, lse, g)
+        ),
     ),
-    "sigmoid's slope": ("sigmoid", ROWS, "sigmoid_gradient", lambda a, g: a * g),
-    "ReLU over n_k": ("ReLU", ROWS, "relu_gradient", lambda s, g: namespace_of(s).where(s > 0, g, 0)),
+    "sigmoid's slope": ("sigmoid", SCORES, "sigmoid_gradient", lambda a, g: a * g),
+    "ReLU over n_k": ("ReLU", SCORES, "relu_gradient", lambda s, g: namespace_of(s).where(s > 0, g, 0)),
     "mean over all keys": (
         "sparsemax",
-        ROWS,
+        SCORES,
         "sparsemax_gradient",
         lambda p, g: namespace_of(p).where(p > 0, g - namespace_of(g).mean(g, axis=-1, keepdims=True), 0),
     ),
-    "entmax as sparsemax": ("entmax", ROWS, "entmax15_gradient", ROWS.sparsemax_gradient),
+    "entmax as sparsemax": ("entmax", SCORES, "entmax15_gradient", SCORES.sparsemax_gradient),
     "no slope of the cap": ("softcap", SCORES, "softcap_gradient", lambda y, cap, g: g),
     "the cap's slope without c": ("softcap", SCORES, "softcap_gradient", lambda y, cap, g: g * (1 - y * y)),
     "along the vector": (

@@ -22,6 +22,7 @@ from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.arrays.special import Forbidden
+from symattn.attention.projections import project
 from tests.arrays.residues import agree
 from tests.bounded import bounded
 
@@ -153,3 +154,10 @@ def lift_of(name: str) -> Callable[[Any], Any]:
 def half(s: Any) -> Any:
     """½ as an array of the kind and type of s."""
     return s.__array_namespace__().asarray(Fraction(1, 2), dtype=s.dtype)
+
+
+def feed_forward(activation: Callable[[Any], Any], x: Any, w_up: Any, w_down: Any, **beside: Any) -> Any:
+    """f(x W_up + b_up) W_down + b_down, or with a gate f(x W_gate + b_gate) ⊙ (x W_up + b_up) under W_down."""
+    up, gate = project(x, w_up, beside.get("b_up")), beside.get("w_gate")
+    hidden = activation(up if gate is None else project(x, gate, beside.get("b_gate")))
+    return project(hidden if gate is None else hidden * up, w_down, beside.get("b_down"))

@@ -17,13 +17,13 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.rounded import rounded
-from symattn.attention.layers.activations import silu
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import evaluate
-from symattn.attention.layers.steps import feed_forward
+from symattn.attention.layers.steps import silu
 from symattn.document.model import Heading, Steps, Table
 from symattn.document.render import render
 from tests.arrays.evaluating import compare
+from tests.attention.pieces import feed_forward
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers
 from tests.render.test_latex_compiles import compiled, overfull

@@ -16,6 +16,7 @@ from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.cache import (
     Growing,
+    Paged,
     Sliding,
     Static,
     allowed,
@@ -26,7 +27,6 @@ from symattn.attention.streaming.cache import (
     prefill,
     ring_positions,
 )
-from symattn.attention.streaming.paged import Paged
 from symattn.document.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal, proved
 

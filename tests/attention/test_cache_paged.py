@@ -12,8 +12,7 @@ import pytest
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.cache import append, attend, beside, held
-from symattn.attention.streaming.paged import Paged, gather
+from symattn.attention.streaming.cache import Paged, append, attend, beside, gather, held
 from symattn.document.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal
 

@@ -11,8 +11,7 @@ import pytest
 from symattn import Attention, InputError
 from symattn.arrays.ball import Ball, precision
 from symattn.attention.enclosed import enclose_rows
-from symattn.attention.enclosing.pattern import heads
-from symattn.attention.enclosing.seen import Seen
+from symattn.attention.enclosing.pattern import Seen, heads
 from tests.attention.enclosed_by_balls import SPECS, masks_for, on_balls, qkv
 
 MASKED = [spec for spec in SPECS if spec.masks_anything]

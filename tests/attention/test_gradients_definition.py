@@ -15,15 +15,14 @@ from symattn.arrays.indexed import Indexed
 from symattn.arrays.modular import modular
 from symattn.arrays.special import Forbidden
 from symattn.attention.derivative import jvp, vjp
-from symattn.attention.gradients.rows import sparsemax_gradient
-from symattn.attention.layers.activations import relu
-from symattn.attention.layers.steps import feed_forward
+from symattn.attention.gradients.scores import sparsemax_gradient
+from symattn.attention.layers.steps import relu
 from symattn.attention.positions.fields import Rotary
-from symattn.attention.softmax import softmax
-from symattn.attention.sparse import sparsemax
+from symattn.attention.softmax import softmax, sparsemax
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused, Undecided
 from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, close, parts
+from tests.attention.pieces import feed_forward
 
 BITS, STEP = 700, Fraction(1, 2**200)  # the quotient is off by 2^−400 or so, and its rounding by 2^−500
 BALL = kind("ball")

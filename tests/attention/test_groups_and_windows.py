@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.masks import window
+from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import finish, merge, tile_state
 

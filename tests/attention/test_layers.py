@@ -15,10 +15,21 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.rounded import rounded
-from symattn.attention.layers.activations import ACTIVATIONS, gelu, gelu_tanh, relu, sigmoid, silu
-from symattn.attention.layers.steps import embed, feed_forward, gated, unembed, widen
+from symattn.attention.layers.steps import (
+    ACTIVATIONS,
+    embed,
+    gated,
+    gelu,
+    gelu_tanh,
+    relu,
+    sigmoid,
+    silu,
+    unembed,
+    widen,
+)
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.errors import InputError, Refused
+from tests.attention.pieces import feed_forward
 
 POINTS = [Fraction(n, 8) for n in (-40, -9, -3, -1, 0, 1, 5, 12, 33)]
 RNG = np.random.default_rng(3)

@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear.delta import corrected, delta_chunk, delta_token
-from symattn.attention.linear.gated import chunk_of_sums, decayed, decayed_scores, gate_sums, scan
-from symattn.attention.linear.plain import delta_step
+from symattn.attention.linear import (
+    chunk_of_sums,
+    corrected,
+    decayed,
+    decayed_scores,
+    delta_chunk,
+    delta_step,
+    delta_token,
+    gate_sums,
+    scan,
+)
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 5, (0, 1, 4, 5)

@@ -11,9 +11,19 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear.features import elu_plus_one, exponential, identity, positive_random, relu
-from symattn.attention.linear.gated import empty_state, gated_chunk, normalised, scan
-from symattn.attention.linear.plain import causal_linear_attention, linear_attention
+from symattn.attention.linear import (
+    causal_linear_attention,
+    elu_plus_one,
+    empty_state,
+    exponential,
+    gated_chunk,
+    identity,
+    linear_attention,
+    normalised,
+    positive_random,
+    relu,
+    scan,
+)
 from symattn.attention.softmax import softmax
 from symattn.document.errors import Undecided
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear.gated import (
+from symattn.attention.linear import (
+    causal_linear_attention,
+    causal_products,
     chunk_of_sums,
     decayed,
     empty_state,
@@ -20,7 +22,6 @@ from symattn.attention.linear.gated import (
     normalised,
     scan,
 )
-from symattn.attention.linear.plain import causal_linear_attention, causal_products
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 6, (0, 2, 5, 6)

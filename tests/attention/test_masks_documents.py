@@ -10,7 +10,7 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.attention import masks
-from symattn.attention.documents import document_places, labels, same_document
+from symattn.attention.masks import document_places, labels, same_document
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax
 

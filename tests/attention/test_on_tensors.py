@@ -11,7 +11,7 @@ import pytest
 from symattn.arrays import kind
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
-from symattn.derivations.support import Support
+from symattn.derivations.variants import Support
 from symattn.document.errors import InputError
 from tests.arrays.conformance import check
 from tests.arrays.kinds import FloatSpecimen

@@ -13,17 +13,23 @@ from symattn.arrays import kind
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal
-from symattn.attention.positions.alibi import biased, slope_exponents, slopes
-from symattn.attention.positions.buckets import bucket, deberta_bucket, deberta_starts, t5_bucket, t5_starts
 from symattn.attention.positions.relative import (
     ahead,
+    biased,
+    bucket,
     bucket_bias,
     clipped,
+    deberta_bucket,
+    deberta_starts,
     from_far_to_near,
     relative_keys,
     relative_queries,
     relative_values,
+    slope_exponents,
+    slopes,
     spanned,
+    t5_bucket,
+    t5_starts,
     with_biases,
 )
 from symattn.document.errors import InputError, Refused

@@ -16,14 +16,16 @@ from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.indexed import Indexed
 from symattn.attention.constants import integer_root, made_wide, number, pi, power, rational
-from symattn.attention.positions.absolute import learned, rows, sinusoids
 from symattn.attention.positions.angles import rotate_half
 from symattn.attention.positions.rotary import (
     for_heads,
     for_queries,
     inverse_frequencies,
+    learned,
     pythagorean_tables,
     rotate,
+    rows,
+    sinusoids,
     tables,
 )
 from symattn.attention.scores import dot_scores

@@ -13,12 +13,11 @@ from symattn.arrays import kind
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.attention.gradients.attention import backward, softmax_vjp
-from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
-from symattn.attention.linear.plain import causal_linear_attention, causal_products, delta_step, linear_attention
+from symattn.attention.linear import causal_linear_attention, causal_products, delta_step, linear_attention
 from symattn.attention.positions.angles import add_angles, linear_bias, rotate_half, rotate_interleaved
+from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.scores import dot_scores
-from symattn.attention.sinks import sink_weights
-from symattn.attention.softmax import softmax
+from symattn.attention.softmax import sink_weights, softmax
 from symattn.attention.streaming.states import finish, merge, merge_partial, partial_output, tile_state
 from tests.arrays.residues import agree
 from tests.attention.definitions import DEFINITIONS

@@ -17,14 +17,19 @@ from symattn.arrays.modular import modular
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.residues import primes
 from symattn.attention import masks
-from symattn.attention.linear.delta import delta_chunk, delta_token
-from symattn.attention.linear.features import exponential, positive_random
-from symattn.attention.linear.gated import gated_chunk, gated_products, gated_step, scan
+from symattn.attention.linear import (
+    delta_chunk,
+    delta_token,
+    exponential,
+    gated_chunk,
+    gated_products,
+    gated_step,
+    positive_random,
+    scan,
+)
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.cache import Growing, Sliding, Static, append, attend, beside, held, prefill
-from symattn.attention.streaming.merging import ring, split_keys
-from symattn.attention.streaming.paged import Paged
-from symattn.attention.streaming.states import online
+from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, append, attend, beside, held, prefill
+from symattn.attention.streaming.states import online, ring, split_keys
 from symattn.attention.streaming.tiled import Scores, backward, forward, sliced, with_lse
 from tests.arrays.residues import agree
 from tests.attention.streaming_tools import EXACT, drawn, parts

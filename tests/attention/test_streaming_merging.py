@@ -13,17 +13,21 @@ from symattn.arrays import kind
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import log_sum_exp, softmax
-from symattn.attention.streaming.merging import join_splits, ring, ring_order, split_keys, tree
 from symattn.attention.streaming.states import (
     Partial,
     State,
     finish,
+    join_splits,
     lse,
     merge,
     merge_partial,
     online,
     partial_output,
+    ring,
+    ring_order,
+    split_keys,
     tile_state,
+    tree,
 )
 from symattn.attention.streaming.tiled import sliced
 from symattn.document.errors import InputError

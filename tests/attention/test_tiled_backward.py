@@ -12,8 +12,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.derivative import vjp
 from symattn.attention.gradients.attention import Gradients, shared_gradient, softmax_vjp
-from symattn.attention.groups import repeat_heads
 from symattn.attention.positions.fields import Rotary
+from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles

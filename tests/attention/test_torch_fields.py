@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.attention import pointwise, scores, softmax
+from symattn.attention import scores, softmax
 from symattn.attention.spec import Attention
 from tests.bounded import bounded
 
@@ -141,8 +141,8 @@ def by_torch(name: str) -> tuple[Callable[..., Any], Callable[..., Any], tuple[n
         "log-sum-exp": (
             lambda s: softmax.log_sum_exp(s, masked=False)[..., 0], lambda s: torch.logsumexp(s, -1), (s,),
         ),
-        "sigmoid": (lambda s: pointwise.sigmoid_weights(s, 0), torch.sigmoid, (s,)),
-        "relu": (pointwise.relu_weights, lambda s: torch.relu(s) / N_K, (s,)),
+        "sigmoid": (lambda s: softmax.sigmoid_weights(s, 0), torch.sigmoid, (s,)),
+        "relu": (softmax.relu_weights, lambda s: torch.relu(s) / N_K, (s,)),
         "powers of two": (softmax.powers_of_two, torch.exp, (s,)),
     }  # fmt: skip
     return pairs[name]  # type: ignore[no-any-return]

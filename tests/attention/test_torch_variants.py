@@ -11,7 +11,7 @@ import pytest
 
 from symattn.arrays.rounded import rounded
 from symattn.attention.variants import AGREES, VARIANTS
-from symattn.derivations.support import Support
+from symattn.derivations.variants import Support
 
 pytestmark = pytest.mark.torch
 Tensors = Any  # the inputs by name, as attributes

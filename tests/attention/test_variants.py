@@ -16,7 +16,7 @@ from symattn.attention.inputs import holds
 from symattn.attention.latent import Latent
 from symattn.attention.presets import PRESETS, like
 from symattn.attention.variants import VARIANTS, Variant
-from symattn.derivations.support import KINDS, Support, shapes_in_letters, support
+from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
 from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
 from tests.arrays.residues import agree
@@ -85,7 +85,7 @@ def test_another_specification_gives_another_value(name: str) -> None:
     other = Variant("", replace(VARIANTS[name].spec, **fields), " ".join(names))
     wrong = Support(name, other)
     wrong.__dict__["balls"] = of.balls
-    from symattn.derivations.support import _exact, _float32  # the checks themselves
+    from symattn.derivations.variants import _exact, _float32  # the checks themselves
 
     assert _exact(wrong) == "gives another value"
     if name not in ("ReLU", "sparsemax"):
@@ -138,6 +138,6 @@ def test_refusals_name_what_is_lacking() -> None:
 
 
 def support_raw(name: str) -> None:
-    from symattn.derivations.support import _indexed
+    from symattn.derivations.variants import _indexed
 
     _indexed(Support(name, VARIANTS[name]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn.attention.linear.plain import causal_linear_attention, linear_state, linear_step
+from symattn.attention.linear import causal_linear_attention, linear_state, linear_step
 from symattn.attention.positions.angles import add_angles, sinusoidal
 from symattn.attention.scores import additive_scores, distance_scores
-from symattn.attention.sparse import sparsemax
+from symattn.attention.softmax import sparsemax
 
 RNG = np.random.default_rng(5)
 Q, K, V = RNG.normal(size=(3, 4)), RNG.normal(size=(5, 4)), RNG.normal(size=(5, 2))

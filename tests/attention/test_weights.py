@@ -10,12 +10,21 @@ import numpy as np
 import pytest
 
 from symattn.arrays import kind
-from symattn.attention.dropout import dropout
 from symattn.attention.masks import forbid
-from symattn.attention.pointwise import relu_weights, sigmoid_weights
-from symattn.attention.sinks import off_by_one, sink_log_sum_exp, sink_weights
-from symattn.attention.softmax import log_sum_exp, powers, powers_of_two, softmax
-from symattn.attention.sparse import entmax15, sparsemax
+from symattn.attention.softmax import (
+    dropout,
+    entmax15,
+    log_sum_exp,
+    off_by_one,
+    powers,
+    powers_of_two,
+    relu_weights,
+    sigmoid_weights,
+    sink_log_sum_exp,
+    sink_weights,
+    softmax,
+    sparsemax,
+)
 from symattn.document.errors import InputError
 from tests.attention.pieces import Piece, agrees, half
 from tests.attention.weights_by_loops import APART, SEEN, nearest, rows, tsallis

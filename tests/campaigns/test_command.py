@@ -21,7 +21,7 @@ from symattn.campaigns.plan import planned
 from symattn.campaigns.store import Store
 from symattn.document.evidence import Verdict
 from symattn.programs.loading import NoSuchAttribute
-from symattn.programs.verify import verify_target
+from symattn.programs.verify import Options
 from symattn.verification.report import Report
 from symattn_cli.main import main
 
@@ -57,16 +57,16 @@ EXPECTED = {("right", d): "no fault" for d in ("float32", "float16")} | {
 
 
 def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = signature(verify_target)
+    asked = signature(Options)
 
     def told(target: str, *args: Any, **options: Any) -> Report:
-        asked.bind(target, *args, **options)
+        asked.bind(**options)
         if target == "attn.py:none":
             raise NoSuchAttribute("attn.py has no none")
         return Report(Verdict.NO_FAULT, f"{target}(q, k, v)", "float32", "all", 1, command="symattn verify x")
 
     monkeypatch.setattr("symattn.programs.verify.verify_target", told)
-    monkeypatch.setattr("symattn.programs.reproduce.verify_target", told)
+    monkeypatch.setattr("symattn.programs.repeat.verify_target", told)
     command = ["campaign", "attn.py:right", "attn.py:none", "--examples", "0", "--jobs", "1", "-o", "out"]
     assert main(command) == 3
     out = " ".join(capsys.readouterr().out.split())
@@ -107,10 +107,10 @@ def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, given = signature(verify_target), {}
+    asked, given = signature(Options), {}
 
     def told(*args: Any, **options: Any) -> Report:
-        given.update(asked.bind(*args, **options).arguments)
+        given.update(asked.bind(**options).arguments)
         return Report(Verdict.NO_FAULT, "f", "float32", "all", 1, command="symattn verify x")
 
     monkeypatch.setattr("symattn.programs.verify.verify_target", told)
@@ -129,7 +129,7 @@ def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.Monk
         (["--summary", "nosuch"], "holds no campaign"),
         (["nosuch.toml", "-o", "out"], "cannot be read"),
         (["plan.toml", "--dtypes", "float32", "-o", "out"], "The file says"),
-        (["attn.py:right", "--spec", "casual", "-o", "out"], "did you mean causal"),
+        (["attn.py:right", "--spec", "casual", "-o", "out"], "Did you mean 'causal'"),
         (["attn.py:right", "--dtypes", "float31", "-o", "out"], "float31"),
         (["attn.py:right", "--backend", "dusk", "-o", "out"], "Did you mean 'dask'"),
     ],

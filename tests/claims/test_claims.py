@@ -309,3 +309,14 @@ def test_weights_and_vectors_need_no_sympy() -> None:
         "sys.exit('sympy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("form", ["text", "latex", "html"])
+def test_rounded_weights_print_in_every_form(form: str) -> None:
+    assert "±" in getattr(claims.claim("weights", ".33", ".66"), form)().replace(r"\pm", "±")
+
+
+def test_entries_of_sums_that_are_undecided_are_counted_as_such() -> None:
+    found = claims.claim("equal", "1*[abs(x**2 + 1 - x), 1]", "1*[x**2 + 1 - x, 1]")
+    assert found.record["values"]["undecided"] == ["[1]"]
+    assert "1 of 2 entries are undecided; the first is [1]." in found.text()

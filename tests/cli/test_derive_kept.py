@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from symattn import derivations
-from symattn.derivations import derive, kept, names
+from symattn.derivations import cached, derive, names
 from symattn.document import cache
 from symattn.document.codec import read, written
 from symattn.document.model import Document
@@ -42,23 +42,25 @@ def test_a_derivation_is_told_once(run: Run, folder: Path, told: list[str]) -> N
     assert len(list(folder.iterdir())) == 1
 
 
+@pytest.mark.deep
 def test_other_parameters_are_told_anew(folder: Path, told: list[str]) -> None:
     wanted: list[dict[str, Any]] = [{}, {"causal": True}, {"block": 2}, {"softcap": "2"}, {"softcap": 2}]
-    documents = [kept.kept("attention", **p) for p in wanted]
+    documents = [cached("attention", **p) for p in wanted]
     assert len(told) == len(wanted)
-    assert [kept.kept("attention", **p) for p in wanted] == documents
+    assert [cached("attention", **p) for p in wanted] == documents
     assert len(told) == len(wanted)
 
 
 def test_another_source_is_told_anew(folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    kept.kept("shift")
+    cached("shift")
     monkeypatch.setattr(cache, "ground", lambda *rooms: "another source")
-    kept.kept("shift")
+    cached("shift")
     assert told == ["shift", "shift"]
 
 
+@pytest.mark.deep
 def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: list[str]) -> None:
-    document = kept.kept("shift")
+    document = cached("shift")
     (file,) = folder.iterdir()
     text = file.read_text(encoding="utf-8")
     altered = text.replace("all sizes", "no sizes")
@@ -67,26 +69,26 @@ def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: li
     for broken in ("", "{", altered, text[:-1], text + " ", rewritten, "[" * 99999, " " * 5_000_000):
         file.write_text(broken, encoding="utf-8")
         told.clear()
-        assert kept.kept("shift") == document
+        assert cached("shift") == document
         assert told == ["shift"]
     told.clear()
-    assert kept.kept("shift") == document
+    assert cached("shift") == document
     assert not told
     file.unlink()
     file.mkdir()
-    assert kept.kept("shift") == document
+    assert cached("shift") == document
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have other owners there")
 def test_a_file_that_others_may_write_is_as_good_as_none(folder: Path, told: list[str]) -> None:
-    kept.kept("shift")
+    cached("shift")
     (file,) = folder.iterdir()
     file.chmod(0o666)
-    kept.kept("shift")
+    cached("shift")
     assert told == ["shift", "shift"]
     file.unlink()
     os.mkfifo(file)
-    kept.kept("shift")
+    cached("shift")
     assert len(told) == 3
 
 

@@ -269,6 +269,7 @@ def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.Capture
     assert "hint: leave it out, and say --largest X" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.deep
 def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
     tmp_path.joinpath("foreign.md").write_text("# Notes\n")
     tmp_path.joinpath("attn.py").write_text("")

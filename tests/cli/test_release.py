@@ -196,6 +196,7 @@ def test_fresh_documents_are_told_from_stale_ones(run, tmp_path: Path, arguments
     assert run("check", str(file)).status != 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["masks.pdf", "masks.png"])
 def test_pictures_that_are_no_text_are_told_apart_as_well(run, tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from symattn import Attention, verify
-from symattn.attention.codec.python_text import read
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.codec.field_values import field_of
+from symattn.attention.latent import Latent
+from symattn.attention.positions.fields import Rotary, TransformerXL
+from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.presets import PRESETS, small
 from symattn.document.codec import spelled
 from symattn.document.errors import InputError
-from symattn.programs.origin import meant
+from symattn.programs.verify import meant
 from symattn_cli.main import main
 from symattn_cli.variants import specified
 
@@ -122,7 +124,7 @@ def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str])
         (["--layer", "1"], "--layer belongs to --config"),
         (["--position", "nosuch"], "'nosuch' is none of rotary, alibi"),
         (["--position", "Rotary(base=0)"], "base must be"),
-        (["--position", "__import__('os')"], "is none of none"),
+        (["--position", "__import__('os')"], "is none of Rotary"),
         (["--window", "x"], "--window is a whole number, a list or none, not 'x'"),
         (["--heads", "3", "--kv-heads", "2"], "kv_heads must divide heads"),
         (["--softcap", "0"], "softcap"),
@@ -150,19 +152,22 @@ def test_few_heads_share_as_before(name: str) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_positions_are_spelt_and_read(name: str) -> None:
     for value in (PRESETS[name].spec.position, PRESETS[name].spec.latent, None, Rotary(triples=((3, 4, 5),))):
-        assert read(spelled(value), ("rotary", "alibi", "buckets", "latent")) == value
+        field = "latent" if isinstance(value, Latent) else "position"
+        assert field_of(Attention, field, spelled(value), field) == value
 
 
 def test_what_is_no_position_is_refused() -> None:
     for text in ("Attention()", "Rotary(1)", "Rotary(base=open('x'))", "Rotary(**{})", "Rotary(", "Latent()"):
         with pytest.raises(InputError):
-            read(text, ("rotary",))
-    assert Attention(position=read("rotary", ("rotary",))).position == Rotary()
+            field_of(Attention, "position", text, "position")
+    assert field_of(Attention, "position", "rotary", "position") == Rotary()
+    for printed in (TransformerXL(), Rotary(base=500000.5, scaling=LinearScaling(factor=2))):
+        assert field_of(Attention, "position", spelled(printed), "position") == printed
 
 
 @pytest.mark.parametrize("text", ["rotary:base=100,layout=interleaved", "Rotary(base=100, layout='interleaved')"])
 def test_every_command_takes_both_spellings(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "attention", "--dk", "4", "--tokens", "2", "--position", text, "-f", "json"]) == 0
-    assert "rotary:base=100,layout=interleaved" in capsys.readouterr().out
+    assert "Rotary(base=100, layout='interleaved')" in capsys.readouterr().out
     assert main(["verify", "nosuch.py:f", "--position", text, "--budget", "0"]) == 2
     assert "budget" in capsys.readouterr().err  # the position was read, and what comes later refused

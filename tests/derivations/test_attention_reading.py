@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention import pipeline
+from symattn.attention import spec as specification
 from symattn.attention.flow import Step as Part
 from symattn.attention.spec import Attention
 from symattn.attention.variants import SIZES, VARIANTS
@@ -96,16 +96,18 @@ def test_rows_without_a_key() -> None:
 
 
 def test_a_false_formula_of_a_step_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = pipeline.pipeline
+    honest = specification.pipeline
 
     def wrong(spec: Attention, given: frozenset[str]) -> tuple[Part, ...]:
-        return tuple(replace(s, formula=2 * s.formula) if s.name == "scores" else s for s in honest(spec, given))
+        steps = honest(spec, given)
+        return tuple(replace(s, writes=lambda s=s: 2 * s.formula) if s.name == "scores" else s for s in steps)
 
     monkeypatch.setattr("symattn.attention.spec.pipeline", wrong)
     with pytest.raises(FalseStep, match="not what scores gives"):
         derive("attention", tokens=2)
 
 
+@pytest.mark.deep
 def test_rotated_parts_of_latents() -> None:
     assert derive("attention", latent="plain", position="rotary", heads=2, dk=4, tokens=2)
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from symattn.arrays.symbolic import Symbolic
-from symattn.attention import pipeline
+from symattn.attention import spec as specification
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive, names
 from symattn.derivations.attention import document as attention
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention import formulas as attention_formulas
+from symattn.derivations.attention.expressions import agrees_at_points, agrees_on_numbers
 from symattn.derivations.attention.inputs import request, stem
-from symattn.derivations.attention.points import agrees_at_points, agrees_on_numbers
 from symattn.derivations.steps import FalseStep
 from symattn.document.errors import InputError, Undecided
 from symattn.document.evidence import Grade
@@ -91,7 +91,7 @@ def test_the_command_makes_it_again(name: str, capsys: pytest.CaptureFixture[str
 
 def spoilt(name: str, step: str, spoil: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Derive a variant whose step gives something else."""
-    honest = pipeline.pipeline
+    honest = specification.pipeline
 
     def wrong(spec: Any, given: frozenset[str]) -> Any:
         return tuple(

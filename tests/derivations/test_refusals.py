@@ -26,46 +26,71 @@ from symattn.derivations import (
     mla,
     online_softmax,
     rope,
-    scaling_moments,
+    scaling,
     scaling_numpy,
     scaling_typical,
+    shift,
     sinks,
 )
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import Request, request
-from symattn.derivations.letters import SIGMA, mean, q, s, var
-from symattn.derivations.proving import known
-from symattn.derivations.scaling_laws import Setting
-from symattn.derivations.steps import FalseStep, chain, checked, hold
+from symattn.derivations.scaling_numpy import Setting
+from symattn.derivations.steps import FalseStep, checked, hold, moment
+from symattn.derivations.texts import known
 from symattn.document import notation as nt
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
 from symattn.document.notation import equals, node
 from symattn.proof import gaussian
 from symattn.proof.relations import functions
+from symattn.proof.relations.section import Section
 from symattn.proof.rules import Fold, Limit
 from symattn.proof.together import Together
+from symattn.theorems.reading import AsPrinted
 from symattn.theorems.softmax import softmax_shift
 from tests.lanes import one_row_in
+from tests.letters import SIGMA, mean, q, s, var
 
 LAW = Setting(4).score()
 D_K = nt.name("d", "k")
 
 
-def test_a_chain_holds_or_is_not_made() -> None:
+def test_a_moment_holds_or_is_not_claimed() -> None:
     right = D_K * SIGMA**2 * (SIGMA**2 + 2 * Setting(4).mu ** 2)
-    assert len(chain(LAW, var(s()), (right, ""), ((right, right), ""))) == 2
+    assert moment(LAW, equals(var(s()), right, right)).evidence
     for wrong in (D_K * SIGMA**4, D_K**2 * SIGMA**4, node(0), var(2 * s())):
         with pytest.raises(FalseStep):
-            chain(LAW, var(s()), (right, ""), (wrong, ""))
+            moment(LAW, equals(var(s()), wrong))
         with pytest.raises(FalseStep):
-            chain(LAW, var(s()), ((right, wrong), ""))
+            moment(LAW, equals(var(s()), right, wrong))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "right", "wrong"),
+    [
+        (shift, "_TEXT", "e^c e^{s_i}", "e^c e^{s_j}"),
+        (shift, "_TEXT", "result: softmax(s + c 𝟏)", "result: softmax(2 s + c 𝟏)"),
+        (scaling, "_VARIANCE", "Var(q_i k_i)", "Var(q_i)"),
+        (scaling, "_DIVISORS", "main→ Var(s/d_k)", "main→ Var(s/√d_k)"),
+        (lookup, "_LIMITS", "p_max → 1/t", "p_max → 1"),
+        (sinks, "_TEXT", "p_j: e^b/(e^b + Z)", "p_j: e^b/Z"),
+        (mla, "_TEXT", "q·k + q_R·k_R", "q·k - q_R·k_R"),
+    ],
+)
+def test_a_false_line_of_a_text_is_refused(
+    module: Any, name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = getattr(module, name)
+    assert right in typed
+    monkeypatch.setattr(module, name, typed.replace(right, wrong))
+    with pytest.raises(FalseStep):
+        derive(module.__name__.rpartition(".")[2])
 
 
 def test_a_mean_is_not_zero_unless_assumed() -> None:
     with pytest.raises(FalseStep):
-        chain(LAW, mean(q(1) ** 2), (SIGMA**2, ""))
-    chain(Setting(4).main(), mean(q(1) ** 2), (SIGMA**2, ""))
+        moment(LAW, equals(mean(q(1) ** 2), SIGMA**2))
+    moment(Setting(4).main(), equals(mean(q(1) ** 2), SIGMA**2))
 
 
 def test_hold() -> None:
@@ -90,6 +115,7 @@ def test_another_softmax_has_another_jacobian(name: str, spoil: Any, monkeypatch
         derive(name)
 
 
+@pytest.mark.deep
 def test_a_theorem_that_is_not_proved_is_not_cited() -> None:
     assert known(softmax_shift).evidence.where == "all sizes (softmax-shift)"
     fails = replace(softmax_shift.method, sides=lambda s, t: (softmax(s * t), softmax(s)))
@@ -134,6 +160,7 @@ SPOILT: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("module", "name", "spoil"), one_row_in(9, SPOILT))
 def test_another_definition_is_refused(module: Any, name: str, spoil: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, name, spoil(getattr(module, name)))
@@ -178,6 +205,8 @@ def _swapped(method: Any) -> Any:
         return replace(method, parts=tuple(_swapped(part) for part in method.parts))
     if isinstance(method, Limit):
         return replace(method, of=method.value, value=method.of)
+    if isinstance(method, AsPrinted):
+        return _swapped(method.identity)
     false = method.false[0] if isinstance(method.false, tuple) else method.false
     return replace(method, **{_stated(method): false})
 
@@ -187,6 +216,8 @@ def _blind(method: Any) -> Any:
         return replace(method, parts=tuple(_blind(part) for part in method.parts))
     if isinstance(method, Limit):
         return replace(method, squeezed=_blind(method.squeezed))
+    if isinstance(method, AsPrinted):
+        return _blind(method.identity)
     return replace(method, false=getattr(method, _stated(method)))
 
 
@@ -268,7 +299,7 @@ def test_bounds_notice_a_wrong_mean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_variance_formula_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling_moments, "variance_formula", lambda setting, size: node(size) * SIGMA**2)
+    monkeypatch.setattr(scaling, "variance_formula", lambda setting, size: setting.formula(size + "σ²"))
     with pytest.raises(FalseStep):
         derive("scaling")
 
@@ -284,7 +315,7 @@ def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used() -> None:
 
 
 def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
-    section = initialisation._section()
+    section = Section(initialisation._letters()[""])
     section.define(
         equals(q("l"), nt.total("i", 1, nt.name("d", "model"), nt.name("x", "i") * nt.name("W_Q", "i", "l")))
     )

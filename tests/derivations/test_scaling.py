@@ -54,6 +54,7 @@ def test_the_asked_row_is_shaded_in_its_place(d_k: int, row: int) -> None:
     assert table(document).shaded == (row,)
 
 
+@pytest.mark.deep
 def test_the_results() -> None:
     document = scaling(dk=4)
     results = [text(f) for b in document.blocks if isinstance(b, Result) for f in b.formulas]

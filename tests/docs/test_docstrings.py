@@ -48,7 +48,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.docs
 def test_examples_of_the_reference(reference: ModuleType) -> None:
     played = doctest.testmod(reference)
-    assert (played.failed, played.attempted) == (0, 3)
+    assert (played.failed, played.attempted) == (0, 5)
 
 
 @pytest.mark.docs
@@ -67,3 +67,25 @@ def test_every_parameter_of_the_reference_has_a_meaning(reference: ModuleType) -
     assert {"verify", "Attention", "Rotary"} <= {name for name, table in tables.items() if table}
     assert {n: t for n, t in tables.items() if any(re.search("see above|engine[.]|at 0x", x) for x in t)} == {}
     assert "     - see above" in reference.parameters(lambda strange: strange, [""])
+
+
+@pytest.mark.docs
+def test_every_number_has_a_unit_and_every_function_says_what_it_returns(reference: ModuleType) -> None:
+    functions = {name: value for name in symattn.__all__ if inspect.isfunction(value := getattr(symattn, name))}
+    assert set(functions) == set(reference.RETURNS)
+    for name, value in functions.items():
+        for p in inspect.signature(value).parameters.values():
+            if re.search(r"\b(int|float|Array|Inputs)\b", str(p.annotation)):
+                assert reference.UNITS.get(f"{name}.{p.name}") or reference.UNITS.get(p.name), (name, p.name)
+    cells = "\n".join(reference.parameters(symattn.enclose_rows, []))
+    assert "     - Shape or unit\n" in cells
+    assert "     - numbers of queries\n" in cells
+    assert "Shape or unit" not in "\n".join(reference.parameters(lambda strange: strange, [""]))
+
+
+@pytest.mark.docs
+def test_errors_of_a_docstring_become_a_table(reference: ModuleType) -> None:
+    _, table = reference.errors((inspect.getdoc(symattn.enclose) or "").split("\n"))
+    assert "   * - ``Refused``" in table
+    assert "   * - ``InputError``" in table
+    assert reference.errors(["Raises what ``verify`` raises."]) == (["Raises what ``verify`` raises."], [])

@@ -120,7 +120,7 @@ LONG = (
     "explore",
     "draw",
     "exercises",
-    "proving",
+    "prove",
     "verify",
     "compare",
     "arithmetic",
@@ -139,11 +139,11 @@ def test_what_may_take_long_says_what_it_does(name: str) -> None:
 
 @pytest.mark.deep
 def test_the_book_is_what_report_writes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from symattn_cli import proving
+    from symattn_cli import report
 
     asked = []
-    few = proving.proved
-    monkeypatch.setattr(proving, "proved", lambda names, **told: asked.append(names) or few(("softmax-shift",), **told))
+    few = report.proved
+    monkeypatch.setattr(report, "proved", lambda names, **told: asked.append(names) or few(("softmax-shift",), **told))
     assert main(["report", "--no-cache"]) == 0
     shown = capsys.readouterr().out
     assert main(["report", "--book", "--no-cache"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -11,10 +12,14 @@ import pytest
 pytest.importorskip("sphinx")
 pytestmark = pytest.mark.docs
 
+from pygments.styles import get_style_by_name  # noqa: E402
+from pygments.token import Token  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 from sphinx.errors import ExtensionError  # noqa: E402
 
 from symattn import draw  # noqa: E402
+from tests.docs.pages import ROOT  # noqa: E402
+from tests.render.test_html import contrast  # noqa: E402
 
 
 def built(folder: Path, page: str, builder: str = "html") -> str:
@@ -137,3 +142,21 @@ def test_commands_of_a_page_without_files_run_beside_it(tmp_path: Path) -> None:
 def test_what_is_false_fails_the_build(page: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ExtensionError, match=words):
         built(tmp_path, page)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_of_the_site_has_a_contrast_of_four_and_a_half(theme: str) -> None:
+    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    themed: dict[str, str] = conf["html_theme_options"][f"{theme}_css_variables"]
+    start = {"light": r":root \{", "dark": r'body\[data-theme="dark"\] \{'}[theme]
+    own = re.search(start + "(.*?)}", (ROOT / "docs/_static/site.css").read_text(encoding="utf-8"), re.DOTALL)
+    assert own
+    named = dict(re.findall(r"--(\w+): (#\w{6})", own[1]))
+    style = get_style_by_name(conf["pygments_style" if theme == "light" else "pygments_dark_style"])
+    text = [f"#{s['color']}" for token, s in style if s["color"] and token not in Token.Text.Whitespace]
+    text += [c for name, c in themed.items() if re.search("foreground|brand|sidebar", name)]
+    text += [c for name, c in named.items() if name not in ("bg", "tint", "rule")]
+    papers = {themed["color-background-primary"], themed["color-code-background"], named["bg"], named["tint"]}
+    assert len(text) > 20
+    assert {(c, paper) for c in text for paper in papers if contrast(c, paper) < 4.5} == set()
+    assert contrast("#999999", "#FFFFFF") < 4.5 < contrast("#666666", "#FFFFFF")

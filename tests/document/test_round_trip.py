@@ -101,6 +101,7 @@ def test_ascii_text_is_read_by_sympify(x: nt.Node) -> None:
     assert same(read, wanted), shown
 
 
+@pytest.mark.deep
 @given(trees, st.booleans(), st.booleans())
 def test_tex_means_the_tree(x: nt.Node, inline: bool, grouped: bool) -> None:
     wanted = defined(x)

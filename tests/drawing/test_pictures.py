@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import pytest
 
 from symattn import InputError, bound, derive, draw
-from symattn.derivations.drawing.summed import Basis
+from symattn.derivations.drawing.geometry import Basis
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.model import Walk
-from symattn.document.drawing.colours import COLOURS, SHADE, mixed
 from symattn.document.drawing.picture import Picture
 from symattn.document.drawing.placing import overlap
 from symattn.document.drawing.scene import WIDTH, Label, Line, Scene, plain, powered
+from symattn.document.drawing.svg import COLOURS, SHADE
 from symattn.drawing import names
 from symattn.verification.tolerances import drawing as error
 
@@ -48,6 +48,16 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
 def picture(request: pytest.FixtureRequest) -> Picture:
     topic, parameters = CASES[request.param]
     return draw(topic, **parameters)
+
+
+def mixed(below: str, above: str, share: float) -> str:
+    """The colour of ``above`` that covers a ``share`` of what is below."""
+    parts = (round(b + (a - b) * share) for a, b in zip(_parts(above), _parts(below), strict=True))
+    return "#" + "".join(f"{x:02X}" for x in parts)
+
+
+def _parts(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 def words(picture: Picture) -> list[str]:
@@ -208,6 +218,7 @@ def test_shapes_leave_out_what_a_step_asks_the_length_of() -> None:
     assert words(draw("shapes")).count("Q") == 2
 
 
+@pytest.mark.deep
 def test_tiles_are_those_of_the_derivation() -> None:
     row = next(line for line in derive("online-softmax").text().splitlines() if re.match(r"▸? *3 +2 +2 +3 ", line))
     told = " ".join(words(draw("tiles")))

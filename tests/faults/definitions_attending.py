@@ -92,7 +92,7 @@ LSE_WRONG = (
     Program("lse no maximum", no_maximum, _LSE, "the maximum is not added to the logarithm of the sum"),
     Program("lse of unscaled", of_unscaled, _LSE, "it is of the scores before they are scaled", "float64"),
     Program("lse counts all", counts_all, _LSE, "keys that are forbidden are counted"),
-    Program("lse negative", negative, _LSE, "its sign is changed", "float16"),
+    Program("lse negative", negative, _LSE, "lse has the other sign", "float16"),
 )
 LSE_RIGHT = (Program("with lse", with_lse, _LSE), Program("by keys", by_keys, _LSE))
 

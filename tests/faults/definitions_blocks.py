@@ -91,7 +91,7 @@ WRONG = (
     Program("block from norm", from_norm, _PRE, "residual",
             "the residual around attention starts from the tokens after the norm"),
     Program("block one norm", one_norm, _PRE, "norm", "the norm of the feed-forward layer is left out"),
-    Program("block gates", gates_exchanged, _GATED, "project", "gate and up are exchanged"),
+    Program("block gates", gates_exchanged, _GATED, "project", "the inputs mlp.w_up and mlp.w_gate are exchanged"),
 )  # fmt: skip
 RIGHT = (
     Program("block pre", pre, _PRE),

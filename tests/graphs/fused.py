@@ -9,7 +9,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from symattn.programs.graphs import read, run
+from symattn.programs.graphs.judging import read
+from symattn.programs.graphs.running import run
 
 FLOAT = TensorProto.FLOAT
 

@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention
 from symattn.graphs import verify_graph
-from symattn.programs.graphs import traced
+from symattn.programs.graphs.jax_reader import traced
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn

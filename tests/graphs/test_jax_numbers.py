@@ -11,7 +11,7 @@ import pytest
 from symattn import Attention
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.programs.graphs import traced
+from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.graphs.running import run
 
 jax = pytest.importorskip("jax")
@@ -40,6 +40,7 @@ AS_IN_JAX: dict[str, Callable[[], Any]] = {
     "bytes in their range": lambda: jnp.asarray(np.array([250, 7], np.uint8)) + jnp.uint8(5),
     "unsigned, and none below 0": lambda: (jnp.arange(3, 7).astype(jnp.uint32) - jnp.uint32(3)) < 2,
     "the largest": lambda: jnp.arange(4) == jnp.arange(4).max(),
+    "a split into one part": lambda: (x := lax.split(jnp.arange(4), (4,))[0])[:, None] <= x,
     "powers": lambda: jnp.arange(4) ** 3 <= jnp.square(jnp.arange(4)),
 }
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

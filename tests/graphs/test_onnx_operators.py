@@ -13,8 +13,8 @@ from onnx.helper import make_node, make_tensor_value_info
 from symattn import Attention
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.programs.graphs.casting import cast
 from symattn.programs.graphs.operators import divide_whole
+from symattn.programs.graphs.ranges import cast
 from symattn.programs.graphs.values import Context
 from tests.graphs.models import bare, layer
 

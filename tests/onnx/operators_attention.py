@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symattn.attention.projections import weighted_values
+from symattn.attention.scores import weighted_values
 from symattn.attention.softmax import softmax
 from symattn.programs.onnx import attention_of
 from tests.onnx import graphs

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from symattn.programs.graphs import run as run_graph
 from symattn.programs.graphs.onnx_reader import of_model
+from symattn.programs.graphs.running import run as run_graph
 from tests.onnx.cases import Case, model
 
 OPERATORS = ("Attention", "LayerNormalization", "RMSNormalization", "RotaryEmbedding", "Softmax")

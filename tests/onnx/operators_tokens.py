@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear.delta import delta_token
-from symattn.attention.linear.gated import empty_state, gated_step, scan
+from symattn.attention.linear import delta_token, empty_state, gated_step, scan
 from symattn.attention.projections import merge_heads, split_heads
 from tests.onnx.calls import Call
 

@@ -134,7 +134,7 @@ def test_the_other_order_of_heads_is_refused() -> None:
     """Query head h reads the head ⌊h / r⌋ of keys, not h mod r."""
 
     def tiled(found: OnnxAttention) -> Any:
-        from symattn.attention.groups import tile_heads
+        from symattn.attention.projections import tile_heads
 
         shared = {role: tile_heads(found.inputs[role], 2) for role in "kv"}
         return replace(found.spec, kv_heads=None)(**{**found.inputs, **shared})

@@ -23,6 +23,7 @@ from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, pairs
 from symattn.proof.theorem import Identity
 from symattn.theorems import catalogue
+from symattn.theorems.reading import AsPrinted
 from tests.proof.coq_values import World, parsed
 
 LONGEST = 6000  # characters of an equation
@@ -57,6 +58,7 @@ def false_variants(names: Sequence[str]) -> Iterator[tuple[str, list[Lemma]]]:
     """The equations of every false variant of theorems that are identities, with a name each."""
     for name in names:
         method = catalogue()[name].method
+        method = method.identity if isinstance(method, AsPrinted) else method
         if not isinstance(method, Identity):
             continue
         for n, false in enumerate(method.false if isinstance(method.false, tuple) else (method.false,)):
@@ -157,7 +159,7 @@ def campaign(names: Sequence[str], many: int, seed: int = 0, jobs: int = 1) -> t
 
 
 if __name__ == "__main__":
-    identities = [n for n, t in catalogue().items() if type(t.method).__name__ == "Identity"]
+    identities = [n for n, t in catalogue().items() if isinstance(t.method, (Identity, AsPrinted))]
     tried, true, false = campaign(identities, -(-int(sys.argv[1]) // len(identities)), jobs=2)
     print(
         f"{tried} mutants: {tried - len(true) - len(false)} refused, {len(true)} accepted and true, {len(false)} false"

@@ -72,7 +72,7 @@ def tried(unit: Unit, mutant: Mutant) -> Trial:
             late = late or (part.theorem.name if how else "")
         if late or reason:
             return Trial(unit, mutant, late, "time" if late else "", reason)
-        if unit.module == "attention.sparse":
+        if unit.path in ("attention.softmax.sparsemax", "attention.softmax.entmax15"):
             return _sparse(unit, mutant)
         for name, stated in unit.theorems.items():
             if _unsound(stated):

@@ -40,10 +40,10 @@ PRINTED = (
 # Of these, theorems are about the slopes of the usual branch; tests hold every branch against the derivative of the
 # definition: tests/attention/test_gradients_*.py, and test_normalisers.py.
 SLOPES = (
-    *(f"attention.gradients.{file}." for file in ("rows", "scores")),
+    "attention.gradients.scores.",
     "attention.gradients.backward",
-    "attention.pointwise.",
-    "attention.layers.activations.",
+    *("attention.softmax.relu_weights", "attention.softmax.sigmoid_weights"),
+    *(f"attention.layers.steps.{name}" for name in ("relu", "sigmoid", "silu", "tanh", "identity", "gelu", "erf")),
 )
 ROOMS = ("attention", "theorems")
 UNMEANT = ("false", "chosen")  # what is given under these names is no part of a statement
@@ -92,7 +92,10 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != COPY and not name.startswith(tuple(f"{COPY}.{room}" for room in ROOMS)):
             return None
-        return ModuleSpec(name, self, is_package=name == COPY or _source(name).name == "__init__.py")
+        spec = ModuleSpec(name, self, is_package=name == COPY or _source(name).name == "__init__.py")
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations = [str(_source(name).parent)]
+        return spec
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == COPY:
@@ -181,7 +184,7 @@ def campaign(topics: Iterable[str]) -> list[Unit]:
     for unit in units:
         unit.parts.sort(key=lambda p: p.seconds)
     meant = [u for u in units if u.theorems and not u.path.startswith((*PRINTED, *SLOPES))]
-    return [u for u in meant if not (u.definition and u.name in WORDED)]
+    return [u for u in meant if not (u.definition and u.name.endswith(WORDED))]
 
 
 def definition(path: str) -> Unit:
@@ -214,7 +217,7 @@ def _flat(method: Method) -> Iterator[Method]:
         for part in method.parts:
             yield from _flat(part)
     else:
-        yield method
+        yield getattr(method, "identity", method)  # of a print, the equations that it is compiled to
 
 
 def _reached(part: Part) -> set[Unit]:

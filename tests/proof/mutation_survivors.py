@@ -8,7 +8,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from symattn.arrays.index.canonical import canonical
+from symattn.arrays.index.expressions import canonical
 from symattn.arrays.indexed import Indexed
 from symattn.proof.prover import equations, prove
 from symattn.proof.statement import Declared, Letters
@@ -62,11 +62,14 @@ GIVEN: dict[str, list[Made]] = {
         ({"s": "n m"}, lambda m, s: (m.softmax(s), m.softmax(s, False), m.softmax(s, True, "zeros"))),
         ({"s": "n m"}, lambda m, s: (m.normalise(s), m.normalise(s, "zeros"))),
         ({"s": "n m", "keep": "n m"}, _forbidden),
+        ({"s": "n m", "sink": "n 1"}, lambda m, s, sink: m.sink_weights(s, sink)),
     ],
     "scores": [
         ({"q": "n d", "k": "m d"}, lambda m, q, k: (m.dot_scores(q, k), m.distance_scores(q, k))),
         ({"s": "n m", "q": "n d"}, lambda m, s, q: (m.scale_by_root(s, q), m.scale_by(s, 3))),
         ({"q": "n a", "k": "m b", "w": "a l", "u": "b l", "v": "l"}, lambda m, **x: m.additive_scores(**x)),
+        ({"s": "n m", "cap": ""}, lambda m, s, cap: m.softcap(s, cap)),
+        ({"a": "n m", "v": "m e"}, lambda m, a, v: m.weighted_values(a, v)),
     ],
     "masks": [
         ({"s": "n n"}, lambda m, s: (m.causal(s), m.causal(s, "top-left"), m.window(s, 1))),
@@ -96,18 +99,15 @@ GIVEN: dict[str, list[Made]] = {
         ({"x": "g n 2*e"}, lambda m, x: m.split_heads(x, 2)),
         ({"x": "h n e"}, lambda m, x: m.merge_heads(x)),
         ({"x": "g h n e"}, lambda m, x: m.merge_heads(x)),
-        ({"a": "n m", "v": "m e"}, lambda m, a, v: m.weighted_values(a, v)),
+        ({"x": "g n d"}, lambda m, x: (m.repeat_heads(x, 3), m.tile_heads(x, 3))),
+        ({"x": "b g n d"}, lambda m, x: (m.repeat_heads(x, 3), m.tile_heads(x, 3))),
+        (GROUPED, lambda m, **x: m.grouped_attention(lambda q, k, v: q @ k.mT @ v, **x)),
     ],
     "norms": [
         ({"x": "n d", "eps": ""}, lambda m, x, eps: (m.rms_norm(x, eps), m.layer_norm(x, eps))),
         ({"x": "n d"}, lambda m, x: (m.rms_norm(x), m.layer_norm(x), m.centre(x), m.unit(x))),
     ],
-    "groups": [
-        ({"x": "g n d"}, lambda m, x: (m.repeat_heads(x, 3), m.tile_heads(x, 3))),
-        ({"x": "b g n d"}, lambda m, x: (m.repeat_heads(x, 3), m.tile_heads(x, 3))),
-        (GROUPED, lambda m, **x: m.grouped_attention(lambda q, k, v: q @ k.mT @ v, **x)),
-    ],
-    "linear.plain": [
+    "linear": [
         (FEATURES, lambda m, q, k, v: (m.linear_attention(q, k, v), m.causal_linear_attention(q, k, v))),
         (FEATURES, lambda m, q, k, v: (m.causal_products(q, k, v), m.linear_state(k, v))),
         (STEP, lambda m, state, sums, q, k, v: _flat(m.linear_step((state, sums), q, k, v))),
@@ -117,8 +117,6 @@ GIVEN: dict[str, list[Made]] = {
         ({"p": "n m", "g": "n m"}, lambda m, p, g: m.softmax_vjp(p, g)),
         ({**ATTENDED, "p": "n m", "g": "n e"}, lambda m, **x: m.backward(**x)),
     ],
-    "sinks": [({"s": "n m", "sink": "n 1"}, lambda m, s, sink: m.sink_weights(s, sink))],
-    "softcap": [({"s": "n m", "cap": ""}, lambda m, s, cap: m.softcap(s, cap))],
     "streaming.states": [
         (TILES, lambda m, s, v: (m.finish(m.tile_state(s, v)), *m.tile_state(s, v))),
         ({**TILES, "z": "n 1"}, lambda m, s, v, z: m.tile_state(s, v, z)),
@@ -149,7 +147,7 @@ GIVEN: dict[str, list[Made]] = {
     ],
 }
 BATCHED = (
-    *("softmax", "scores", "positions.angles", "norms", "linear.plain", "gradients.attention", "sinks", "softcap"),
+    *("softmax", "scores", "positions.angles", "norms", "linear", "gradients.attention"),
     "streaming.states",
 )
 
@@ -165,7 +163,7 @@ for _module in BATCHED:
 
 def equivalent(unit: Unit) -> str:
     """How it is shown that the module of ``unit``, as it is now, gives what symattn's gives; empty if it is not."""
-    staged = unit.module.startswith(("attention.stages.", "attention.flow", "attention.pipeline"))
+    staged = unit.module.startswith(("attention.stages.", "attention.flow"))
     module = "attention.spec" if staged else unit.module
     where = module.removeprefix("attention.")
     how = SAME

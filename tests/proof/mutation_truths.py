@@ -30,7 +30,7 @@ def nearest_weights() -> bool:
 
     p ≥ 0, Σ p = 1, and s − p is largest, and so the same for all, where p > 0.
     """
-    sparsemax = import_module(f"{COPY}.attention.sparse").sparsemax
+    sparsemax = import_module(f"{COPY}.attention.softmax").sparsemax
     numbers = (Fraction(-1), Fraction(0), Fraction(1, 2), Fraction(2))
     try:
         for n in (1, 2, 3):

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from symattn.attention.notation import D_K
-from symattn.derivations.letters import MU, SIGMA, s, var
-from symattn.derivations.scaling_laws import Setting
+from symattn.derivations.scaling_numpy import Setting
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.proof import certified, certified_moments
@@ -18,6 +17,7 @@ from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Tendi
 from symattn.proof.relations import concluding, limits
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import Question, decided
+from tests.letters import MU, SIGMA, s, var
 
 Record = dict[str, Any]
 _STEPS = (Applied, Concluded, Inducted, Instance, Tending)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from symattn.proof.checker import check
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from tests.proof.test_means_checked import NOUGHT, ONE, TWO, equation, letter
 from tests.proof.test_steps_checked import Parts, Record, minus, step
 

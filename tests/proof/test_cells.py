@@ -112,6 +112,7 @@ def test_conditions_are_printed_where_comparisons_stop_the_prover(name: str) -> 
     assert evidence.where.endswith("where both sides are defined")
 
 
+@pytest.mark.deep
 def test_a_comparison_of_many_terms_is_refused_before_it_is_factored() -> None:
     letters = sympy.symbols("x0:41", real=True)
     assert cells._factors(sum(letters[:40]))[1]

@@ -16,7 +16,7 @@ from symattn.document.evidence import Grade
 from symattn.document.model import Note
 from symattn.proof.certified import certificates
 from symattn.proof.coq import running, theory
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.running import LIBRARY, Judgement, judged, listed, settled
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision

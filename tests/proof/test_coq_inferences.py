@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.running import LIBRARY, judged
 from symattn.proof.coq.writing import Lemma
 from tests.proof.test_coq import letter, records, spoiled, wrong_side

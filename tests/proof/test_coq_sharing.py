@@ -7,7 +7,7 @@ import re
 import pytest
 
 from symattn.proof.coq import running
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.running import judged
 from tests.proof.test_coq import records
 from tests.proof.test_coq_inferences import with_text
@@ -19,8 +19,8 @@ def test_what_occurs_often_is_written_once_and_what_is_short_stays() -> None:
     lines = [line.strip() for line in said.readable.statement.splitlines()]
     lets = [line for line in lines if line.startswith("let ")]
     assert lets[:2] == [
-        "let s := sum d_k (fun i => q1 i * k1 i) * rsqrt (INR d_k) in",
-        "let t := fun i => sum d_k (fun j => q1 j * k i j) * rsqrt (INR d_k) in",
+        "let s := sum d_k (fun i => Q_1_0 i * K_1_0 i) * rsqrt (INR d_k) in",
+        "let t := fun i => sum d_k (fun j => Q_1_0 j * K_0_0 i j) * rsqrt (INR d_k) in",
     ]
     assert said.readable.statement.count("rsqrt (INR d_k)") == 2
     assert len(said.readable.statement) < 1100
@@ -29,6 +29,7 @@ def test_what_occurs_often_is_written_once_and_what_is_short_stays() -> None:
     assert "let " not in short.readable.statement
 
 
+@pytest.mark.deep
 def test_a_name_for_a_part_is_no_other_name() -> None:
     for theorem in ("softmax-shift", "gqa-is-mha", "backward-dQ", "sink-is-extra-key"):
         for said in lemmas("x", records(theorem)):

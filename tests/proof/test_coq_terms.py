@@ -19,19 +19,21 @@ from symattn.arrays.indexed import Indexed
 from symattn.document.errors import SymattnError
 from symattn.proof.certificate import certificate
 from symattn.proof.checker_reading import read
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.terms import _letter
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
 from symattn.proof.together import Together
 from symattn.theorems import catalogue
+from symattn.theorems.reading import AsPrinted
 from tests.proof.coq_values import FUNCTIONS, World, parsed
 
 _LABEL = re.compile(r"(?P<name>[^@\[]*)(@(?P<blocks>[\d,]+))?(\[(?P<fixed>[\d, ]+)\])?")
 
 
 def identities(method: Any) -> Iterator[Identity]:
+    method = method.identity if isinstance(method, AsPrinted) else method
     if isinstance(method, Together):
         for part in method.parts:
             yield from identities(part)
@@ -159,6 +161,7 @@ def seen(name: str) -> list[bool | None]:
     return [holds(part, seed) for part in identities(catalogue()[name].method) for seed in (1, 2, 3)]
 
 
+@pytest.mark.deep
 def test_a_maximum_over_part_of_the_keys_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen("two-block-merge") == [True] * 3
     monkeypatch.setattr("tests.proof.test_coq_terms.FUNCTIONS", {**FUNCTIONS, "max": lambda x, *_: x})

@@ -10,7 +10,7 @@ import pytest
 
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from symattn.proof.theorem import decide
 from symattn.theorems import catalogue
 

@@ -266,6 +266,7 @@ def test_it_is_proved(name: str) -> None:
     assert decision.evidence.grade is Grade.PROVED, decision
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", CHECKED)
 def test_it_is_checked_at_least(name: str) -> None:
     decision = Identity(*CHECKED[name], false=()).decide()

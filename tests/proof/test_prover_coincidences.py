@@ -148,6 +148,7 @@ def test_relations_that_hold_in_the_box_hold_beyond(name: str, predicates: bool)
         assert relations_are_kept(terms, asked, [{"n": top + 1}, {"n": top + 2}], random), terms
 
 
+@pytest.mark.deep
 def test_one_size_is_enough_where_it_is_taken() -> None:
     taken = 0
     for seed in range(150):

@@ -11,14 +11,14 @@ import pytest
 
 from symattn.arrays.indexed import Indexed
 from symattn.attention.notation import D_K
-from symattn.derivations.letters import MU, k, q, s, var
-from symattn.derivations.letters import mean as mean_of
-from symattn.derivations.scaling_laws import Setting
+from symattn.derivations.scaling_numpy import Setting
 from symattn.proof.certificate import certificate
 from symattn.proof.certified_moments import chained, vanishing
 from symattn.proof.checker import check
 from symattn.proof.prover import prove
 from symattn.proof.statement import Letters
+from tests.letters import MU, k, q, s, var
+from tests.letters import mean as mean_of
 from tests.proof.certificate_mutants import accepted as mutants
 from tests.proof.printed_steps import RULES
 from tests.proof.test_means_checked import equation, letter, mean, total

@@ -130,6 +130,7 @@ def test_a_true_statement_stays_proved(name: str):
     assert decision.evidence.grade.value == "proved", decision
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_true_statement_stays_checked_and_says_why_it_is_not_proved(name: str):
     decision = Identity(*CHECKED[name], false=()).decide()

@@ -16,9 +16,9 @@ import pytest
 
 from symattn import Attention
 from symattn.bounds.target import Runner
-from symattn.document.errors import InputError, MissingExtra
+from symattn.document.errors import CannotRun, InputError, MissingExtra
 from symattn.programs.child import Child, Limits
-from symattn.programs.loading import CannotRun, NoSuchAttribute, NotCallable
+from symattn.programs.loading import NoSuchAttribute, NotCallable
 from symattn.programs.request import Request
 from tests.sources.programs import RIGHT, Program
 
@@ -113,6 +113,7 @@ def test_the_parent_imports_nothing_of_the_user(program: Program) -> None:
         assert str(Path.cwd()) not in sys.path
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["forever", "asleep"])
 def test_what_never_returns_is_ended(program: Program, name: str) -> None:
     program(WRONG)
@@ -168,6 +169,7 @@ def test_a_call_after_a_limit_starts_again(program: Program) -> None:
     assert [o.output.max() if o.output is not None else None for o in (first, second, stuck, again)] == [1, 2, None, 1]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -10,6 +10,7 @@ import pytest
 
 from symattn import Attention, Block, Cached, RMSNorm, verify
 from symattn.bounds.domain import Domain
+from symattn.document.errors import InputError
 from symattn.programs import definitions
 from symattn.programs.verify import requested
 
@@ -33,6 +34,11 @@ def found(function: Callable[..., Any], spec: Any) -> tuple[set[int], tuple[str,
     made = definitions.target(function, requested(spec, dtype="float32", framework="numpy"))
     subject = made.subject
     return {len(subject.axes_of("x", s)) for s in subject.shapes}, made.convention.notes
+
+
+def test_a_parameter_for_the_mask_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no parameter maks that can be named"):
+        definitions.target(rms, requested(RMSNorm(), dtype="float32", framework="numpy", mask_arg="maks"))
 
 
 @pytest.mark.parametrize("numbers", [(1,), (2,), (3,), (4,), (2, 3), (3, 4)])

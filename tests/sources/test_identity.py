@@ -14,12 +14,13 @@ import pytest
 from symattn import Attention
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
+from symattn.bounds.inputs import Sizes
 from symattn.document.evidence import Grade
 from symattn.programs.calling import agree
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
-from symattn.verification.semantics import Identity, Sizes
+from symattn.verification.semantics import Identity
 from tests.arrays.users import RIGHT, WRONG, Program
 from tests.sources import numpy_programs as programs
 

@@ -13,14 +13,14 @@ import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.document.errors import InputError
-from symattn.programs import keras_backend
+from symattn.programs import loading
 
 HERE = Path(__file__).parents[2]
 
 
 def test_a_backend_is_chosen_where_nobody_has_told_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     there = {"keras", "jax"}
-    monkeypatch.setattr(keras_backend.importlib.util, "find_spec", lambda name: name in there)
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: name in there)
     environ = {"KERAS_HOME": str(tmp_path)}
     monkeypatch.setattr(os, "environ", environ)
     for told, settings, chosen in ((None, "", "jax"), (None, '{"backend": "torch"}', None), ("torch", "", "torch")):
@@ -28,17 +28,17 @@ def test_a_backend_is_chosen_where_nobody_has_told_one(monkeypatch: pytest.Monke
         if told:
             environ["KERAS_BACKEND"] = told
         (tmp_path / "keras.json").write_text(settings, encoding="utf-8")
-        keras_backend.choose_backend()
+        loading.choose_backend()
         assert environ.get("KERAS_BACKEND") == chosen
     del environ["KERAS_BACKEND"]
     there.add("tensorflow")
-    keras_backend.choose_backend()
+    loading.choose_backend()
     assert "KERAS_BACKEND" not in environ
 
 
 @pytest.fixture(scope="module")
 def keras() -> Any:
-    keras_backend.choose_backend()
+    loading.choose_backend()
     return pytest.importorskip("keras")
 
 

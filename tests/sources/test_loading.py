@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn.document.errors import InputError, MissingExtra, SymattnError
-from symattn.programs.loading import BadTarget, CannotRun, NoSuchAttribute, NoSuchFile, NotCallable, load
+from symattn.document.errors import CannotRun, InputError, MissingExtra, SymattnError
+from symattn.programs.loading import BadTarget, NoSuchAttribute, NoSuchFile, NotCallable, load
 from tests.sources.programs import RIGHT, Program
 
 

@@ -14,7 +14,7 @@ import pytest
 from symattn import Domain, LayerNorm, Verdict, verify
 from symattn.bounds.target import Failure
 from symattn.programs.refusing import by_memory, refuses
-from symattn.verification.probing.refusals import Sized, explaining, told
+from symattn.verification.probing.refusals import Sized, explaining, remedy
 
 Array = Any
 LIBRARY = """
@@ -162,7 +162,7 @@ def test_the_promise_that_forbids_least_is_read() -> None:
     for least in (3, 5, 11):
         refused = sized((1, 1), (6, 2), (least + 4, least - 1), (16, 1))
         taken = sized((3, 13), *[(8 * n, 8 * m) for n in (2, 3) for m in (2, 5)])
-        assert told(explaining(Domain(), refused, taken)) == f"promised by --min-tokens {least}, it would not occur"
+        assert remedy(explaining(Domain(), refused, taken)) == f"promised by --min-tokens {least}, it would not occur"
 
 
 @pytest.mark.deep
@@ -209,6 +209,7 @@ def test_a_view_refuses_memory_with_gaps_alone() -> None:
     assert (fault.step, "view size" in fault.message) == ("call", True)
 
 
+@pytest.mark.deep
 def test_where_a_library_refuses_everything_nothing_is_known(library: ModuleType) -> None:
     def mine(q: Array, k: Array, v: Array) -> Array:
         return library.attention(q, k, v, multiple=1000)

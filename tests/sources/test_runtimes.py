@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from symattn import verify
+from symattn.document.errors import CannotRun
 from symattn.programs import runtimes
-from symattn.programs.loading import CannotRun
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from symattn.testing import AttentionFault, assert_close_to_exact

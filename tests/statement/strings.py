@@ -35,6 +35,10 @@ TOKEN = re.compile(r"[0-9Α-Ωα-ω" + re.escape("".join(OTHER)) + r"]|(?<![\w'�
 """A digit, a sign, a Greek letter, a Latin one that stands alone or before an index; ``a`` and ``A`` are articles."""
 
 
+REASON = re.compile(r"^(?:\w*- .*? | +):: (?P<reason>.*?)(?: :: .*)?$", re.M)
+"""The reason of a claim, in a derivation that is told as a text."""
+
+
 def mutants(string: str) -> Iterator[str]:
     """The string with one token changed, at every place; none for a name, a sign or words alone."""
     if len(string) == 1 or re.fullmatch(r"[\w\u0300-\u036f]*", string):
@@ -53,6 +57,19 @@ def literals(module: ModuleType) -> Iterator[tuple[FunctionType, str]]:
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 strings = dict.fromkeys(_strings(function.__code__))
                 yield from ((function, s) for s in strings if s != function.__doc__)
+
+
+def texts(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """The names of a module's texts, each with the text where one token in the words of a reason is changed.
+
+    Formulas of texts are decided, or define letters: ``falsify`` has mutants of them.
+    """
+    for name, typed in list(vars(module).items()):
+        for line in REASON.finditer(typed if isinstance(typed, str) else ""):
+            for words in re.finditer(r"\$[^$]*\$|[^$]+", line["reason"]):
+                start, end = (line.start("reason") + at for at in words.span())
+                prose = () if words[0].startswith("$") else mutants(words[0])
+                yield from ((name, typed[:start] + new + typed[end:]) for new in prose)
 
 
 def _strings(code: Any) -> Iterator[str]:
@@ -111,8 +128,8 @@ def makings() -> Iterator[Making]:
         module = f"symattn.derivations.{name.replace('-', '_')}"
         yield name, partial(derive, name, **parameters), (module, *_beside(module))
     rooms = (
-        *(f"derivations.walks.{part}" for part in ("steps", "why", "notes", "page", "order", "tokens")),
-        *(f"attention.stages.{part}" for part in ("closing", "latent", "masking", "positions", "scoring", "weighing")),
+        *(f"derivations.walks.{part}" for part in ("steps", "why", "notes", "page", "model", "tokens")),
+        *(f"attention.stages.{part}" for part in ("tokens", "positions", "weights")),
     )
     for name in examples():
         yield f"walk {name}", partial(_walked, name), tuple(f"symattn.{room}" for room in rooms)
@@ -125,8 +142,8 @@ def makings() -> Iterator[Making]:
 
 
 def _beside(module: str) -> list[str]:
-    """Modules whose names begin as that of the derivation does, such as ``scaling_moments``."""
-    return [f"{module}_{part}" for part in ("laws", "moments", "typical", "gap", "numpy")] * module.endswith("scaling")
+    """Modules whose names begin as that of the derivation does, such as ``scaling_numpy``."""
+    return [f"{module}_{part}" for part in ("typical", "numpy")] * module.endswith("scaling")
 
 
 def _walked(name: str) -> Document:
@@ -143,23 +160,29 @@ def survivors(making: Making, share: float = 1.0, seed: int = 7) -> Iterator[str
     _, make, modules = making
     random, honest = Random(seed), graded(make())
     for module in map(import_module, modules):
-        for function, old in literals(module):
-            for new in mutants(old):
-                if random.random() < share and (seen := _outcome(make, function, old, new)) not in (None, honest):
-                    changed = next((f for f in seen if f not in honest), "something is gone")
-                    yield f"{module.__name__}: {old!r} as {new!r}: {changed}"
+        coded = ((function, "__code__", _changed(function.__code__, old, new), f"{old!r} as {new!r}")
+                 for function, old in literals(module) for new in mutants(old))  # fmt: skip
+        typed = ((module, name, new, _line_apart(vars(module)[name], new)) for name, new in texts(module))
+        for place, name, mutant, words in (*coded, *typed):
+            if random.random() < share and (seen := _outcome(make, place, name, mutant)) not in (None, honest):
+                changed = next((f for f in seen if f not in honest), "something is gone")
+                yield f"{module.__name__}: {words}: {changed}"
 
 
-def _outcome(make: Callable[[], Document], function: FunctionType, old: str, new: str) -> list[str] | None:
-    """What is graded where a function has another string; None where the document is refused."""
-    code = function.__code__
-    function.__code__ = _changed(code, old, new)
+def _line_apart(old: str, new: str) -> str:
+    return next(line for line in new.splitlines() if line not in old.splitlines())
+
+
+def _outcome(make: Callable[[], Document], place: object, name: str, mutant: object) -> list[str] | None:
+    """What is graded where a function or a module has another string; None where the document is refused."""
+    honest = getattr(place, name)
+    setattr(place, name, mutant)
     try:
         return graded(make())
     except Exception:
         return None
     finally:
-        function.__code__ = code
+        setattr(place, name, honest)
 
 
 def main(names: list[str]) -> None:

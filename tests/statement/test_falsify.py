@@ -60,6 +60,7 @@ def test_every_mutant_is_refused(asked: tuple[str, dict[str, object]]) -> None:
     assert not left(found)
 
 
+@pytest.mark.deep
 def test_some_formulas_of_variants() -> None:
     for name, parameters in VARIANT_DOCUMENTS[::11]:
         found = falsified(questions(name, parameters), stride=31)

@@ -79,14 +79,14 @@ def test_new_entries_stand_behind_the_old_ones(listed: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\n", "entry 1 has no reason"),
+        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\n", "entry 1 lacks reason"),
         ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\nreason = ' '\n", "needs a reason"),
-        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\nreason = 'r'\nwhy = 'x'\n", "unknown key why"),
-        ("[[accepted]]\ntarget = 3\n", "must be a text"),
+        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\nreason = 'r'\nwhy = 'x'\n", "unknown name 'why'"),
+        ("[[accepted]]\ntarget = 3\nstep = 's'\ncause = ''\nreason = 'r'\n", "target is a text, not '3'"),
         ("accepted = 3\n", "something else"),
         ("other = 3\n", "something else"),
-        ("not toml", "neither TOML nor JSON"),
-        ("x" * 1_000_001, "larger than"),
+        ("not toml", "is not valid TOML"),
+        ("x" * (2**20 + 1), "larger than"),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, text: str, words: str) -> None:

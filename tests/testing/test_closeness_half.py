@@ -223,6 +223,7 @@ def test_means_say_what_they_look_like() -> None:
     assert abs(float(found[1]) - 1.005) < float(found[2]) < 0.005
 
 
+@pytest.mark.deep
 def test_what_only_stored_scores_make_legal_is_told() -> None:
     q, k, v = made(BF16, normal, SHAPE, 1)
     right, off = (online(scores(q, k, True) * np.float32(by), v, BF16) for by in (1, 1.005))
@@ -237,6 +238,7 @@ def test_what_only_stored_scores_make_legal_is_told() -> None:
     assert assert_close_to_exact(off, q, k, v, CAUSAL, precision=eager_too) is None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec", [CAUSAL, Attention(causal=True, alignment="top-left", heads=H)])
 def test_another_alignment_that_explains_all_is_told(spec: Attention) -> None:
     q, k, v = made(BF16, normal, SHAPE)
@@ -257,6 +259,7 @@ def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.Mon
     assert "Weighted means" in words(tiles(q, k, v, FP16), q, k, v, CAUSAL, precision="float16", contract="fused")
 
 
+@pytest.mark.deep
 def test_means_beyond_all_roundings_need_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "GUARD", 0.0)
     monkeypatch.setattr(elements, "judged", lambda *given: Accused(0, (), (0, 0), 1.0, 0.0, 0.0, 0.0))
@@ -413,6 +416,7 @@ def test_variants_are_judged(name: str) -> None:
         assert "The worst is out[0, 7, " in words(out, q, k, v, spec, precision="bfloat16", **others)
 
 
+@pytest.mark.deep
 def test_arrays_of_torch_are_read() -> None:
     torch = pytest.importorskip("torch")
     q, k, v = (torch.randn(2, 3, 40, 16, dtype=torch.bfloat16) for _ in range(3))

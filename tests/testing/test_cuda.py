@@ -10,7 +10,7 @@ import pytest
 from symattn.arrays.tensors import TensorKind
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
-from symattn.derivations.support import Support
+from symattn.derivations.variants import Support
 from symattn.testing import AttentionFault, assert_close_to_exact
 
 pytestmark = pytest.mark.cuda

@@ -14,6 +14,7 @@ from symattn.arrays.formats import Format
 from symattn.bounds.sharp import backward
 from symattn.bounds.sharp.limits import Stores
 from symattn.programs.gradients import gradients_close_to_exact
+from symattn.programs.question import Question
 from symattn.testing import AttentionFault, assert_close_to_exact
 from tests.testing.half_kernels import INPUTS, Array, eager, made, masked, normal, outliers, tiles, weights
 
@@ -55,6 +56,10 @@ def drawn(f: Format, inputs: Any = normal, seed: int = 0) -> tuple[Array, Array,
     return q, k, v, f.rounded(np.random.default_rng(seed + 1).standard_normal(q.shape))
 
 
+def judged(given: Any, do: Array, gradients: Any, spec: Attention | None, precision: str, contract: Any = None) -> str:
+    return gradients_close_to_exact(Question(None, given, spec, precision, contract, do=do, gradients=gradients))
+
+
 def judge(f: Format, q: Array, k: Array, v: Array, do: Array, gradients: Any, contract: Any = None, **told: Any) -> str:
     out = (tiles if contract else eager)(q, k, v, f)
     try:
@@ -86,14 +91,14 @@ def test_gradients_below_the_normal_numbers_pass() -> None:
     dp = r(do @ v.mT)
     ds = r(scale * r(p * (dp - (p * dp).sum(-1, keepdims=True))))
     given, right = {"q": q, "k": k, "v": v}, (r(ds @ k), r(ds.mT @ q), r(p.mT @ do))
-    assert not gradients_close_to_exact(given, do, right, None, "float16")
+    assert not judged(given, do, right, None, "float16")
     p = weights((q @ k.mT) * scale)
     ds = r(scale * p * (do @ v.mT - (do * r(r(p) @ v)).sum(-1, keepdims=True)))  # in tiles, scaled where it is stored
     fused = r(ds @ k), r(ds.mT @ q), r(r(p).mT @ do)
-    assert not gradients_close_to_exact(given, do, fused, None, "float16", contract="fused")
+    assert not judged(given, do, fused, None, "float16", contract="fused")
     for at, name in enumerate(("dq", "dk", "dv")):
         wrong = [g + 1e-5 if i == at else g for i, g in enumerate(right)]
-        assert f"elements of {name}" in gradients_close_to_exact(given, do, wrong, None, "float16")
+        assert f"elements of {name}" in judged(given, do, wrong, None, "float16")
 
 
 @pytest.mark.deep
@@ -104,9 +109,9 @@ def test_gradients_above_the_largest_number_are_not_accused_of_being_infinite() 
         made = fused(*given.values(), do, FP16)
     assert not np.isfinite(made[0]).all()
     with pytest.raises(InputError, match=r"not finite may be right here: .* above 65504"):
-        gradients_close_to_exact(given, do, made, CAUSAL, "float16", contract="fused")
-    assert not gradients_close_to_exact(given, do, (None, None, made[2]), CAUSAL, "float16", contract="fused")
-    assert "of dv" in gradients_close_to_exact(given, do, (None, None, -made[2]), CAUSAL, "float16", contract="fused")
+        judged(given, do, made, CAUSAL, "float16", contract="fused")
+    assert not judged(given, do, (None, None, made[2]), CAUSAL, "float16", contract="fused")
+    assert "of dv" in judged(given, do, (None, None, -made[2]), CAUSAL, "float16", contract="fused")
 
 
 WRONG: dict[str, tuple[str, Callable[[Gradients], Gradients]]] = {
@@ -139,8 +144,8 @@ def test_the_term_d_and_the_scale_are_seen(f: Format) -> None:
 
 @BOTH
 def test_a_twentieth_of_the_bound_is_too_little(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, whole = drawn(f), backward.beyond
-    monkeypatch.setattr("symattn.programs.gradients.beyond", lambda found, got: 20 * whole(found, got))
+    given, whole = drawn(f), backward.Gradient.ratios
+    monkeypatch.setattr(backward.Gradient, "ratios", lambda found, got: 20 * whole(found, got))
     assert "of dq" in judge(f, *given, fused(*given, f), "fused")
 
 
@@ -189,7 +194,7 @@ def test_what_is_not_judged_is_refused_in_a_line() -> None:
     less = {"q": q, "k": k[:, :9], "v": v[:, :9]}
     none = Attention(causal=True, heads=H, fully_masked="nan")
     with pytest.raises(InputError, match="a query may attend to no key"):
-        gradients_close_to_exact(less, do, (q, *(less[n] for n in "kv")), none, "bfloat16")
+        judged(less, do, (q, *(less[n] for n in "kv")), none, "bfloat16")
     wide = np.asarray(CAUSAL(q=q, k=k, v=v), dtype=float)
     with pytest.raises(AttentionFault, match="dk has the shape"):
         assert_close_to_exact(BF16.rounded(wide), q, k, v, CAUSAL, precision="bfloat16", do=do, gradients=(q, k[:1], v))

@@ -13,6 +13,7 @@ from symattn.arrays.formats import Format
 from symattn.bounds.sharp import backward
 from symattn.bounds.sharp.limits import Stores
 from symattn.programs.gradients import gradients_close_to_exact
+from symattn.programs.question import Question
 from tests.testing.half_kernels import INPUTS, Array, made, masked, normal
 
 H, N, D = 2, 150, 40
@@ -132,7 +133,8 @@ def _weights(s: Array, sink: Array) -> tuple[Array, Array]:
 
 
 def judge(c: Case, gradients: Any, contract: Any = None, **told: Any) -> str:
-    return gradients_close_to_exact(c.inputs, c.do, gradients, c.spec, c.f.name, contract=contract, **told)
+    asked = Question(None, c.inputs, c.spec, c.f.name, contract, do=c.do, gradients=gradients, **told)
+    return gradients_close_to_exact(asked)
 
 
 WIDE = [pytest.param(i, marks=pytest.mark.deep) for i in INPUTS if i is not normal]
@@ -189,7 +191,7 @@ def test_what_is_not_judged_is_refused_in_a_line() -> None:
     c = case("bias", BF16)
     two = replace(c.spec, base=2)
     with pytest.raises(InputError, match="with caps, sinks, biases and masks alone"):
-        gradients_close_to_exact(c.inputs, c.do, fused(c), two, "bfloat16")
+        judge(replace(c, spec=two), fused(c))
 
 
 @BOTH

@@ -1,7 +1,7 @@
 """No right kernel is accused, at any strength: kernels of others and of our own, on inputs of many kinds, by chance.
 
 ``exhaustive`` takes as many cases as ``SYMATTN_CASES`` says (2000 by default, a few hours); what they gave stands in
-docs/trust.md. Each case has thousands of statistics: every element, every mean.
+docs/figures.md. Each case has thousands of statistics: every element, every mean.
 """
 
 from __future__ import annotations

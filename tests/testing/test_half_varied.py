@@ -1,6 +1,6 @@
 """No right kernel of a variant is accused: caps, sinks, biases, windows, shared heads, by others and our own.
 
-``exhaustive`` takes as many cases as ``SYMATTN_CASES`` says (2000 by default); what they gave stands in docs/trust.md.
+``exhaustive`` takes as many cases as ``SYMATTN_CASES`` says (2000 by default); results are in docs/figures.md.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.programs import devices
 from symattn.programs.closeness import close_to_exact, read_array
+from symattn.programs.question import Question
 from symattn.testing import AttentionFault, assert_close_to_exact
 
 pytestmark = pytest.mark.torch
@@ -101,10 +102,10 @@ def test_of_many_tokens_a_verdict_is_no_longer(device: None) -> None:
 def test_verdicts_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, scale: float) -> None:
     spec, given = SPECS[name], drawn(SPECS[name], dtype, seed=1)
     out = kernel(replace(spec, scale=scale * D**-0.5), given)
-    told = {"contract": "fused", "alpha": 1e-9}
-    wanted = close_to_exact(out, given, spec, None, **told)
+    asked = Question(out, given, spec, contract="fused", alpha=1e-9)
+    wanted = close_to_exact(asked)
     monkeypatch.setattr(devices, "COPIED", ("mps",))
-    assert close_to_exact(out, given, spec, None, **told) == wanted
+    assert close_to_exact(asked) == wanted
     assert bool(wanted) or scale < 1.02
 
 

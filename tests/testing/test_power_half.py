@@ -13,6 +13,7 @@ from symattn.arrays.formats import Format
 from symattn.bounds.sharp.elements import Accused
 from symattn.document.errors import InputError
 from symattn.programs import asserted, sensitivity
+from symattn.programs.question import Question
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.report import Sought
 from tests.testing.half_kernels import Array, made, normal, online, scores, tiles
@@ -30,7 +31,7 @@ def asked(
     """What is wrong, and what would be seen; scores are not stored unless told."""
     how: dict[str, Any] = {"precision": "float16", "contract": "fused", "alpha": 1e-9, "rows": None, **told}
     given = {"q": Q, "k": K, "v": V}
-    return asserted.judged(asserted.Question.of(out, given, spec, power=power or {"scale": 0.003}, **how))
+    return asserted.judged(Question.of(out, given, spec, power=power or {"scale": 0.003}, **how))
 
 
 def rows_read(found: tuple[Sought, ...]) -> int:
@@ -39,6 +40,7 @@ def rows_read(found: tuple[Sought, ...]) -> int:
     return int(told[1])
 
 
+@pytest.mark.deep
 def test_what_is_asked_for_would_be_seen() -> None:
     words, found = asked()
     assert not words
@@ -55,6 +57,7 @@ def test_what_would_be_seen_is_seen() -> None:
             assert_close_to_exact(out, Q, K, V, CAUSAL, precision="float16", contract="fused", power={"scale": 0.003})
 
 
+@pytest.mark.deep
 def test_more_rows_are_read_until_it_would_be() -> None:
     counts = [rows_read(asked(power={"scale": share}, rows=8)[1]) for share in (0.02, 0.0005)]
     assert 8 <= counts[0] < counts[1] <= 160

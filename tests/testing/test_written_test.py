@@ -15,11 +15,10 @@ import pytest
 
 from symattn import Attention, Verdict
 from symattn.document.errors import InputError
-from symattn.programs.repeat import Repeated, repeat_target
-from symattn.programs.reproduce import named, verify_case
+from symattn.programs.repeat import Repeated, repeat_target, verify_case
 from symattn.programs.verify import verify_target
 from symattn.programs.written_test import written
-from symattn.verification.case_codes import encode, speaks
+from symattn.verification.case_codes import encode, named, speaks
 from symattn_cli.main import main
 
 RIGHT = """
@@ -85,6 +84,7 @@ def check_both(found: Repeated, right: str, wrong: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "kind", [pytest.param(k, marks=() if k in QUICK else pytest.mark.deep) for k in WRONG]
 )  # fmt: skip

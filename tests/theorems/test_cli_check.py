@@ -31,6 +31,7 @@ def test_a_certificate_is_accepted_and_says_what_it_is_of(run, kept: Path):
     assert "proved: softmax(s + t 𝟏) = softmax(s)" in found.stdout
 
 
+@pytest.mark.deep
 def test_a_step_in_words_is_told(run):
     assert run("prove", "softcap", "--certificate", "kept.json").status == 0
     assert "a step in words, which is not checked: " in run("check", "kept.json").stdout

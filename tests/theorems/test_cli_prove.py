@@ -23,6 +23,7 @@ def test_a_theorem_by_name(run):
     assert found.stdout == run("prove", "softmax-shift", "--no-cache").stdout
 
 
+@pytest.mark.deep
 def test_a_topic_has_a_section_for_each_theorem(run):
     found = run("prove", "heads", "--ascii")
     assert found.status == 0

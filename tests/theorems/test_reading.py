@@ -12,7 +12,7 @@ from symattn.document.evidence import Grade
 from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Node, Relation, call, equals, name, node, relation
 from symattn.document.text import plain_text, text
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.running import Judgement
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.theorem import Theorem, theorem

@@ -25,8 +25,7 @@ from symattn import Attention, Block, Cached, Gradient, LayerNorm, LinearAttenti
 from symattn.attention.variants import VARIANTS
 from symattn.bounds.domain import Domain
 from symattn.bounds.reference import Variant, changed, trace
-from symattn.document.errors import SymattnError
-from symattn.programs.loading import CannotRun
+from symattn.document.errors import CannotRun, SymattnError
 from symattn.verification.definitions.registry import is_definition, subjects_of
 
 Array = Any

@@ -27,7 +27,7 @@ from symattn.bounds.case_result import UNFIT
 from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, canonical, changed, trace
-from symattn.programs.loading import CannotRun
+from symattn.document.errors import CannotRun
 from symattn.verification.report import Report
 from symattn.verification.rules import known
 from tests.verification.mutants import DTYPES, as_function

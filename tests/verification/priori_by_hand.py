@@ -7,10 +7,10 @@ from typing import Any
 
 from symattn.arrays.precision import Precision
 from symattn.bounds.growth import g, growth_of, rate
-from symattn.bounds.priori import Sizes
+from symattn.bounds.priori import InputLimits
 
 
-def by_hand(known: Any, sizes: Sizes, p: Precision) -> float:
+def by_hand(known: Any, sizes: InputLimits, p: Precision) -> float:
     """The bound; ``known`` has a, s, b (``a``, ``alone``, ``below``), λ (``lam``) and the numbers of roundings."""
     v, lam_p, twice = sizes.v_max, rate(p.stored), _e(2 * known.a)
     moved = min(v * _e(known.a) * growth_of(known.a), 2 * v)
@@ -26,14 +26,19 @@ def by_hand(known: Any, sizes: Sizes, p: Precision) -> float:
     return (total + last) * (1 + 2.0**-10 + sizes.n * 2.0**-22)
 
 
+def share_of(known: Any, p: Precision) -> float:
+    """By how much the additions that round may change a sum, as a share of it; 1 where that is not known."""
+    events = known.counts.partial_sums
+    return 1.0 if events is None else float(events[0, 0]) * float(p.accumulate.u)
+
+
 def _sums(known: Any, p: Precision, sizes: float, total: float) -> float:
     by_path = growth_of(float(known.counts.path[0, 0]) * known.lam) * sizes
-    events = known.counts.partial_sums
-    share = 1.0 if events is None else float(events[0, 0]) * float(p.accumulate.u)
+    share = share_of(known, p)
     return by_path if share >= 0.5 else min(by_path, share / (1 - share) * (sizes + total) / 2)
 
 
-def _underflow(known: Any, sizes: Sizes, p: Precision, lost: float) -> float:
+def _underflow(known: Any, sizes: InputLimits, p: Precision, lost: float) -> float:
     n, v, c = sizes.n, sizes.v_max, known.counts
     factor = _e(known.alone + float(c.path[0, 0]) * known.lam + 2 * rate(p.stored)) * (1 + lost)
     lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))

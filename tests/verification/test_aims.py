@@ -38,6 +38,7 @@ def plain(q: Array, k: Array, v: Array) -> Array:
     return np.asarray(e / e.sum(axis=-1, keepdims=True) @ v)
 
 
+@pytest.mark.deep
 def test_the_worst_case_shows_what_it_can() -> None:
     report = verify(plain, power={"scale": 1e-3, "normalize": 1e-3}, examples=5)
     assert report.verdict is Verdict.NO_FAULT
@@ -46,6 +47,7 @@ def test_the_worst_case_shows_what_it_can() -> None:
     assert report.document().record["sought"][0]["share"] == 1e-3
 
 
+@pytest.mark.deep
 def test_what_the_worst_case_does_not_show_is_undecided() -> None:
     report = verify(plain, power={"scale": 1e-7}, examples=5)
     assert report.verdict is Verdict.UNDECIDED
@@ -130,6 +132,7 @@ def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
     assert words in _Search(session, (aim,))._why(aim)
 
 
+@pytest.mark.deep
 def test_what_is_spent_for_a_power_is_not_taken_from_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     def sought(session: Session, aims: object) -> tuple[tuple[Sought, ...], None]:
         session.effort.spend(calls=1e9)

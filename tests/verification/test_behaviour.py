@@ -157,7 +157,7 @@ def test_where_it_raises_is_said() -> None:
 
     (fault,) = verify(program).faults
     assert fault.step == "call"
-    assert "where d_k ≠ d_v: ValueError: all input arrays must have the same shape" in fault.message
+    assert "where d_v ≠ d_k: ValueError: all input arrays must have the same shape" in fault.message
 
 
 @pytest.mark.deep

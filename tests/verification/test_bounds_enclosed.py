@@ -15,7 +15,8 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
-from symattn.bounds import enclosed, exponents, judge, scores
+from symattn.bounds import enclosed, exponents, scores
+from symattn.bounds.case_result import shares
 from symattn.bounds.enclosed import _parts
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.projected import projected
@@ -273,6 +274,6 @@ def test_what_enclosures_leave_open_balls_decide(monkeypatch: pytest.MonkeyPatch
     at = right.near + right.allowed  # nobody can tell from enclosures on which side of the bound this is
     wide = np.full(right.allowed.shape, 2.0**-10) * right.allowed
     right.run.values["output"] = Enclosure(right.near, wide)
-    _, sure = judge._ratios(at, right.run.output.mid, right.run.output.rad, right.allowed)
-    assert not sure
+    _, sure = shares(at, right.run.output.mid, right.run.output.rad, right.allowed)
+    assert not sure.all()
     assert (abs(right.ratios(at) - 1) < 1e-6).all()

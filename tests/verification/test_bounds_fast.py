@@ -13,7 +13,8 @@ from symattn import Attention
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
 from symattn.bounds import exponents, floats, plain
-from symattn.bounds.interface import a_priori, bound
+from symattn.bounds.interface import bound
+from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
 from symattn.bounds.worst_case import allowed
 from symattn.document.errors import InputError
@@ -171,14 +172,14 @@ def test_the_formula_is_above_every_element(name: str) -> None:
         sizes = (np.abs(given["q"]) @ np.abs(given["k"]).T).max() / np.sqrt(d), np.abs(given["v"]).max()
         entries = max(np.abs(given["q"]).max(), np.abs(given["k"]).max())
         lowest = (given["q"] @ given["k"].T).max(axis=1).min() / np.sqrt(d)
-        found = a_priori(n, d, *sizes, known, entry_max=entries, lowest_max=lowest)
+        found = a_priori(InputLimits(n, d, *sizes, entries, lowest), known)
         assert found.value >= bound(Attention(), given, known).allowed.max()
         if np.isfinite(found.value):
             assert sum(found.parts.values()) == pytest.approx(found.value)
 
 
 def test_the_formula_is_told_with_its_letters() -> None:
-    found = a_priori(1024, 64, 8.0, 4.0, Precision.of("fp32").in_tiles(1024))
+    found = a_priori(InputLimits(1024, 64, 8.0, 4.0), Precision.of("fp32").in_tiles(1024))
     assert r"e^{2\lambda_P}" in tex(found.formula[1]).replace(" ", "")
     letters = {tex(letter): value for letter, _, value in found.quantities}
     assert letters["n"] == 1024
@@ -191,4 +192,4 @@ def test_the_formula_is_told_with_its_letters() -> None:
 def test_impossible_sizes_are_refused(what: dict[str, float]) -> None:
     sizes: dict[str, Any] = {"n": 4, "d_k": 2, "score_max": 1.0, "v_max": 1.0} | what
     with pytest.raises(InputError, match=next(iter(what))):
-        a_priori(**sizes, precision=Precision.of("fp32"))
+        InputLimits(**sizes)

@@ -15,8 +15,7 @@ from symattn.bounds import priori
 from symattn.bounds.counts import Counts
 from symattn.bounds.formula import Equations, defined, equations, formula, value
 from symattn.bounds.growth import g, rate
-from symattn.bounds.interface import a_priori
-from symattn.bounds.priori import Sizes, evaluate
+from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.rule import Given, Numbers
 from symattn.bounds.rule import exponents as by_rule
 from symattn.document.errors import Undecided
@@ -25,25 +24,25 @@ from symattn.document.notation import Name, Relation, call, node
 from symattn.document.text import text
 from symattn.verification.tolerances.tolerance import bound
 from tests.statement.mutants import Letters, mutants
-from tests.verification.priori_by_hand import by_hand
+from tests.verification.priori_by_hand import by_hand, share_of
 
 FORMATS = ("fp32", "fp16", "bf16", "fp64")
 
 
-def drawn(number: int) -> list[tuple[Sizes, Precision]]:
+def drawn(number: int) -> list[tuple[InputLimits, Precision]]:
     """Sizes and arithmetics as if at random: few and many keys, small and large scores, values and underflows."""
     rng = np.random.default_rng(7)
     found = []
     for i in range(number):
         n, d = int(2 ** rng.uniform(0, 14)), int(2 ** rng.uniform(0, 8))
-        sizes = Sizes(n, d, float(2 ** rng.uniform(-6, 5)), float(2 ** rng.uniform(-12, 8)),
+        sizes = InputLimits(n, d, float(2 ** rng.uniform(-6, 5)), float(2 ** rng.uniform(-12, 8)),
                       lowest_max=float(-rng.integers(0, 2) * 2 ** rng.uniform(0, 3)))  # fmt: skip
         precision = Precision.of(FORMATS[i % 4], contract=("eager", "fused")[i // 4 % 2])
         found.append((sizes, precision.in_tiles(n) if i % 3 == 0 else precision))
     return found
 
 
-def exponents(sizes: Sizes, precision: Precision) -> Any:
+def exponents(sizes: InputLimits, precision: Precision) -> Any:
     """What the equations start from; None where nothing is said."""
     try:
         return priori._Formula(sizes, precision, Counts(precision, sizes.n, np.array([[sizes.n]])))
@@ -55,7 +54,7 @@ def exponents(sizes: Sizes, precision: Precision) -> Any:
 def test_the_printed_equations_give_the_bound(number: int) -> None:
     finite = 0
     for sizes, precision in drawn(number):
-        terms = evaluate(sizes, precision)
+        terms = a_priori(sizes, precision)
         if isfinite(terms.value):
             finite += 1
             assert terms.value == pytest.approx(by_hand(exponents(sizes, precision), sizes, precision), rel=1e-12)
@@ -75,15 +74,15 @@ def changed(every: Equations) -> list[tuple[str, Equations]]:
     return found
 
 
-def outcomes(cases: list[tuple[Sizes, Precision]]) -> dict[str, bool]:
+def outcomes(cases: list[tuple[InputLimits, Precision]]) -> dict[str, bool]:
     """Mutants → whether some bound differs from that by hand, by more than a part in 10⁹."""
     found: dict[str, bool] = {}
     for sizes, precision in cases:
         known = exponents(sizes, precision)
-        if known is None or not isfinite(evaluate(sizes, precision).value):
+        if known is None or not isfinite(a_priori(sizes, precision).value):
             continue
         wanted = by_hand(known, sizes, precision)
-        share = known._share()
+        share = share_of(known, precision)
         letters = {**known._letters(), **({"h": share} if share < 0.5 else {})}
         every = equations(precision.stored.u <= precision.accumulate.u, share < 0.5)
         for words, other in changed(every):
@@ -116,16 +115,15 @@ def test_what_is_printed_is_what_was_evaluated(monkeypatch: pytest.MonkeyPatch) 
     definitions = tuple(Relation(e.first, (("=", 2 * e.rest[0][1]),)) if text(e.first) == "W" else e
                         for e in honest.definitions)  # fmt: skip
     p = Precision.of("fp32")
-    before = a_priori(64, 64, 8.0, 4.0, p)
-    monkeypatch.setattr(priori, "equations", lambda *_: replace(honest, definitions=definitions))
-    after = a_priori(64, 64, 8.0, 4.0, p)
+    before, common = a_priori(InputLimits(64, 64, 8.0, 4.0), p), {text(x) for x in formula()}
+    monkeypatch.setattr(formula_of, "equations", lambda *_: replace(honest, definitions=definitions))
+    after = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
     assert after.value > 1.2 * before.value
     assert after.formula != before.formula
-    common = {text(x) for x in formula()}
     assert len(common & {text(x) for x in before.formula}) >= len(common) - 1
 
 
-def rule(sizes: Sizes, precision: Precision) -> list[float]:
+def rule(sizes: InputLimits, precision: Precision) -> list[float]:
     """a, s and b by the rule on numbers."""
     known = exponents(sizes, precision)
     factors = rate(precision.factors) if precision.factors else 0.0
@@ -145,16 +143,16 @@ def test_the_printed_exponents_are_those_of_the_rule() -> None:
 
 def test_another_rule_is_another_print(monkeypatch: pytest.MonkeyPatch) -> None:
     p = Precision.of("fp32")
-    before = a_priori(64, 64, 8.0, 4.0, p)
+    before = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
     monkeypatch.setattr(formula_of, "exponents", lambda x, *rest: by_rule(replace(x, times=2 * x.times), *rest))
-    after = a_priori(64, 64, 8.0, 4.0, p)
+    after = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
     assert after.value > 1.01 * before.value
     assert "2B" in text(after.formula[-1])
     assert "2B" not in text(before.formula[-1])
 
 
 def test_each_exponent_that_is_changed_gives_another_value() -> None:
-    sizes = Sizes(64, 64, 8.0, 4.0)
+    sizes = InputLimits(64, 64, 8.0, 4.0)
     known = exponents(sizes, Precision.of("fp32"))
     for place, equation in enumerate(known.definitions):
         for kind, mutant in mutants(equation.rest[0][1], Letters()).values():

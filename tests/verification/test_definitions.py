@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,13 +24,18 @@ from symattn import (
     Softmax,
     verify,
 )
+from symattn.arrays.precision import Precision
+from symattn.bounds.case_result import Case
+from symattn.bounds.judge import judge
+from symattn.bounds.target import Outcome
 from symattn.document.evidence import Verdict
 from symattn.verification.definitions import causes as definition_causes
 from symattn.verification.definitions import gradients
 from symattn.verification.definitions.drawing import within
-from symattn.verification.definitions.judging import explains
+from symattn.verification.definitions.judging import explains, legal
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.definitions.rules import of_fields
+from symattn.verification.definitions.subject import Definition, Input
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
@@ -45,6 +52,7 @@ def each(cases):
     return [pytest.param(c, id=c.name, marks=[] if c.name in SOME else [pytest.mark.deep]) for c in cases]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", each(norms.WRONG))
 def test_a_wrong_norm_is_found_and_its_mistake_is_named(case) -> None:
     report = verify(case.function, case.spec, precision=case.precision, examples=4)
@@ -61,6 +69,7 @@ def test_a_right_norm_is_not_accused(case, precision: str) -> None:
     assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
+@pytest.mark.deep
 def test_the_smallest_input_is_shown_with_its_exact_value() -> None:
     def norm(x):
         return x / (np.sqrt((x * x).mean(-1, keepdims=True)) + x.dtype.type(0.5))
@@ -162,15 +171,31 @@ def test_that_not_every_mistake_was_tried_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.deep
-def test_what_is_refused_is_no_fault() -> None:
+@pytest.mark.parametrize("definition", [RMSNorm(eps=0.5), LayerNorm(eps=0.5)])
+def test_axes_that_are_refused_are_no_fault_and_narrow_no_sizes(definition: Any) -> None:
     def two_axes(x):
         if x.ndim > 2:
             raise ValueError("two axes at most")
+        return definition(x)
+
+    report = verify(two_axes, definition, examples=0)
+    assert report.faults == ()
+    note = next(note for note in report.notes if note.startswith("It refuses"))
+    assert "(1 call)" in note
+    assert "two axes at most" in note
+    assert "no more inputs with so many axes were tried" in note
+
+
+@pytest.mark.deep
+def test_sizes_that_are_refused_beside_axes_are_read() -> None:
+    def some(x):
+        if x.ndim > 2 or x.shape[-1] % 4:
+            raise ValueError("refused")
         return RMSNorm(eps=0.5)(x)
 
-    report = verify(two_axes, RMSNorm(eps=0.5), examples=0)
+    report = verify(some, RMSNorm(eps=0.5), examples=0)
     assert report.faults == ()
-    assert any("two axes at most" in note for note in report.notes)
+    assert any("promised by --width-multiple-of 4, it would not occur" in note for note in report.notes)
 
 
 @pytest.mark.deep
@@ -340,6 +365,7 @@ def test_a_wrong_merge_is_found_and_its_mistake_is_named(cause: str) -> None:
     assert fault.cause == cause
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "precision", ["float32", *[pytest.param(p, marks=pytest.mark.deep) for p in ("float16", "bfloat16")]]
 )
@@ -348,6 +374,7 @@ def test_a_right_merge_is_not_accused(function, precision: str) -> None:
     assert verify(function, Merge(), precision=precision, framework="numpy", examples=2).verdict is Verdict.NO_FAULT
 
 
+@pytest.mark.deep
 def test_merges_of_base_two_are_right_in_their_own_base() -> None:
     assert verify(merging(*_BINARY), Merge(base=2), framework="numpy", examples=2).verdict is Verdict.NO_FAULT
 
@@ -453,6 +480,7 @@ SOFTMAXES = [
 ]  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("precision", "step", "cause", "function"),
     [pytest.param(*case, marks=[pytest.mark.deep] if i else []) for i, case in enumerate(SOFTMAXES)],
@@ -477,3 +505,101 @@ def test_a_softmax_has_no_place_for_what_comes_before_scores() -> None:
     for attention in (Attention(position=Rotary()), Attention(score="cosine"), Attention(lse=True)):
         with pytest.raises(InputError, match="Softmax"):
             Softmax(attention)
+
+
+@pytest.mark.parametrize("definition", [Softmax, Gradient, Cached])
+def test_what_is_no_attention_is_refused_by_its_rule(definition: Callable[[int], object]) -> None:
+    with pytest.raises(InputError, match=rf"^{definition.__name__}: attention must be an Attention.*, got 3$"):
+        definition(3)
+
+
+# -- causes that the grammar gives, and no list has --------------------------------------------------------------------
+def layer(block):
+    """A block as a function of its weights."""
+
+    def function(x, w_q, w_k, w_v, w_o, w1, w2):
+        weights = {"attention.w_q": w_q, "attention.w_k": w_k, "attention.w_v": w_v, "attention.w_o": w_o}
+        return block(x, **weights, **{"mlp.w_up": w1, "mlp.w_down": w2})
+
+    return function
+
+
+def grown(attention):
+    return lambda q, k, v, k_cache, v_cache: attention(
+        q, np.concatenate([k_cache, k], axis=-2), np.concatenate([v_cache, v], axis=-2)
+    )
+
+
+def mistaken(spec, cause):
+    """A function that makes a mistake of a definition."""
+    run = next(m.run for m in next(subjects_of(spec)).others if m.cause == cause)
+    return lambda x, **given: run(x=x, **given)
+
+
+_FREED = "in the norms: the variance has the divisor d − 1"
+_TURNED = Block(attention=Attention(causal=True, position=Rotary()))
+_OTHER = Block(attention=Attention(causal=True, position=Rotary(layout="interleaved")))
+_NEIGHBOURS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
+BY_RULE = {
+    "layout": (layer(_OTHER), _TURNED, "position", _NEIGHBOURS),
+    "norms": (layer(mistaken(_TURNED, _FREED)), _TURNED, "norm", _FREED),
+    "cached": (grown(Attention(causal=True, scale=1)), Cached(Attention(causal=True)), "scale",
+               "scores are not scaled"),
+    "lse": (lambda q, k, v: Attention(lse=True, scale=1)(q, k, v), Attention(lse=True), "scale",
+            "scores are not scaled"),
+    "gain": (lambda x, weight, bias: LayerNorm()(x, weight[::-1], bias), LayerNorm(), "norm",
+             "entries of gain are taken from the last column to the first"),
+    "sign": (lambda q, k, v: -LinearAttention()(q, k, v), LinearAttention(), "normalize",
+             "the output has the other sign"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.deep] * (n != "sign")) for n in BY_RULE])
+def test_mistakes_that_no_list_has_are_named_by_rule(name: str) -> None:
+    function, spec, step, cause = BY_RULE[name]
+    (fault,) = verify(function, spec, framework="numpy", precision="float64", examples=0).faults
+    assert (fault.step, fault.cause) == (step, cause)
+
+
+def rough(x: Any) -> Any:
+    """The same numbers in a way that loses digits."""
+    return x + 16 - 16
+
+
+def undecided(x: Any) -> Any:
+    """The same numbers in a way of which a comparison depends on rounding."""
+    xp = x.__array_namespace__()
+    return xp.where(rough(x) == x, x, 2 * x)
+
+
+def same(x: Any) -> Any:
+    """The numbers as they are, a way without any rounding."""
+    return x
+
+
+#: What the second of three numbers that are 1 is, the finding, and whether that is open.
+GIVEN = {
+    "by the exact way": (1.0, None, False),
+    "by the rough way": (1.02, None, False),
+    "beyond both": (1.5, None, True),
+    "no number": (np.nan, None, True),
+}
+
+
+def test_a_way_that_depends_on_rounding_makes_nothing_legal() -> None:
+    """What other ways allow is legal, and what they refuse is undecided: no fault, and nothing that was shown."""
+    precision, case = Precision.of("bfloat16"), Case("", "", {"x": np.ones(3)})
+    for ways in ((same, undecided, rough), (undecided, same, rough)):
+        subject = Definition("", "", (Input("x", "n"),), ("output",), ways, (), (), {})
+        for words, (got, finding, open_) in GIVEN.items():
+            outcome = Outcome(output=np.array([1.0, got, 1.0]), dtype="bfloat16", shape=(3,))
+            found = judge(legal(subject, precision, case.inputs), precision, case, outcome, whole=True)
+            assert (found.finding, found.undecided, found.decisive) == (finding, open_, not open_), words
+
+
+def test_what_every_way_refuses_is_a_fault() -> None:
+    subject = Definition("", "", (Input("x", "n"),), ("output",), (same, rough), (), (), {})
+    precision, case = Precision.of("bfloat16"), Case("", "", {"x": np.ones(3)})
+    outcome = Outcome(output=np.array([1.0, 1.5, 1.0]), dtype="bfloat16", shape=(3,))
+    found = judge(legal(subject, precision, case.inputs), precision, case, outcome)
+    assert (found.finding, found.undecided) == ("values", False)

@@ -13,7 +13,7 @@ import pytest
 from symattn import Attention, Precision
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
-from symattn.bounds.judge import judge
+from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.target import Outcome
 from symattn.programs.verify import verify
@@ -282,7 +282,8 @@ def _of_form(program: Callable[..., Array], **inputs: Array) -> tuple[CaseResult
     given = {name: a.astype(np.float32) for name, a in inputs.items()}
     outcome = Outcome(program(**given).astype(np.float64), "float32")
     precision = Precision.of("float32")
-    judged = judge(Attention(), precision, Case("", "", {n: a.astype(np.float64) for n, a in given.items()}), outcome)
+    inputs = {n: a.astype(np.float64) for n, a in given.items()}
+    judged = judge(of_attention(Attention(), precision, inputs), precision, Case("", "", inputs), outcome)
     return judged, form(Attention(), precision, [judged])
 
 

@@ -28,11 +28,12 @@ from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Lengths
 from symattn.bounds.inputs import Maker, sizes_of
 from symattn.bounds.target import Argument, Convention
+from symattn.verification.attention import LATER
 from symattn.verification.definitions.drawing import again, at_random
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.definitions.subject import Definition
 from symattn.verification.engine import Session
-from symattn.verification.probing import groups
+from symattn.verification.probing.probes import GROUPS
 from symattn.verification.probing.search import altered, climb, search
 from symattn.verification.reduce import reduce
 
@@ -93,7 +94,7 @@ def broken(domain: Domain, spec: Attention, inputs: dict[str, Array]) -> str:
 def made(maker: Maker, seed: int) -> list[dict[str, Array]]:
     """Inputs of all groups, of the search and of the climbing."""
     rng, found = np.random.default_rng(seed), []
-    for group in (*groups.FIRST.values(), *groups.LATER.values()):
+    for group in (*GROUPS.values(), *LATER.values()):
         found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
 
     def measure(inputs: dict[str, Array]) -> float:

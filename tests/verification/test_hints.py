@@ -80,6 +80,7 @@ def check(report: Report) -> Check | None:
     return next((c for c in report.checks if c.name == "semantics"), None)
 
 
+@pytest.mark.deep
 def test_a_right_function_is_tested_and_its_report_says_with_which_epsilon() -> None:
     CALLS.clear()
     report = verified(plain)

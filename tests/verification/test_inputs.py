@@ -13,10 +13,10 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.judge import judge
+from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.target import Argument, Convention, Layout, Outcome
-from symattn.verification.attention import OfAttention
-from symattn.verification.probing import groups
+from symattn.verification.attention import LATER, OfAttention
+from symattn.verification.probing.probes import GROUPS
 from symattn.verification.probing.search import altered, climb, search
 from symattn.verification.probing.sizes import single
 from symattn.verification.reduce import reduce
@@ -35,7 +35,7 @@ def _maker(names: tuple[str, ...] = QKV, dtype: str = "float32", domain: Domain 
 
 def _all(maker: Maker) -> list[dict[str, np.ndarray]]:
     rng, found = np.random.default_rng(1), []
-    for group in (*groups.FIRST.values(), *groups.LATER.values()):
+    for group in (*GROUPS.values(), *LATER.values()):
         found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
 
     return found + [inputs for _, inputs in search(maker, 1, 40)]
@@ -72,7 +72,7 @@ def test_the_masks_of_a_batch_differ(form: str, layout: Layout, heads: int) -> N
     if layout == "bnd" and heads > 1:
         return
     maker = Maker(Attention(padding=True, heads=heads), Convention(arguments, layout=layout), SINGLE, Domain())
-    batches = [i for _, i in groups.FIRST["shapes"](maker, np.random.default_rng(1)) if i and i["keep"].ndim > 1]
+    batches = [i for _, i in GROUPS["shapes"](maker, np.random.default_rng(1)) if i and i["keep"].ndim > 1]
     assert len(batches) >= 3
     assert any(not (i["keep"] == i["keep"][:1]).all() for i in batches)
     for inputs in batches:
@@ -92,7 +92,7 @@ def test_rows_without_any_key_occur_where_they_are_promised() -> None:
 def test_forbidden_keys_score_so_high_that_all_others_vanish(dtype: str) -> None:
     for maker in (_maker(dtype=dtype, causal=True), _maker(dtype=dtype, mask="boolean")):
         vanished = 0
-        for _, inputs in groups.FIRST["mask"](maker, np.random.default_rng(1)):
+        for _, inputs in GROUPS["mask"](maker, np.random.default_rng(1)):
             if inputs is not None:
                 values = maker.spec.trace(**inputs)
                 allowed = np.isfinite(values["masked"])
@@ -105,7 +105,7 @@ def test_forbidden_keys_score_so_high_that_all_others_vanish(dtype: str) -> None
 
 def test_square_projections_are_tried() -> None:
     maker = _maker(TOKENS, heads=2)
-    found = [i for _, i in groups.FIRST["structure"](maker, np.random.default_rng(1)) if i is not None]
+    found = [i for _, i in GROUPS["structure"](maker, np.random.default_rng(1)) if i is not None]
     square = [i for i in found if len({i[n].shape for n in ("w_q", "w_k", "w_v", "w_o")}) == 1]
     assert len(square) >= 3
     assert all((i[n] != i[n].T).any() for i in square for n in ("w_q", "w_k", "w_v", "w_o"))
@@ -122,7 +122,7 @@ def test_scores_behind_masks_leave_room_below_unless_more_is_promised() -> None:
 def test_places_that_half_types_cannot_tell_apart_are_tried() -> None:
     for tokens, least in ((300, 257), (2200, 2049)):
         maker = _maker(position=Rotary(), domain=Domain(max_tokens=tokens))
-        longest = [len(i["k"]) for _, i in groups.LATER["positions"](maker, np.random.default_rng(1)) if i is not None]
+        longest = [len(i["k"]) for _, i in LATER["positions"](maker, np.random.default_rng(1)) if i is not None]
         assert tokens >= max(longest) >= least
 
 
@@ -139,7 +139,8 @@ def test_a_key_that_is_lost_shows_at_every_length_in_every_format(n: int, causal
             q=inputs["q"], **{x: np.where(np.arange(n)[:, None] == lost, inputs[x][5], inputs[x]) for x in "kv"}
         )
         for output, finding in ((right, None), (other, "values")):
-            judged = judge(maker.spec, maker.precision, Case("long", "", inputs), Outcome(output, dtype, output.shape))
+            legal = of_attention(maker.spec, maker.precision, inputs)
+            judged = judge(legal, maker.precision, Case("long", "", inputs), Outcome(output, dtype, output.shape))
             assert judged.finding == finding
 
 

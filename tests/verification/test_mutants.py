@@ -65,11 +65,11 @@ def test_the_mutants_are_of_every_specification_and_format() -> None:
 
 def test_a_defect_of_symattn_is_no_fault_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes wrong while a case is judged is raised as it is: exit code 70, and no verdict."""
-    from symattn.verification import attention
+    from symattn.verification import engine
 
     def broken(*given: object) -> None:
         raise AttributeError("a defect")
 
-    monkeypatch.setattr(attention, "judge", broken)
+    monkeypatch.setattr(engine, "judge", broken)
     with pytest.raises(AttributeError, match="a defect"):
         verify(right("causal"), Attention(causal=True))

@@ -10,8 +10,8 @@ import pytest
 
 from symattn import Attention, Block, Verdict, verify
 from symattn.bounds.domain import Domain
+from symattn.document.errors import CannotRun
 from symattn.document.render import render
-from symattn.programs.loading import CannotRun
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from tests.faults.rewrites import plain
@@ -133,6 +133,7 @@ def with_turned_values(q: Any, k: Any, v: Any) -> Any:
     return np.einsum("bhnm,bmhd->bhnd", e / e.sum(-1, keepdims=True), v)
 
 
+@pytest.mark.deep
 def test_the_error_is_that_of_the_axes_with_which_the_code_comes_furthest() -> None:
     """Not that of unpacking three axes."""
     for spec in (Attention(), Attention(heads=4)):

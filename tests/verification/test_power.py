@@ -94,6 +94,7 @@ def test_a_fault_is_one_after_few_cases_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert (report.verdict, report.missing, report.power) == (Verdict.FAULT, (), ())
 
 
+@pytest.mark.deep
 def test_where_the_bound_hides_a_mistake_nothing_is_decided() -> None:
     """In 8 bits, with every array stored in them, weights may be anything."""
     report = verify(plain, Attention(), precision="float8_e4m3fn", domain=SMALL, examples=4)

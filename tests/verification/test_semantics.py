@@ -12,9 +12,10 @@ import pytest
 from symattn import Attention
 from symattn.arrays.modular import Modular
 from symattn.arrays.residues import primes
+from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
-from symattn.verification.semantics import SPARE, Identity, Sizes, identity_test
+from symattn.verification.semantics import SPARE, Identity, identity_test
 
 ONE = (Sizes(),)
 

@@ -138,6 +138,7 @@ def test_sizes_that_are_not_promised() -> None:
         told(attention(loop), keys=3)
 
 
+@pytest.mark.deep
 def test_the_command_tells_the_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path.joinpath("k.py").write_text(
         "from tests.verification.sums import lanes\nfrom tests.verification.test_summing_attention import attention\n"

@@ -116,6 +116,7 @@ def test_norms_of_which_nothing_is_told() -> None:
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
+@pytest.mark.deep
 def test_the_picture_of_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from symattn.verification.summing.drawing import picture
 

@@ -54,6 +54,7 @@ def test_judging_takes_one_thread(
     assert seen == {1}
 
 
+@pytest.mark.deep
 def test_a_verified_function_runs_on_one_thread() -> None:
     seen = set()
 

@@ -36,6 +36,7 @@ def test_right_programs_have_no_fault_in_other_types(variant: str, precision: st
             assert verify(program, VARIANTS[variant].spec, precision=precision, examples=30, budget=60).faults == ()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("variant", "name"), WRONG)
 def test_wrong_programs_have_a_fault(variant: str, name: str) -> None:
     found = VARIANTS[variant]
@@ -47,14 +48,14 @@ def test_wrong_programs_have_a_fault(variant: str, name: str) -> None:
 
 def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a later stage does to the scores is not passed over."""
-    from symattn.attention import notation, pipeline
+    from symattn.attention import notation, spec
     from symattn.attention.flow import Flow
 
     def squared(flow: Flow) -> None:
-        flow.add("squared", lambda s: s * s, flow.symbol("scores"), ("scores",), role="scores")
+        flow.add("squared", lambda s: s * s, lambda s: s, ("scores",), role="scores")
 
     monkeypatch.setitem(notation.ARRAYS, "squared", notation.ARRAYS["capped"])
-    at = [stage.__name__ for stage in pipeline.STAGES].index("masking")
-    monkeypatch.setattr(pipeline, "STAGES", (*pipeline.STAGES[:at], squared, *pipeline.STAGES[at:]))
+    at = [stage.__name__ for _, stage in spec.STAGES].index("masking")
+    monkeypatch.setattr(spec, "STAGES", (*spec.STAGES[:at], ("", squared), *spec.STAGES[at:]))
     with pytest.raises(InputError, match="no bound is proved for the step 'squared'"):
         verify(lambda q, k, v: v[: len(q)], Attention())

@@ -11,8 +11,7 @@ import pytest
 
 from symattn import Attention, Verdict
 from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError
-from symattn.programs.loading import CannotRun
+from symattn.document.errors import CannotRun, InputError
 from symattn.programs.verify import verify
 from symattn.verification.report import Report
 from tests.faults import programs, rewrites

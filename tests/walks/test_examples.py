@@ -174,6 +174,7 @@ def rows(entries) -> list:
     return [row for part in entries for row in rows(part)] if isinstance(entries[0][0], list) else entries
 
 
+@pytest.mark.deep
 def test_every_row_of_every_example_sums_to_one() -> None:
     summed = []
     for name in examples.names():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention.codec.field_values import field_of, made_of, typed, written
+from symattn.attention.codec.field_values import as_options, field_of, made_of, written
 from symattn.attention.codec.json_text import decoded
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary, Shaw, TransformerXL
@@ -36,10 +36,7 @@ def test_what_is_written_is_read_back(name: str) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_command_line_can_say_it(name: str) -> None:
     spec = VARIANTS[name].spec
-    words = {
-        field: value if isinstance(value, bool) else typed(value)
-        for field, value in written(spec, changed=True).items()
-    }
+    words = as_options(spec)
     assert Attention(**{field: field_of(Attention, field, word, field) for field, word in words.items()}) == spec
 
 
@@ -69,6 +66,7 @@ def test_a_command_line_can_say_it(name: str) -> None:
         ("latent", {"queries": True}, Latent(queries=True)),
         ("position", "rotary", Rotary()),
         ("position", "rotary:base=100,layout=interleaved", Rotary(base=100, layout="interleaved")),
+        ("position", "rotary:base=9,scaling=LinearScaling(factor=2)", Rotary(base=9, scaling=LinearScaling(factor=2))),
         ("position", "rotary:triples=3/4/5;5/12/13", Rotary(triples=((3, 4, 5), (5, 12, 13)))),
         ("position", {"rotary": {"scaling": {"linear": {"factor": 4}}}}, Rotary(scaling=LinearScaling(factor=4))),
         ("position", "alibi:two_sided", Alibi(two_sided=True)),
@@ -163,6 +161,6 @@ def test_a_field_that_needs_an_input_says_which(refused) -> None:
 def test_fields_that_were_changed_are_in_the_command() -> None:
     made = walk("alibi", position=Alibi(two_sided=True), causal=False, window=(2, None), scale=Fraction(1, 3))
     assert made.command.startswith("symattn walk alibi ")
-    for words in ("--no-causal", "--position alibi:two_sided=true", "--window 2,none", "--scale 1/3"):
+    for words in ("--no-causal", "--position 'Alibi(two_sided=True)'", "--window 2,none", "--scale 1/3"):
         assert words in made.command
     assert examples.load("alibi").attention.causal

@@ -54,6 +54,7 @@ def test_a_page_shows_every_query() -> None:
     assert "--all shows it" in document.text()
 
 
+@pytest.mark.deep
 def test_a_page_without_room_for_a_heat_map_says_how_to_see_the_rest() -> None:
     many = walk({"x": [[i, 1] for i in range(9)]}, scale="1/d_k")
     assert many.page is not None
@@ -70,3 +71,8 @@ def test_steps_that_are_left_empty_stay_empty_on_the_page() -> None:
 def test_what_is_put_before_a_document_is_on_its_page() -> None:
     note = md.Note(("This is head 1.",))
     assert "This is head 1." in walk("eight-step").opened_by(note).html()
+
+
+@pytest.mark.parametrize("name", ["decoder-step", "t5"])
+def test_weights_of_several_heads_may_be_rounded_on_a_page(name: str) -> None:
+    assert "exact − rounded" in walk(name, all=True, rounding="nearest").html()

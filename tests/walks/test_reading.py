@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention import pipeline
+from symattn.attention import spec as specification
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import steps, walk
 
@@ -16,7 +16,7 @@ TOKENS = {"x": [[1, 0], ["1/2", 1]]}
 
 @pytest.mark.parametrize("step", ["scores", "weights", "output"])
 def test_a_false_formula_is_not_printed(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = pipeline.pipeline
+    honest = specification.pipeline
 
     def wrong(spec: Any, given: frozenset[str]) -> Any:
         return tuple(replace(s, run=lambda *a, run=s.run: 2 * run(*a)) if s.name == step else s

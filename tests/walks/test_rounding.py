@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.walks.rounding import floor, keeping_sum, nearest, rounded
+from symattn.derivations.walks.printed import floor, keeping_sum, nearest, rounded
 from symattn.document.errors import InputError
 
 

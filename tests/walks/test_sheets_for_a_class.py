@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from symattn import InputError, walk
-from symattn.derivations.exercises import exercises
-from symattn.derivations.exercises.task import checked
-from symattn.derivations.exercises.tasks import TASKS
+from symattn.derivations.exercises import TASKS, checked, exercises
 from symattn.derivations.steps import FalseStep
 
 

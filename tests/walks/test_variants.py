@@ -19,7 +19,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
-from symattn.derivations.support import Support
+from symattn.derivations.variants import Support
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.tokens import agrees, step_agrees
 from symattn.document.evidence import Grade

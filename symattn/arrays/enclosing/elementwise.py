@@ -13,7 +13,7 @@ import numpy as np
 from symattn.arrays.enclosing import kernels
 from symattn.arrays.enclosing.array import Common, Core
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
-from symattn.arrays.enclosing.work import Parts, Work, computed, mended
+from symattn.arrays.enclosing.work import Parts, Work, computed, masked, mended
 from symattn.document.errors import Refused, Undecided
 
 LATER = 1 << 15  # elements of an array from which on cheap work on it waits until it is read
@@ -36,7 +36,7 @@ class Elementwise(Core):
         for x, y in ((a, b), (b, a)):
             if _is_shift(y, shape) and x.plain_shape[-1] == shape[-1]:
                 common = Common(object(), y.rad.copy(), True)
-                return cls._later(kernels.shifted, shape, x, y.mid.copy(), forbidden=_masked, common=common)
+                return cls._later(kernels.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common)
         kernel = kernels.exact_sum if int(np.prod(shape, dtype=int)) <= SMALL else kernels.sum
         return cls.made(computed(kernel, shape, (a.parts, b.parts), forbidden=_either))
 
@@ -176,10 +176,6 @@ def _is_shift(y: Core, shape: tuple[int, ...]) -> bool:
 def _is_power(y: Parts) -> bool:
     """Whether it is one number, ±2^k."""
     return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
-
-
-def _masked(x: Parts) -> Any:
-    return x.mid == -np.inf
 
 
 def _either(x: Parts, y: Parts) -> Any:

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from symattn.arrays.enclosing.array import Core
-from symattn.arrays.enclosing.bounds import BLOCK, DOWN, SMALL, TINY, UP, blocks, gamma, grid, sums_exactly
+from symattn.arrays.enclosing.bounds import BLOCK, DOWN, ETA, SMALL, TINY, UP, blocks, gamma, grid, sums_exactly
 from symattn.arrays.enclosing.work import Parts, Work, fine, masked, mended
 from symattn.document.errors import InputError, Refused
 
@@ -105,3 +105,106 @@ def _tops(x: Parts | Work, shape: tuple[int, ...], n: int) -> tuple[np.ndarray, 
                 np.subtract(r, t, out=t)
                 rad[b] = np.maximum.reduce(t, axis=-1) * UP
     return mid, rad
+
+
+# -- products of matrices ----------------------------------------------------------------------------------------------
+_ROWS = 64  # rows of a product that are made at a time, at least
+
+
+class Products(Core):
+    """``_matmul``."""
+
+    @classmethod
+    def _matmul(cls, a: Self, b: Self) -> Self:
+        """|X Y − C̃| ≤ |C_a| R_b + R_a |C_b| + R_a R_b + γ_m |C_a| |C_b| + n η, elementwise, m as for sums.
+
+        A factor that each row of X has in common, the product has.
+        """
+        common = a.common if a.common is not None and not a.common.shift else None
+        batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
+        shape, y = (*batch, a.plain_shape[-2], b.plain_shape[-1]), b.parts
+        apart = a.common is None or common is not None  # what is in common need not be settled
+        x = a.parts if not apart else a.source if batch == a.plain_shape[:-2] else a.raw
+        if (isinstance(x, Parts) and np.any(masked(x))) or np.any(masked(y)):
+            raise Refused(f"{cls.name}: a product of matrices with -inf")
+        with np.errstate(all="ignore"):
+            if isinstance(x, Parts) and _is_exact(x, y):
+                mid = np.matmul(x.mid, y.mid)
+                return cls.made(Parts(mid, np.zeros(mid.shape), True), common)
+            out, bounded = _product(x, y, shape, a.plain_shape)
+        if bounded:
+            return cls.made(out, common)
+        if isinstance(x, Work):
+            return cls._matmul(cls.made(x.settled(), common), b)
+        none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
+        sure = [(np.isnan(z.mid) & (z.rad == 0)).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
+        bad = Parts(np.where(none[0] | none[1], np.nan, 0.0), np.where(sure[0] | sure[1], 0.0, np.inf))
+        return cls.made(mended(out, (bad,)), common)
+
+
+def _is_exact(x: Parts, y: Parts) -> bool:
+    """Return whether all products and their sums in any order are exact, found out of few elements only."""
+    if x.mid.size > SMALL or y.mid.size > SMALL or x.rad.any() or y.rad.any():
+        return False
+    if not (np.isfinite(x.mid).all() and np.isfinite(y.mid).all()):
+        return False
+    size = np.matmul(np.abs(x.mid), np.abs(y.mid))
+    return sums_exactly(grid(x.mid) * grid(y.mid), float(np.max(size, initial=0)))
+
+
+class _Right:
+    """The right factor: midpoints, their sizes and radii, with UP in these."""
+
+    def __init__(self, y: Parts, shape: tuple[int, ...]) -> None:
+        wide = (*shape[:-2], *y.mid.shape[-2:])
+        size = np.abs(y.mid)
+        self.least = float(np.min(size, initial=np.inf, where=size > 0))
+        self.rounded = bool(y.rad.any())
+        self.mid, self.size, self.rad = (np.broadcast_to(z, wide) for z in (y.mid, size * UP, y.rad * UP))
+
+
+def _product(x: Parts | Work, y: Parts, shape: tuple[int, ...], left: tuple[int, ...]) -> tuple[Parts, bool]:
+    """Midpoints and radii, and whether all radii are below 2⁹⁰⁰, so that no midpoint overflows."""
+    n, right, bounded = left[-1], _Right(y, shape), True
+    mid, rad = np.empty(shape), np.empty(shape)
+    g = gamma(n + 1 if n <= 2 * RUN else roundings(n) + 1)
+    lines = max(_ROWS, 4 * BLOCK // max(1, n, shape[-1]))
+    x = x.spread((*shape[:-2], *left[-2:])) if isinstance(x, Parts) else x
+    for i in np.ndindex(*shape[:-2]):
+        for start in range(0, shape[-2], lines):
+            rows = (*i, slice(start, start + lines))
+            c, r, _ = x.read(rows)
+            _midpoints(c, right.mid[i], mid[rows])
+            _radii(c, r, right, i, g, rad[rows])
+            bounded = bounded and bool(rad[rows].max(initial=0) < 2.0**900)
+    return Parts(mid, rad, True), bounded
+
+
+def _midpoints(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    """C_a C_b, in runs."""
+    first, *others = runs(a.shape[-1]) if a.shape[-1] > 2 * RUN else [slice(None)]
+    np.matmul(a[:, first], b[first], out=out)
+    for run in others:
+        out += a[:, run] @ b[run]
+
+
+def _radii(c: np.ndarray, r: np.ndarray, right: _Right, i: tuple[int, ...], g: float, out: np.ndarray) -> None:
+    """(R_a + γ|C_a| + ε)|C_b| + (|C_a| + R_a) R_b.
+
+    ε makes up for what underflows. It is γ 2⁻²⁰⁰ times the row's largest |C_a|, if that is at least 2⁻¹⁰⁰⁰ when
+    multiplied by the least |C_b| > 0: then it is at least η, twice what γ|C_a| may lose, and half of it, multiplied by
+    |C_b|, is more than what all products of midpoints may lose; no term underflows. Else, and for the second product,
+    ε is η and TINY is added to the sums.
+    """
+    left, wide = np.abs(c), bool(r.any())
+    floor = left.max(axis=-1, keepdims=True, initial=0) * (g * 2.0**-200)
+    covered = not right.rounded and bool((floor * right.least >= 2.0**-1000).all())
+    t = left * g
+    t += floor if covered else ETA
+    if wide:
+        t += r
+    np.matmul(t, right.size[i], out=out)
+    if right.rounded:
+        out += (left + r if wide else left) @ right.rad[i]
+    if not covered:
+        out += TINY

@@ -103,7 +103,8 @@ def inverse(x: K) -> K:
     while isinstance(x, Surd):
         if len(x.terms) > _LONGEST:
             raise Refused("exact: division by a sum of too many independent square roots; use ball")
-        conjugate = _conjugate(x, _smallest_prime(min(a for a in x.terms if a > 1)))
+        p = _smallest_prime(min(a for a in x.terms if a > 1))
+        conjugate = Surd({a: -c if a % p == 0 else c for a, c in x.terms.items()}, x.den)
         factor, x = factor * conjugate, x * conjugate
     return plain(factor * (1 / Fraction(x)))
 
@@ -174,10 +175,6 @@ def _reduced(terms: dict[int, int], den: int) -> K:
 def plain(x: K) -> K:
     """A whole number as such."""
     return x.numerator if isinstance(x, Fraction) and x.denominator == 1 else x
-
-
-def _conjugate(x: Surd, p: int) -> Surd:
-    return Surd({a: -c if a % p == 0 else c for a, c in x.terms.items()}, x.den)
 
 
 @lru_cache(maxsize=4096)

@@ -17,8 +17,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
-from symattn.arrays.irrational import irrational
-from symattn.arrays.met import meet
+from symattn.arrays.met import irrational, meet
 from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
 
@@ -138,7 +137,7 @@ class Indexed(ArrayBase):
 
     def document(self) -> Document:
         """What stands at each place, for all sizes."""
-        from symattn.arrays.index.shown import document
+        from symattn.arrays.index.writing import document
 
         return document(self)
 
@@ -156,7 +155,7 @@ class Indexed(ArrayBase):
         to = None if dtype is None else np.dtype(dtype)
         if to is None or to == np.float64:
             return self
-        fits = build.is_truth if to.kind == "b" else build.is_whole if to.kind in "iu" else _never
+        fits = build.is_truth if to.kind == "b" else build.is_whole if to.kind in "iu" else lambda _: False
         return Indexed(self.shape, lambda places: _cast(self.at(places), fits, to))
 
     def places(self) -> list[Places]:
@@ -180,10 +179,6 @@ def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
         if not (i.sort == f if isinstance(i, Index) else isinstance(f, int) and 0 <= i < f):
             raise AssertionError(f"the index {i} in an axis of length {a}")
     return indices
-
-
-def _never(_: Expression) -> bool:
-    return False
 
 
 def _cast(x: Expression, fits: Callable[[Expression], bool], to: object) -> Expression:

@@ -23,10 +23,20 @@ Block = tuple[Factor, ...]
 class Compared:
     """Comparisons of lengths that are decided where they are the same for all sizes from 1 on, and else refused.
 
-    Code that asks whether n = m takes one of two ways: a proof would be about the sizes that go this way.
+    Code that asks whether n = m takes one of two ways: a proof would be about the sizes that go this way. Quotients and
+    powers of lengths are elements.
     """
 
     __slots__ = ()
+
+    def __truediv__(self, other: Any) -> Any:
+        return Axis.kind.lift(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return Axis.kind.xp.divide(other, Axis.kind.lift(self))
+
+    def __pow__(self, exponent: Any) -> Any:
+        return Axis.kind.lift(self) ** exponent
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Compared, int)):
@@ -96,15 +106,6 @@ class Linear(Compared):
         return Axis.kind.lift(self) * (Axis.kind.lift(other) if isinstance(other, (Linear, Axis)) else other)
 
     __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return Axis.kind.lift(self) / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return Axis.kind.xp.divide(other, Axis.kind.lift(self))
-
-    def __pow__(self, exponent: Any) -> Any:
-        return Axis.kind.lift(self) ** exponent
 
     def __abs__(self) -> Linear:
         raise Refused(f"indexed: {self} is a length in letters, and the code needs a number")
@@ -183,15 +184,6 @@ class Axis(Compared):
         """0 where the length is a multiple; anything else is refused."""
         self // other
         return 0
-
-    def __truediv__(self, other: Any) -> Any:
-        return self.kind.lift(self) / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self.kind.xp.divide(other, self.kind.lift(self))
-
-    def __pow__(self, exponent: Any) -> Any:
-        return self.kind.lift(self) ** exponent
 
     def __int__(self) -> int:
         if not any(isinstance(f, str) for b in self.blocks for f in b):

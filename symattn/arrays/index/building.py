@@ -15,7 +15,6 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any
 
-from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.expressions import (
     FORBIDDEN,
     ONE,
@@ -37,9 +36,10 @@ from symattn.arrays.index.expressions import (
     Ratio,
     Sum,
     Total,
+    canonical,
+    demand,
     fresh,
 )
-from symattn.arrays.index.side_conditions import demand
 from symattn.document.errors import Refused
 
 _ROOTS = frozenset({"rsqrt", "sqrt"})

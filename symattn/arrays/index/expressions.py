@@ -6,10 +6,16 @@ the functions in ``building``, which keep the little normal form that is describ
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
+from functools import lru_cache
 from itertools import count
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
+
+from symattn.document.errors import Refused
 
 _numbers = count()
 Signed = tuple[int, "Index"]
@@ -236,3 +242,73 @@ ZERO: Expression = Constant(Fraction(0))
 ONE: Expression = Constant(Fraction(1))
 FORBIDDEN: Expression = Masked(ZERO, ZERO)
 PI = "π"  # a positive letter of which nothing else is known
+
+
+# -- side conditions ---------------------------------------------------------------------------------------------------
+# They are noted when a division is written, since simplifying may lose it: 0 / x is 0 only where x ≠ 0.
+
+
+TESTED = "= 0?"  # the relation of what the code asks of whether it is zero, in order not to divide by it
+
+
+class Demand(NamedTuple):
+    """``expression`` ``relation`` 0 at all places, all indices being free; the relation is ≠, > or ≥, or ``TESTED``."""
+
+    relation: str
+    expression: Expression
+
+
+_noted: ContextVar[dict[Demand, None] | None] = ContextVar("symattn_demands", default=None)
+
+
+def demand(relation: str, x: Expression) -> None:
+    """Note that ``x`` ``relation`` 0 is needed."""
+    noted = _noted.get()
+    if noted is not None:
+        noted[Demand(relation, x)] = None
+
+
+@contextmanager
+def recorded() -> Iterator[dict[Demand, None]]:
+    """Collect the demands of the block."""
+    noted: dict[Demand, None] = {}
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+
+
+# -- normal form -------------------------------------------------------------------------------------------------------
+Canonical = tuple[Any, ...]
+
+
+def canonical(x: Expression, names: Mapping[Index, Any] | None = None) -> Canonical:
+    """``x`` as nested tuples; two expressions have the same iff they differ in bound names and order alone.
+
+    ``names`` gives names to free indices; those without stay as they are. (Sound, not complete: terms are sorted
+    with bound names by depth, so two equal sums may look different, never two different ones equal.)
+    """
+    return _canonical(x, tuple(sorted((names or {}).items())), 0)
+
+
+@lru_cache(maxsize=100_000)
+def _canonical(x: Expression, names: tuple[tuple[Index, Any], ...], depth: int) -> Canonical:
+    known = dict(names)
+    if isinstance(x, Letter):
+        return ("letter", x.name, *[known.get(i, i) for i in x.indices])
+    if isinstance(x, Predicate):
+        sides = [known.get(i, i) for i in x.sides]
+        return (x.relation, *(sorted(sides, key=repr) if x.relation == "=" else sides))
+    if isinstance(x, (Constant, Count)):
+        return (type(x).__name__, *x.parts)
+    if isinstance(x, Binder):
+        inner = tuple(sorted({**known, x.index: ("bound", depth)}.items()))
+        return (type(x).__name__, x.index.sort, _canonical(x.body, inner, depth + 1))
+    if isinstance(x, Position):
+        raise Refused("a bare position is not a number; see positions.as_number")
+    below = [_canonical(y, names, depth) for y in x.children]
+    if isinstance(x, Many):
+        below.sort(key=repr)
+    label = [p for p in x.parts if isinstance(p, str)]
+    return (type(x).__name__, *label, *below)

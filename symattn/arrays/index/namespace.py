@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building as build
-from symattn.arrays.index import structure
+from symattn.arrays.index import positions, structure
 from symattn.arrays.index.array import Indexed, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
 from symattn.arrays.index.expressions import (
     FORBIDDEN,
     ONE,
     PI,
+    TESTED,
     ZERO,
     Constant,
     Expression,
@@ -30,18 +32,9 @@ from symattn.arrays.index.expressions import (
     Predicate,
     Product,
     Sum,
+    demand,
     fresh,
 )
-from symattn.arrays.index.positions import (
-    add_positions,
-    as_number,
-    as_position,
-    at_most,
-    equal_numbers,
-    negate_position,
-    same_position,
-)
-from symattn.arrays.index.side_conditions import TESTED, demand
 from symattn.arrays.notes import note
 from symattn.document.errors import InputError, Refused, Undecided
 
@@ -78,16 +71,16 @@ class IndexedNamespace(structure.Structure):
         return each(_add, a, self.negative(b))
 
     def negative(self, a: object) -> Indexed:
-        return each(lambda x: negate_position(x) if isinstance(x, Position) else build.negate(x), a)
+        return each(lambda x: positions.negate_position(x) if isinstance(x, Position) else build.negate(x), a)
 
     def positive(self, a: object) -> Any:
         return a
 
     def multiply(self, a: Any, b: Any) -> Indexed:
-        return each(lambda x, y: build.multiply(as_number(x), as_number(y)), a, b)
+        return each(lambda x, y: build.multiply(positions.as_number(x), positions.as_number(y)), a, b)
 
     def divide(self, a: Any, b: Any) -> Indexed:
-        return each(lambda x, y: build.divide(as_number(x), as_number(y)), a, b)
+        return each(lambda x, y: build.divide(positions.as_number(x), positions.as_number(y)), a, b)
 
     def square(self, a: Any) -> Indexed:
         return self.multiply(a, a)
@@ -96,10 +89,10 @@ class IndexedNamespace(structure.Structure):
         return self.divide(1, a)
 
     def exp(self, a: Any) -> Indexed:
-        return each(lambda x: build.exponential(as_number(x)), a)
+        return each(lambda x: build.exponential(positions.as_number(x)), a)
 
     def sqrt(self, a: object) -> Indexed:
-        return each(_root, a)
+        return each(lambda x: build.root(_finite("sqrt", x)), a)
 
     def log(self, a: object) -> Indexed:
         return each(_logarithm, a)
@@ -132,10 +125,10 @@ class IndexedNamespace(structure.Structure):
 
     # -- comparisons: predicates, or refused -------------------------------------------------------------------------
     def less_equal(self, a: object, b: object) -> Indexed:
-        return each(lambda x, y: at_most(x, y, False), a, b)
+        return each(lambda x, y: positions.at_most(x, y, False), a, b)
 
     def less(self, a: Any, b: Any) -> Indexed:
-        return each(lambda x, y: at_most(x, y, True), a, b)
+        return each(lambda x, y: positions.at_most(x, y, True), a, b)
 
     def greater_equal(self, a: object, b: object) -> Indexed:
         return self.less_equal(b, a)
@@ -161,14 +154,14 @@ class IndexedNamespace(structure.Structure):
 
     # -- reductions ---------------------------------------------------------------------------------------------------
     def sum(self, a: Any, axis: Any = None, keepdims: Any = False, **_: object) -> Indexed:
-        return _reduced(a, axis, keepdims, _sum)
+        return _reduced(a, axis, keepdims, lambda parts: build.add(*_bound(build.total, parts)))
 
     def max(self, a: object, axis: object = None, keepdims: Any = False, **_: object) -> Indexed:
-        return _reduced(a, axis, keepdims, _max)
+        return _reduced(a, axis, keepdims, lambda parts: Opaque("max", *_bound(build.bound, parts)))
 
     def any_norm(self, a: object) -> Indexed:
         """A norm of each row, as an opaque function of it."""
-        return _reduced(a, -1, True, _norm)
+        return _reduced(a, -1, True, lambda parts: Opaque("norm", *_bound(build.bound_in_order, parts)))
 
     def mean(self, a: Any, axis: Any = None, keepdims: Any = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
@@ -266,14 +259,10 @@ def _common(a: Axis, b: Axis) -> Axis:
 
 def _add(a: Expression, b: Expression) -> Expression:
     if isinstance(a, Position) or isinstance(b, Position):
-        x, y = as_position(a), as_position(b)
+        x, y = positions.as_position(a), positions.as_position(b)
         if x is not None and y is not None:
-            return add_positions(x, y)
-    return build.add(as_number(a), as_number(b))
-
-
-def _root(x: Expression) -> Expression:
-    return build.root(_finite("sqrt", x))
+            return positions.add_positions(x, y)
+    return build.add(positions.as_number(a), positions.as_number(b))
 
 
 def _logarithm(x: Expression) -> Expression:
@@ -283,7 +272,7 @@ def _logarithm(x: Expression) -> Expression:
 
 
 def _finite(name: str, x: Expression) -> Expression:
-    x = as_number(x)
+    x = positions.as_number(x)
     if isinstance(x, Masked):
         raise Refused(f"indexed: {name} of -inf")
     return x
@@ -291,7 +280,7 @@ def _finite(name: str, x: Expression) -> Expression:
 
 def _sign(x: Expression) -> Expression:
     """sign(x), or −sign(−x), whichever of both arguments comes first."""
-    y = as_number(x)
+    y = positions.as_number(x)
     if build.kept():
         return Opaque("sign", y)
     z = min(y, build.negate(y), key=repr)
@@ -301,13 +290,13 @@ def _sign(x: Expression) -> Expression:
 def _larger(a: Expression, b: Expression) -> Expression:
     if a is b is FORBIDDEN or (FORBIDDEN in (a, b) and not build.kept()):
         return b if a is FORBIDDEN else a
-    both = (as_number(a), as_number(b))
+    both = (positions.as_number(a), positions.as_number(b))
     return Opaque("max", *(both if build.kept() else sorted(both, key=repr)))
 
 
 def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
     _expect_truth(condition)
-    a, b = as_number(a), as_number(b)
+    a, b = positions.as_number(a), positions.as_number(b)
     if b is FORBIDDEN:
         return build.add(a, Masked(condition, ZERO)) if isinstance(a, Masked) else Masked(condition, a)
     if a is FORBIDDEN:
@@ -317,10 +306,10 @@ def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
 
 def _equal(a: Expression, b: Expression) -> Expression:
     if isinstance(a, Position) or isinstance(b, Position):
-        return same_position(a, b)
+        return positions.same_position(a, b)
     if isinstance(a, Constant) and isinstance(b, Constant):
         return ONE if a is b else ZERO
-    if (truth := equal_numbers(a, b)) is not None:
+    if (truth := positions.equal_numbers(a, b)) is not None:
         return truth
     if b is ZERO and not isinstance(a, Masked):
         if not build.known_positive(a):
@@ -386,20 +375,6 @@ def _over(a: Indexed, k: int, join: Callable[[Parts], Expression]) -> Indexed:
     return Indexed((*a.shape[:k], *a.shape[k + 1 :]), at)
 
 
-def _sum(parts: Parts) -> Expression:
-    return build.add(*[_wrapped(build.total, indices, as_number(x)) for indices, x in parts])
-
-
-def _max(parts: Parts) -> Expression:
-    inside = [_wrapped(build.bound, indices, as_number(x)) for indices, x in parts]
-    return Opaque("max", *inside)
-
-
-def _norm(parts: Parts) -> Expression:
-    return Opaque("norm", *[_wrapped(build.bound_in_order, indices, as_number(x)) for indices, x in parts])
-
-
-def _wrapped(bind: Callable[[Index, Expression], Expression], indices: Sequence[Index], x: Expression) -> Expression:
-    for i in reversed(indices):
-        x = bind(i, x)
-    return x
+def _bound(bind: Callable[[Index, Expression], Expression], parts: Parts) -> list[Expression]:
+    """The elements of the blocks, with their indices bound."""
+    return [reduce(lambda x, i: bind(i, x), reversed(indices), positions.as_number(x)) for indices, x in parts]

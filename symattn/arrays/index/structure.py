@@ -9,7 +9,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.arrays.index.array import Indexed, Place, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
-from symattn.arrays.index.expressions import Expression
+from symattn.arrays.index.expressions import ZERO, Expression
 from symattn.document.errors import InputError, Refused
 
 
@@ -45,7 +45,7 @@ class Structure:
     def broadcast_to(self, a: object, shape: Sequence[Any]) -> Indexed:
         from symattn.arrays.index.namespace import each
 
-        empty = Indexed(shape, lambda _: _zero())
+        empty = Indexed(shape, lambda _: ZERO)
         return each(lambda x, _: x, a, empty)
 
     def concat(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
@@ -81,7 +81,10 @@ class Structure:
 
     def reshape(self, a: Any, shape: Any) -> Indexed:
         """Regroup the factors of products; their order must stay, and an axis that is a sum must stay as it is."""
-        wanted = [None if isinstance(x, int) and x == -1 else axis(x) for x in (shape if _many(shape) else (shape,))]
+        wanted = [
+            None if isinstance(x, int) and x == -1 else axis(x)
+            for x in (shape if isinstance(shape, (tuple, list)) else (shape,))
+        ]
         pieces = _pieces(a.shape)
         groups = _grouped(pieces, wanted, a.shape)
         if any(_length_of(group) is None for group in groups):
@@ -97,16 +100,6 @@ class Structure:
         return Indexed(lengths, at)
 
 
-def _zero() -> Expression:
-    from symattn.arrays.index.expressions import ZERO
-
-    return ZERO
-
-
-def _many(shape: object) -> bool:
-    return isinstance(shape, (tuple, list))
-
-
 def _pieces(shape: Sequence[Axis]) -> list[Any]:
     """The factors of all axes in order; an axis that is a sum is one piece."""
     return [p for a in shape for p in ([(f,) for f in a.blocks[0]] if len(a.blocks) == 1 else [a])]
@@ -117,7 +110,7 @@ def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: object) -> lis
     rest = list(pieces)
     for k, length in enumerate(wanted):
         if length is None:
-            later = sum(_width(x) for x in wanted[k + 1 :] if x is not None)
+            later = len(_pieces([x for x in wanted[k + 1 :] if x is not None]))
             groups.append(rest[: len(rest) - later])
         else:
             groups.append(rest[: _taken(rest, length)])
@@ -152,10 +145,6 @@ def _is_as_long(blocks: Any, length: Axis) -> bool:
     letters = [[f for f in x if isinstance(f, str)] for x in (a, b)]
     numbers = [prod(f for f in x if isinstance(f, int)) for x in (a, b)]
     return letters[0] == letters[1] and numbers[0] == numbers[1]
-
-
-def _width(a: Axis) -> int:
-    return len(a.blocks[0]) if len(a.blocks) == 1 else 1
 
 
 def _length_of(group: list[Any]) -> Any:

@@ -10,142 +10,116 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from symattn.arrays.index.expressions import (
-    Binder,
-    Bound,
-    Constant,
-    Count,
-    Exponential,
-    Expression,
-    Index,
-    Letter,
-    Masked,
-    Opaque,
-    Predicate,
-    Product,
-    Ratio,
-    Sum,
-    Total,
-)
+from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.positions import PLACE
+from symattn.document import notation as nt
 from symattn.document.errors import Refused
-from symattn.document.notation import (
-    Big,
-    Neg,
-    Node,
-    Over,
-    Power,
-    Role,
-    Root,
-    Words,
-    call,
-    commas,
-    name,
-    node,
-    relation,
-    total,
-)
+from symattn.document.model import Block, Document, Paragraph, Step, Steps, Text
+
+if TYPE_CHECKING:
+    from symattn.arrays.index.array import Indexed, Places
+
 
 _LETTERS = "ijlmnprstuwabcfgh"
 _GREEK = {
     **{"beta": "β", "delta": "δ", "eps": "ε", "eta": "η", "lam": "λ", "mu": "μ", "xi": "ξ"},
     **{"rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ", "pi": "π"},
 }
-_ROLES: dict[str, Role] = {"q": "query", "k": "key", "v": "value", "x": "input", "s": "score"}
+_ROLES: dict[str, nt.Role] = {"q": "query", "k": "key", "v": "value", "x": "input", "s": "score"}
 _NUMBERED = re.compile(r"([a-z])(\d+)")
 _BLOCKS = re.compile(r"@([\d,]+)")
 _FIXED = re.compile(r"\[([\d, ]+)\]$")
 
 
-def length(x: Expression) -> int:
+def length(x: ex.Expression) -> int:
     """How many parts ``x`` is written with."""
     return 1 + sum(map(length, x.children))
 
 
-def size(sort: str) -> Node:
+def size(sort: str) -> nt.Node:
     """The letter of a size: d_k for the sort "d_k"."""
     base, *sub = sort.split("_")
-    return name(base, *sub)
+    return nt.name(base, *sub)
 
 
-def letter(array: str, *indices: int | Node) -> Node:
+def letter(array: str, *indices: int | nt.Node) -> nt.Node:
     """How an entry of an array is written, or with no indices the array: σ_i for "sigma", x₁ for "x1"."""
     numbered = _NUMBERED.fullmatch(array)
     base, *sub = numbered.groups() if numbered else array.split("_")
-    return name(_GREEK.get(base, base), *sub, *indices, role=_ROLES.get(base))
+    return nt.name(_GREEK.get(base, base), *sub, *indices, role=_ROLES.get(base))
 
 
-def is_plain(x: Expression) -> bool:
+def is_plain(x: ex.Expression) -> bool:
     """Whether ``x`` is written in signs that every reader knows: nothing is masked, and nothing is a maximum."""
-    return not isinstance(x, (Masked, Opaque)) and all(map(is_plain, x.children))
+    return not isinstance(x, (ex.Masked, ex.Opaque)) and all(map(is_plain, x.children))
 
 
-def in_blocks(x: Expression) -> bool:
+def in_blocks(x: ex.Expression) -> bool:
     """Whether a letter of ``x`` belongs to an array made of blocks."""
-    return (isinstance(x, Letter) and "@" in x.name) or any(map(in_blocks, x.children))
+    return (isinstance(x, ex.Letter) and "@" in x.name) or any(map(in_blocks, x.children))
 
 
 class Writing:
     """Formulas in which the same index has the same letter; ``used`` says which letters are taken."""
 
-    def __init__(self, expressions: Iterable[Expression], free: Iterable[Index] = ()) -> None:
+    def __init__(self, expressions: Iterable[ex.Expression], free: Iterable[ex.Index] = ()) -> None:
         every = list(expressions)
         taken = {base for x in every for base in _bases(x)}
         self._letters = [c for c in _LETTERS if c not in taken]
-        self._names: dict[Index, Node] = {}
+        self._names: dict[ex.Index, nt.Node] = {}
         for i in (*free, *(i for x in every for i in named(x))):
             if i._replace(image=()) not in self._names:
                 self._bind(i._replace(image=()), len(self._names))
         self._free = len(self._names)
 
-    def __call__(self, x: Expression) -> Node:
+    def __call__(self, x: ex.Expression) -> nt.Node:
         return self._write(x, self._free)
 
-    def index(self, i: Index) -> Node:
+    def index(self, i: ex.Index) -> nt.Node:
         """The letter of an index, in the permutations that it went through."""
         if i in self._names:
             return self._names[i]
         shown = self._names[i._replace(image=())]
         for permutation in i.image:
-            shown = call(letter(permutation), shown)
+            shown = nt.call(letter(permutation), shown)
         return shown
 
-    def _bind(self, i: Index, depth: int) -> Node:
+    def _bind(self, i: ex.Index, depth: int) -> nt.Node:
         times, place = divmod(depth, len(self._letters))
-        self._names[i] = name(self._letters[place], *([times] if times else []))
+        self._names[i] = nt.name(self._letters[place], *([times] if times else []))
         return self._names[i]
 
-    def _write(self, x: Expression, depth: int) -> Node:
+    def _write(self, x: ex.Expression, depth: int) -> nt.Node:
         match x:
-            case Constant():
-                return node(x.value)
-            case Count():
+            case ex.Constant():
+                return nt.node(x.value)
+            case ex.Count():
                 return size(x.sort)
-            case Letter():
+            case ex.Letter():
                 return self._letter(x)
-            case Predicate():
+            case ex.Predicate():
                 return self._predicate(x)
-            case Sum():
+            case ex.Sum():
                 return _sum([self._write(y, depth) for y in x.children])
-            case Product():
+            case ex.Product():
                 return self._product(x, depth)
-            case Ratio():
+            case ex.Ratio():
                 above, below = (self._write(y, depth) for y in x.children)
-                return Over(above, below)
-            case Exponential():
-                return Power(name("e"), self._write(x.children[0], depth))
-            case Total():
+                return nt.Over(above, below)
+            case ex.Exponential():
+                return nt.Power(nt.name("e"), self._write(x.children[0], depth))
+            case ex.Total():
                 i = self._bind(x.index, depth)
-                return total(i, 1, size(x.index.sort), self._write(x.body, depth + 1))
-            case Masked():
-                return call(Words("masked"), self._write(x.value, depth), self._write(x.allowed, depth))
-            case Opaque():
+                return nt.total(i, 1, size(x.index.sort), self._write(x.body, depth + 1))
+            case ex.Masked():
+                return nt.call(nt.Words("masked"), self._write(x.value, depth), self._write(x.allowed, depth))
+            case ex.Opaque():
                 return self._opaque(x, depth)
         raise Refused(f"{type(x).__name__.lower()} is not written as a formula")
 
-    def _letter(self, x: Letter) -> Node:
+    def _letter(self, x: ex.Letter) -> nt.Node:
         if x.name.startswith(PLACE):  # counted from 0
             return self.index(x.indices[0]) - 1
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
@@ -153,90 +127,125 @@ class Writing:
         numbers = [int(b) + 1 for found in (blocks, fixed) if found for b in found[1].split(",")]
         return letter(plain, *numbers, *map(self.index, x.indices))
 
-    def _predicate(self, x: Predicate) -> Node:
+    def _predicate(self, x: ex.Predicate) -> nt.Node:
         left, right = map(self.index, x.sides)
         if x.relation == "=":
-            return name("δ", left, right)
-        return name("1", relation(left, x.relation, right), bold=True)
+            return nt.name("δ", left, right)
+        return nt.name("1", nt.relation(left, x.relation, right), bold=True)
 
-    def _product(self, x: Product, depth: int) -> Node:
-        numbers = [y for y in x.children if isinstance(y, Constant)]
-        sums = [y for y in x.children if isinstance(y, Total)]
+    def _product(self, x: ex.Product, depth: int) -> nt.Node:
+        numbers = [y for y in x.children if isinstance(y, ex.Constant)]
+        sums = [y for y in x.children if isinstance(y, ex.Total)]
         rest = [y for y in x.children if y not in numbers and y not in sums]
         factors = _powers([self._write(y, depth) for y in (*rest, *sums)])
         value = numbers[0].value if numbers else Fraction(1)
-        shown = [node(abs(value)), *factors] if abs(value) != 1 or not factors else factors
+        shown = [nt.node(abs(value)), *factors] if abs(value) != 1 or not factors else factors
         product = shown[0]
         for factor in shown[1:]:
             product = product * factor
-        return Neg(product) if value < 0 else product
+        return nt.Neg(product) if value < 0 else product
 
-    def _opaque(self, x: Opaque, depth: int) -> Node:
-        if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], Bound):
+    def _opaque(self, x: ex.Opaque, depth: int) -> nt.Node:
+        if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], ex.Bound):
             return self._over(x.children[0], depth)
-        below = [self._over(y, depth) if isinstance(y, Bound) else self._write(y, depth) for y in x.children]
+        below = [self._over(y, depth) if isinstance(y, ex.Bound) else self._write(y, depth) for y in x.children]
         if x.name in ("1/", "rsqrt"):
-            return Over(node(1), below[0] if x.name == "1/" else Root(below[0]))
-        return Root(below[0]) if x.name == "sqrt" else call(x.name, *below)
+            return nt.Over(nt.node(1), below[0] if x.name == "1/" else nt.Root(below[0]))
+        return nt.Root(below[0]) if x.name == "sqrt" else nt.call(x.name, *below)
 
-    def _over(self, x: Bound, depth: int) -> Node:
+    def _over(self, x: ex.Bound, depth: int) -> nt.Node:
         """max over the index that is bound, and over those bound below it."""
         indices, body = [self._bind(x.index, depth)], x.body
-        while isinstance(body, Bound):
+        while isinstance(body, ex.Bound):
             indices.append(self._bind(body.index, depth + len(indices)))
             body = body.body
         inner = self._write(body, depth + len(indices))
-        return Big("max", indices[0] if len(indices) == 1 else commas(*indices), None, None, inner)
+        return nt.Big("max", indices[0] if len(indices) == 1 else nt.commas(*indices), None, None, inner)
 
 
-def _powers(factors: list[Node]) -> list[Node]:
+def _powers(factors: list[nt.Node]) -> list[nt.Node]:
     """Equal factors as powers; e to a power stays as it is."""
     times = Counter(factors)
-    repeated = {f for f, n in times.items() if n > 1 and not isinstance(f, Power)}
+    repeated = {f for f, n in times.items() if n > 1 and not isinstance(f, nt.Power)}
     once = dict.fromkeys(factors)
     return [g for f in once for g in ([f ** times[f]] if f in repeated else [f] * times[f])]
 
 
-def _sum(terms: list[Node]) -> Node:
+def _sum(terms: list[nt.Node]) -> nt.Node:
     """The sum; equal terms are counted, and what is added stands before what is subtracted."""
     counted = [_times(n, t) for t, n in Counter(terms).items()]
-    ordered = sorted(counted, key=lambda t: isinstance(t, Neg))
+    ordered = sorted(counted, key=lambda t: isinstance(t, nt.Neg))
     result = ordered[0]
     for t in ordered[1:]:
         result = result + t
     return result
 
 
-def _times(n: int, term: Node) -> Node:
+def _times(n: int, term: nt.Node) -> nt.Node:
     if n == 1:
         return term
-    return Neg(n * term.body) if isinstance(term, Neg) else n * term
+    return nt.Neg(n * term.body) if isinstance(term, nt.Neg) else n * term
 
 
-def _bases(x: Expression) -> Iterator[str]:
-    if isinstance(x, Letter):
+def _bases(x: ex.Expression) -> Iterator[str]:
+    if isinstance(x, ex.Letter):
         yield re.split(r"[@_\[]", x.name)[0]
-    elif isinstance(x, Count):
+    elif isinstance(x, ex.Count):
         yield x.sort.split("_")[0]
-    elif isinstance(x, Binder):
+    elif isinstance(x, ex.Binder):
         yield x.index.sort.split("_")[0]
     for y in x.children:
         yield from _bases(y)
 
 
-def named(x: Expression) -> dict[Index, Any]:
+def named(x: ex.Expression) -> dict[ex.Index, Any]:
     """Names for the free indices of ``x``, in the order in which they occur."""
-    names: dict[Index, Any] = {}
+    names: dict[ex.Index, Any] = {}
     for i in _occurring(x):
         if i in x.free and i not in names:
             names[i] = ("at", i.sort, len(names))
     return names
 
 
-def _occurring(x: Expression) -> Iterator[Index]:
-    if isinstance(x, Letter):
+def _occurring(x: ex.Expression) -> Iterator[ex.Index]:
+    if isinstance(x, ex.Letter):
         yield from x.indices
-    elif isinstance(x, Predicate):
+    elif isinstance(x, ex.Predicate):
         yield from x.sides
     for y in x.children:
         yield from _occurring(y)
+
+
+# -- arrays as notebooks show them -------------------------------------------------------------------------------------
+_LONGEST = 120  # parts of an expression that is written out
+
+
+def document(array: Indexed) -> Document:
+    """An array whose sizes are letters, without a title."""
+    from symattn.arrays.shown import sentence
+
+    return Document(
+        "listing", array.name, (), (Paragraph(sentence(array, array.shape)), *(_at(array, p) for p in array.places()))
+    )
+
+
+def _at(array: Indexed, places: Places) -> Block:
+    """The element at a place; where it is too long to be read, how long it is."""
+    found = array.at(places)
+    indices = [i for _, entry in places for i in entry]
+    writing = Writing([found], [i for i in indices if isinstance(i, ex.Index)])
+    parts = [f"part {b + 1}" for a, (b, _) in zip(array.shape, places, strict=True) if len(a.blocks) > 1]
+    nodes = [writing.index(i) if isinstance(i, ex.Index) else nt.node(i) for i in indices]
+    at = tuple(part for n in nodes for part in (", ", n))[1:]
+    where: Text = (f"{', '.join(parts)}, " if parts else "", "at ", *at)
+    shown = _written(writing, found)
+    if shown is None:
+        return Paragraph(("The element ", *where, f" has {length(found)} parts, too many to be written out."))
+    return Steps((Step(shown, where if indices else ("the only element",)),))
+
+
+def _written(writing: Writing, x: ex.Expression) -> nt.Node | None:
+    try:
+        return writing(x) if length(x) <= _LONGEST else None
+    except Refused:
+        return None

@@ -12,8 +12,7 @@ import numpy as np
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Exponential, Floats, Modulus
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, Form, Ratio, Weight
-from symattn.arrays.residues.lazy import Plane
-from symattn.arrays.residues.state import State
+from symattn.arrays.residues.state import Plane, State
 from symattn.document.errors import Refused
 
 _LETTER = Ratio(Weight(degree=1))

@@ -20,9 +20,8 @@ from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, Form, Ratio
 from symattn.arrays.residues.field import Field
-from symattn.arrays.residues.lazy import Plane
 from symattn.arrays.residues.primes import root
-from symattn.arrays.residues.state import State, moved
+from symattn.arrays.residues.state import Plane, State, moved
 from symattn.document.errors import Refused, Undecided
 
 TINY, LARGE = 1e-5, 10**4  # numbers beside which floats of ordinary size are, or are not, seen

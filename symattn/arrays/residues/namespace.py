@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.arrays.base import ArrayBase
-from symattn.arrays.calls import offered
-from symattn.arrays.linear import _einsum_terms
+from symattn.arrays.base import ArrayBase, offered
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Typed
+from symattn.arrays.reductions import _einsum_terms
 from symattn.arrays.residues.state import chosen, moved
-from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _holds, _lifted, _picked
 from symattn.document.errors import Refused
 
 if TYPE_CHECKING:
@@ -66,10 +64,17 @@ class ModularNamespace(Namespace):
         shape, k, n = sorted_.plain_shape, len(batch), len(rows)
         return sorted_.reshape((*shape[:k], prod(shape[k : k + n]), prod(shape[k + n :])))
 
-    def _moved(self, move: Callable[..., Any], given: list[Modular]) -> Any:
+    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], given: list[Any]) -> Any:
+        def run(*planes: Any) -> Any:
+            rest = iter(planes)
+            return move(lambda _: next(rest))
+
+        return self._on_planes(run, given)
+
+    def _on_planes(self, move: Callable[..., Any], given: list[Modular]) -> Any:
         dummy = move(*[a._dummy for a in given])
         if isinstance(dummy, (list, tuple)):
-            parts = [self._moved(lambda *planes, i=i: move(*planes)[i], given) for i in range(len(dummy))]
+            parts = [self._on_planes(lambda *planes, i=i: move(*planes)[i], given) for i in range(len(dummy))]
             return type(dummy)(parts)
         if len(given) == 1:
             return given[0].map(move)
@@ -77,28 +82,3 @@ class ModularNamespace(Namespace):
         if all(a.origin is not None for a in given):
             result.typed = Typed(move(*[a.origin for a in given]))
         return result
-
-
-def _structural(name: str) -> Callable[..., Any]:
-    function = getattr(np, name)
-
-    def run(self: ModularNamespace, *args: Any, **kwargs: Any) -> Any:
-        if not _holds([args]):
-            return function(*args, **kwargs)
-        given = [_lifted(self.kind, a) for a in args]
-
-        def move(*planes: Any) -> Any:
-            rest = iter(planes)
-            return function(*[_picked(a, lambda _: next(rest)) for a in given], **kwargs)
-
-        return self._moved(move, list(_arrays(given)))
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"NumPy's ``{name}``, on every plane."
-    return run
-
-
-for _name in _NUMPY:
-    setattr(ModularNamespace, _name, _structural(_name))
-for _alias, _name in _ALIASES.items():
-    setattr(ModularNamespace, _alias, getattr(ModularNamespace, _name))

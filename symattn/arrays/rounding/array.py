@@ -13,8 +13,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
 from symattn.arrays.planes import Planes
 from symattn.arrays.precision import Precision
-from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, rounding, up
-from symattn.arrays.rounding.deviations import SLACK, bounded, common_ids, given_up, named, own, radii, rows_of, table
+from symattn.arrays.rounding import bounds
 from symattn.arrays.special import Forbidden, Undefined
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,9 +74,9 @@ class Computed(Planes):
 
     @classmethod
     def _read(cls, value: Ball, f: Format) -> Self:
-        x = floats(value.entries)
-        read = np.where(holds(f, x), 0.0, rounding(x.size, x.low, growth(f, 1), f))
-        return cls(value.entries, bounded(read), *np.zeros((3, *value.plain_shape)), *x)
+        x = bounds.floats(value.entries)
+        read = np.where(bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f))
+        return cls(value.entries, bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
 
     @property
     def value(self) -> Ball:
@@ -104,22 +103,22 @@ class Computed(Planes):
     def error(self) -> np.ndarray:
         """e: |x̂ − x| ≤ e, as float64 rounded up; +∞ says nothing."""
         with np.errstate(over="ignore"):
-            return up(radii(self.rows) + own(self.rows) + self.last)
+            return bounds.up(bounds.radii(self.rows) + bounds.own(self.rows) + self.last)
 
     @property
-    def near(self) -> Floats:
+    def near(self) -> bounds.Floats:
         """The exact values in float64."""
-        return Floats(*self.planes[5:])
+        return bounds.Floats(*self.planes[5:])
 
     @property
     def reach(self) -> np.ndarray:
         """At least |x̂|."""
-        return up(self.near.size + self.error)
+        return bounds.up(self.near.size + self.error)
 
     # -- what operations are made of ----------------------------------------------------------------------------------
     def name_errors(self) -> Self:
         """Each own error as an ε, here and in views: what reads these numbers has it in common from now on."""
-        rows = named(self.rows)
+        rows = bounds.named(self.rows)
         repeated = any(n > 1 and not step for n, step in zip(rows.shape, self.rows.strides, strict=True))
         if repeated or not self.rows.flags.writeable:
             return type(self)(self.planes[0], rows, *self.planes[2:])
@@ -127,18 +126,18 @@ class Computed(Planes):
         return self
 
     @staticmethod
-    def linear(shape: tuple[int, ...], parts: Iterable[tuple[Floats, Computed]]) -> Linear:
+    def linear(shape: tuple[int, ...], parts: Iterable[tuple[bounds.Floats, Computed]]) -> Linear:
         """Σ c_i (x̂_i − x_i) of the (c_i, x_i) in ``parts``."""
         parts = list(parts)
-        ids = common_ids([x.rows for _, x in parts], int(np.prod(shape)))
+        ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
         shared, rest, last = np.zeros((*shape, ids.size)), np.zeros(shape), np.zeros(shape)
         for c, x in parts:
-            size, part = np.abs(c.near), table(x.rows, ids)
+            size, part = np.abs(c.near), bounds.table(x.rows, ids)
             shared += c.near[..., None] * part
-            more = own(x.rows) + given_up(x.rows, part) + SLACK * radii(x.rows)
+            more = bounds.own(x.rows) + bounds.given_up(x.rows, part) + bounds.SLACK * bounds.radii(x.rows)
             if c.off.any():
-                rest = rest + product(c.off, x.error)
-            rest, last = rest + product(size, more), last + product(size, x.last)
+                rest = rest + bounds.product(c.off, x.error)
+            rest, last = rest + bounds.product(size, more), last + bounds.product(size, x.last)
         return Linear(shared, ids, rest, last)
 
     @classmethod
@@ -164,13 +163,13 @@ class Computed(Planes):
         """
         shared, ids, rest, last = errors
         radius = np.abs(shared).sum(axis=-1) * (1 + 2.0**-30)
-        rest = up(rest + more + times * (radius + rest + last) + np.where(same, 0, last))
-        last, x = np.where(same, last, 0.0), floats(value.entries)
-        e = up(radius + rest + last)
-        fresh = rounding(up(x.size + e), x.low - e, relative, cls.precision.score, small)
+        rest = bounds.up(rest + more + times * (radius + rest + last) + np.where(same, 0, last))
+        last, x = np.where(same, last, 0.0), bounds.floats(value.entries)
+        e = bounds.up(radius + rest + last)
+        fresh = bounds.rounding(bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small)
         last = last + np.where(same, 0.0, fresh)
         lost, none = ~np.isfinite(radius + rest + last), special(value.entries)
-        rows = rows_of(
+        rows = bounds.rows_of(
             np.where((lost | none)[..., None], 0, shared), ids, np.where(none, 0, np.where(lost, np.inf, rest))
         )
         return cls(value.entries, rows, *[np.where(lost | none, 0.0, p) for p in (last, terms, count)], *x)
@@ -178,7 +177,7 @@ class Computed(Planes):
     @classmethod
     def rounded_once(cls) -> np.ndarray:
         """The relative error of one rounding."""
-        return growth(cls.precision.score, 1)
+        return bounds.growth(cls.precision.score, 1)
 
     @classmethod
     def _forbidden(cls, a: Self) -> np.ndarray:

@@ -12,8 +12,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.rounding.array import SPECIAL, Computed, sharply, special
-from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, rounding, up
-from symattn.arrays.rounding.deviations import SLACK, bounded
+from symattn.arrays.rounding.bounds import SLACK, Floats, bounded, floats, growth, holds, product, rounding, up
 from symattn.document.errors import InputError, Undecided
 
 

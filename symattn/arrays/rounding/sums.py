@@ -7,12 +7,11 @@ from typing import Any, Self
 import numpy as np
 
 from symattn.arrays.ball import Ball
-from symattn.arrays.calls import offer_all
+from symattn.arrays.base import offer_all
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.reductions import _axes
 from symattn.arrays.rounding.array import Computed, Linear, sharply
-from symattn.arrays.rounding.bounds import growth, holds, rounding, up
-from symattn.arrays.rounding.deviations import SLACK, common_ids, given_up, own, radii, table
+from symattn.arrays.rounding.bounds import SLACK, common_ids, given_up, growth, holds, own, radii, rounding, table, up
 
 
 class Sums(Computed):

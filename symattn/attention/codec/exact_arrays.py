@@ -67,7 +67,7 @@ def number(text: Any, place: str) -> Quotient:
     try:
         value = Quotient.of(text)
     except InputError as error:
-        raise InputError(f"{place}: {_told(error)}") from None
+        raise InputError(f"{place}: {short(str(error), 160)}") from None
     try:
         too_large = abs(value) > MOST
     except ArithmeticError:
@@ -133,8 +133,3 @@ def flat(entries: Any) -> list[Any]:
     if isinstance(entries, (list, tuple)):
         return [x for entry in entries for x in flat(entry)]
     return [entries]
-
-
-def _told(error: InputError) -> str:
-    message = str(error)
-    return message if len(message) <= 160 else message[:157] + "…"

@@ -1,29 +1,33 @@
 """The fields of a description, read by their annotations: as a sheet has them, or a command line.
 
     {"causal": true, "window": [2, 0], "scale": "1/3", "position": {"rotary": {"layout": "half"}}, "latent": {}}
-    --causal         --window 2,0      --scale 1/3     --position rotary:layout=half             --latent absorbed
+    --causal         --window 2,0      --scale 1/3     --position "Rotary(layout='half')"         --latent absorbed
 
 A number is taken exactly as typed. A field that is a description itself, such as ``position``, is an object that names
-its kind and has its fields; where there is one kind only, the name may be left out.
+its kind and has its fields; where there is one kind only, the name may be left out. On a command line
+``rotary:base=100,layout=half`` is understood too; its numbers are exact, those within brackets are Python's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from types import NoneType
 from typing import Any, get_args, get_origin
 
 from symattn.attention.codec.json_text import known, short, shown
-from symattn.attention.codec.python_text import read
+from symattn.attention.codec.python_text import parsed
 from symattn.attention.fields import field_types, members, words
+from symattn.document.codec import differing, typed
 from symattn.document.errors import InputError, near
+from symattn.document.keywords import plain
 
 ROOT = "1/sqrt(d_k)"
 _SCALES = {"none": Fraction(1), ROOT: None}
 _SEPARATOR = re.compile(r"[,/;]")
+_CALL = re.compile(r"\s*\w+\s*\(")  # how Python writes a description
 _OPEN = ("", "none", "open", None)  # of a side of a window
 
 
@@ -72,30 +76,11 @@ def _written(name: str, value: Any, hint: object, changed: bool) -> Any:
     return str(value) if rational else value
 
 
-def as_options(values: Mapping[str, Any]) -> dict[str, str | bool]:
-    """Fields, as ``written`` has them, as a command line has them: truth values are options of their own."""
-    return {name: x if isinstance(x, bool) else typed(x) for name, x in values.items()}
-
-
-def typed(value: Any) -> str:
-    """The value of a field, as ``written`` has it, as a command line has it."""
-    if isinstance(value, dict):
-        ((kind, inner),) = value.items()
-        pairs = ",".join(f"{name}={_typed_within(x)}" for name, x in inner.items())
-        return f"{kind}:{pairs}" if pairs else kind
-    if isinstance(value, list):
-        return ",".join(map(typed, value))
-    return "none" if value is None else str(value)
-
-
-def _typed_within(value: Any) -> str:
-    """Within a description, where commas are between fields."""
-    if isinstance(value, dict):
-        raise InputError(f"{next(iter(value))} is a description within another; a command line cannot have it")
-    if isinstance(value, list):
-        nested = any(isinstance(x, list) for x in value)
-        return (";" if nested else "/").join(_typed_within(x) for x in value)
-    return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)
+def as_options(spec: Any, names: Iterable[str] = ()) -> dict[str, str | bool]:
+    """Return these fields, or those that are not the usual ones, as a command line has them; see ``codec.typed``."""
+    values = {name: getattr(spec, name) for name in names} if names else differing(spec, type(spec)())
+    options = {name: x if isinstance(x, bool) else typed(x) for name, x in values.items()}
+    return options | ({"scale": ROOT} if "scale" in values and values["scale"] is None else {})
 
 
 def _value(hint: object, value: Any, place: str) -> Any:
@@ -132,7 +117,8 @@ def _plain(hint: object, value: Any, place: str) -> Any:
         return int(str(value))
     if str in kinds and isinstance(value, str):
         return str(value)
-    raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{_suggestion(value, hint)}".rstrip("."))
+    meant = near(value, map(str, words(hint))) if isinstance(value, str) else ""
+    raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{meant}".rstrip("."))
 
 
 def _rational(value: Any, hint: object, place: str) -> Fraction:
@@ -152,21 +138,23 @@ def _rational(value: Any, hint: object, place: str) -> Fraction:
 def _description(hint: object, value: Any, place: str) -> Any:
     """One of the kinds: an object, a word, words such as ``rotary:base=100,layout=half``, or ``Rotary(base=100)``."""
     kinds = descriptions(hint)
-    if isinstance(value, str) and "(" in value:
+    if isinstance(value, str) and _CALL.match(value):
+        classes = {kind.__name__: kind for kind in kinds.values()}
         try:
-            return read(value, tuple(kind.__name__.lower() for kind in kinds.values()))
-        except InputError as error:
+            called, values = parsed(value, classes)
+            return classes[called](**values)
+        except (InputError, TypeError) as error:
             raise InputError(f"{place}: {error}") from None
     if isinstance(value, str):
         called, _, rest = value.partition(":")
-        if len(kinds) == 1 and _name(called) not in kinds:  # one kind needs no name: fields, or ``plain``
+        if len(kinds) == 1 and not _kind_of(called, kinds):  # one kind needs no name: fields, or ``plain``
             called, rest = next(iter(kinds)), rest if called == "plain" else value
-        value = {called: dict(_pair(p, place) for p in rest.split(",") if p)}
+        value = {called: pairs(rest)}
     if value is True and len(kinds) == 1:
         value = {}
     if not isinstance(value, dict):
         raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}")
-    if len(value) == 1 and (called := _name(next(iter(value)))) in kinds:
+    if len(value) == 1 and (called := _kind_of(next(iter(value)), kinds)):
         inner = next(iter(value.values()))
         value = {} if inner is None or inner is True else inner
         if not isinstance(value, dict):
@@ -178,11 +166,25 @@ def _description(hint: object, value: Any, place: str) -> Any:
     raise InputError(f"{place}: {short(str(wrong))!r} is none of {', '.join(kinds)}.{near(_name(str(wrong)), kinds)}")
 
 
-def _pair(text: str, place: str) -> tuple[str, Any]:
-    name, sign, value = text.partition("=")
-    if not sign:
-        return name, True
-    return name, {"true": True, "false": False}.get(value, value)
+def pairs(text: str) -> dict[str, Any]:
+    """Return ``a=1,b`` as fields; commas part them that stand in no brackets, and a field alone is true.
+
+    >>> pairs("causal,position=Rotary(base=9, scaling=LinearScaling(factor=2))")
+    {'causal': True, 'position': 'Rotary(base=9, scaling=LinearScaling(factor=2))'}
+    """
+    parts = (part.partition("=") for part in _parts(text) if part.strip())
+    words: dict[str, Any] = {"": True, "true": True, "false": False}
+    return {name.strip(): words.get(value.strip(), value.strip()) for name, _, value in parts}
+
+
+def _parts(text: str) -> Iterator[str]:
+    start = depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
 
 
 def _row(hint: Any, values: Iterable[Any], place: str) -> tuple[Any, ...]:
@@ -206,6 +208,7 @@ def _is_whole(text: str) -> bool:
 
 def _alternatives(hint: object) -> str:
     found = ["a number"] if Fraction in members(hint) else ["a whole number"] if int in members(hint) else []
+    found += ["a text"] if str in members(hint) else []
     found += [*map(str, words(hint)), *descriptions(hint)]
     found += ["true", "false"] if bool in members(hint) else []
     found += ["a list"] if any(get_origin(m) is tuple for m in members(hint)) else []
@@ -213,9 +216,9 @@ def _alternatives(hint: object) -> str:
     return " or ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
 
 
-def _suggestion(value: Any, hint: object) -> str:
-    known_words = [str(w) for w in words(hint)]
-    return near(value, known_words) if isinstance(value, str) and known_words else ""
+def _kind_of(word: str, kinds: Mapping[str, type]) -> str:
+    """Return the name of the kind that a word names, or ""; case, hyphens and underscores do not count."""
+    return next((name for name, x in kinds.items() if plain(word) in map(plain, (name, x.__name__))), "")
 
 
 def _called(description: type) -> str:

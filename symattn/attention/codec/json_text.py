@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,26 +37,37 @@ def content(path: str, most: int, hint: str) -> bytes:
     return found
 
 
-def decoded(content: bytes, where: str) -> Any:
-    """The value of a JSON text; numbers come as ``Typed``. Raises InputError."""
+def decoded(content: bytes, where: str, exact: bool = True) -> Any:
+    """Return the value of a JSON text, its numbers ``Typed``, or as Python has them. Raises InputError."""
+    strict: dict[str, Any] = {
+        "parse_float": Typed,
+        "parse_int": Typed,
+        "parse_constant": lambda word: _refuse(f"{where}: {word} is not a number that a sheet may hold"),
+        "object_pairs_hook": lambda pairs: _object(pairs, where),
+    }
     try:
-        text = content.decode("utf-8-sig")
+        return json.loads(content.decode("utf-8-sig"), **(strict if exact else {}))
+    except InputError:
+        raise
     except UnicodeDecodeError as error:
-        mend = "save it as UTF-8, or give an npz"
+        mend = "save it as UTF-8" + ", or give an npz" * exact
         raise InputError(f"{where} is not UTF-8 text (byte {error.start}); hint: {mend}") from None
-    try:
-        return json.loads(
-            text,
-            parse_float=Typed,
-            parse_int=Typed,
-            parse_constant=lambda word: _refuse(f"{where}: {word} is not a number that a sheet may hold"),
-            object_pairs_hook=lambda pairs: _object(pairs, where),
-        )
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f'{where} is not valid JSON at {place}: {error.msg}; fractions are texts, "1/3"') from None
-    except RecursionError:
-        raise InputError(f"{where} is nested too deeply to be a sheet") from None
+        place, more = f"line {error.lineno}, column {error.colno}", '; fractions are texts, "1/3"' * exact
+        raise InputError(f"{where} is not valid JSON at {place}: {error.msg}{more}") from None
+    except (RecursionError, ValueError):  # a whole number of thousands of digits is a ValueError
+        raise InputError(f"{where} is nested too deeply, or holds a number too long, to be read") from None
+
+
+def loaded(path: Path, most: int, toml: bool = False) -> Any:
+    """Return what a file of JSON, or of TOML, holds, numbers as Python has them. Raises InputError."""
+    data = content(str(path), most, "")
+    if not toml:
+        return decoded(data, str(path), exact=False)
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid TOML: {str(error).splitlines()[0]}") from None
 
 
 def known(data: Iterable[str], names: Iterable[str], where: str) -> None:
@@ -66,9 +78,9 @@ def known(data: Iterable[str], names: Iterable[str], where: str) -> None:
             raise InputError(f"{where}: unknown name {short(key)!r}.{near(key, names)} Known: {', '.join(names)}")
 
 
-def short(text: str) -> str:
-    """A text cut to what a line of error can hold."""
-    return text if len(text) <= 40 else text[:37] + "…"
+def short(text: str, most: int = 40) -> str:
+    """Return a text cut to what a line of error can hold."""
+    return text if len(text) <= most else text[: most - 3] + "…"
 
 
 def shown(value: object) -> str:

@@ -88,7 +88,7 @@ def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:
-    """What the header declares, before anything is made for it."""
+    """Check what the header declares, before anything is made for it."""
     if dtype.hasobject:
         raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")
     if dtype.kind not in "biuf" or dtype.itemsize > 8:

@@ -16,8 +16,7 @@ import numpy as np
 
 from symattn.arrays.enclosing.exponential import MOST_STEPS, STEPS, Floats, U, powers
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.enclosing.pattern import Head
-from symattn.attention.enclosing.seen import Seen
+from symattn.attention.enclosing.pattern import Head, Seen
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
 

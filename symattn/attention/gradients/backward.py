@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable, through
-from symattn.attention.gradients import rows, scores
+from symattn.attention.gradients import scores
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.transformer import Transformer
 from symattn.attention.layers.transformer_inputs import block_names
 from symattn.attention.spec import Attention
-from symattn.attention.stages.weighing import of_rows
+from symattn.attention.stages.weights import of_rows
 
 Gradients = tuple[Any, ...]
 
@@ -124,38 +124,30 @@ _SCORES: dict[str, Callable[..., Gradients]] = {
 }
 
 
-def _scored(at: At, g: Array) -> Gradients:
-    return _SCORES[at.spec.score](*at.x, g)
-
-
-def _capped(at: At, g: Array) -> Gradients:
-    return (scores.softcap_gradient(at.y, at.spec.softcap, g),)
-
-
 def _weighed(at: At, g: Array) -> Gradients:
     spec, s, p = at.spec, at.x[0], at.y
     if spec.sink == "given":
-        ds, db = rows.sink_gradients(p, g, spec.base)
+        ds, db = scores.sink_gradients(p, g, spec.base)
         return ds, _of_sink(at, db)
     match spec.normaliser:
         case "sigmoid":
-            return (rows.sigmoid_gradient(p, g),)
+            return (scores.sigmoid_gradient(p, g),)
         case "relu":
-            return (rows.relu_gradient(s, g),)
+            return (scores.relu_gradient(s, g),)
         case "sparsemax":
-            return (rows.sparsemax_gradient(p, g),)
+            return (scores.sparsemax_gradient(p, g),)
         case "entmax":
-            return (rows.entmax15_gradient(p, g),)
-    return (rows.softmax_gradient(p, g, spec.base),)
+            return (scores.entmax15_gradient(p, g),)
+    return (scores.softmax_gradient(p, g, spec.base),)
 
 
 def _summed(at: At, g: Array) -> Gradients:
     """log Σ e^s."""
     spec, lse, wide = at.spec, at.y[..., None], g[..., None]
-    ds = rows.log_sum_exp_gradient(at.x[0], lse, wide, spec.base)
+    ds = scores.log_sum_exp_gradient(at.x[0], lse, wide, spec.base)
     if spec.sink != "given":
         return (ds,)
-    return ds, _of_sink(at, rows.log_sum_exp_gradient(of_rows(spec, at.x[1]), lse, wide, spec.base))
+    return ds, _of_sink(at, scores.log_sum_exp_gradient(of_rows(spec, at.x[1]), lse, wide, spec.base))
 
 
 def _of_sink(at: At, db: Any) -> Array:
@@ -164,4 +156,9 @@ def _of_sink(at: At, db: Any) -> Array:
 
 
 #: By the name of a step of attention.
-RULES: dict[str, Rule] = {"scores": _scored, "capped": _capped, "weights": _weighed, "lse": _summed}
+RULES: dict[str, Rule] = {
+    "scores": lambda at, g: _SCORES[at.spec.score](*at.x, g),
+    "capped": lambda at, g: (scores.softcap_gradient(at.y, at.spec.softcap, g),),
+    "weights": _weighed,
+    "lse": _summed,
+}

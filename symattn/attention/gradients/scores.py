@@ -6,8 +6,10 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.norms import unit
 from symattn.attention.sizes import same
+from symattn.attention.softmax import nonempty, powers
 
 
 def summed_like(g: Array, x: Array) -> Array:
@@ -90,3 +92,80 @@ def softcap_gradient(y: Array, cap: object, g: Array) -> Array:
     """dS = dY ⊙ (1 − (y/c)²), from the capped scores y = c tanh(s/c). Source: Gemma Team, Gemma 2 (2024), §2."""
     t = y / namespace_of(y).asarray(cap, dtype=y.dtype)
     return g * (1 - t * t)
+
+
+# -- rows of weights: from the gradient by the weights of each row to that by its scores -------------------------------
+def logarithm_of(base: int | None, like: Array) -> Any:
+    """log b, by which a power of b grows faster than one of e; 1 for e itself."""
+    xp = namespace_of(like)
+    return 1 if base is None else xp.log(xp.asarray(base, dtype=like.dtype))
+
+
+def softmax_gradient(p: Array, g: Array, base: int | None = None) -> Array:
+    """dS = P ⊙ (dP − rowsum(P ⊙ dP)), times log 2 for powers of two.
+
+    A forbidden key has p = 0 and the gradient 0, and so has a row of zeros. Shapes: p and g = dP (…, n_q, n_k).
+    Source: Dao et al., FlashAttention (2022), appendix B.2.
+    """
+    ds = softmax_vjp(p, g)
+    return ds if base is None else ds * logarithm_of(base, p)
+
+
+def sink_gradients(p: Array, g: Array, base: int | None = None) -> tuple[Any, Any]:
+    """(dS, db) with a sink b: dS = P ⊙ (dP − D) and db = −p_b D, D = rowsum(P ⊙ dP) and p_b = 1 − rowsum(P).
+
+    The sink is one more key whose value is 0, so that its dP is 0. Shapes: p and g (…, n_q, n_k) → (…, n_q, n_k) and
+    (…, n_q, 1), to be summed over the rows that share a sink.
+    Source: Dao et al. (2022), appendix B.2, for one more key; Xiao et al. (2024), §3.3, for the sink.
+    """
+    xp = namespace_of(p)
+    d = xp.sum(p * g, axis=-1, keepdims=True)
+    own = 1 - xp.sum(p, axis=-1, keepdims=True)
+    return softmax_gradient(p, g, base), -(own * d) * logarithm_of(base, p)
+
+
+def log_sum_exp_gradient(s: Array, lse: Array, g: Array, base: int | None = None) -> Array:
+    """e^{s − L} dL: the gradient by scores, or by a sink, of what they are divided by, L = log Σ e^s.
+
+    With the base 2 it is 2^{s − L} dL, without log 2. Where L = −∞ it is 0. Shapes: s (…, n_q, n_k), lse and g
+    (…, n_q, 1). Source: ∂L/∂s = softmax(s); Blanchard, Higham, Higham (2021), equation 1.3.
+    """
+    xp = namespace_of(s)
+    return powers(s - xp.where(xp.isfinite(lse), lse, 0), base) * xp.where(xp.isfinite(lse), g, 0)
+
+
+def sigmoid_gradient(a: Array, g: Array) -> Array:
+    """dS = A ⊙ (1 − A) ⊙ dA, from the weights. Source: Ramapuram et al. (2024), of equation 3."""
+    return a * (1 - a) * g
+
+
+def relu_gradient(s: Array, g: Array) -> Array:
+    """dS = dA / n_k where s > 0, else 0; at s = 0 it is 0, one of many, as frameworks take it.
+
+    Shapes: (…, n_q, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
+    """
+    xp = namespace_of(s)
+    return xp.where(s > 0, g, 0) / xp.asarray(s.shape[-1], dtype=s.dtype)
+
+
+def sparsemax_gradient(p: Array, g: Array) -> Array:
+    """dS = dP − mean of dP over the support, on the support p > 0; elsewhere 0. From the weights.
+
+    Where a score is at the threshold itself, this is one of many. Shapes: (…, n_q, n_k).
+    Source: Martins, Astudillo, From Softmax to Sparsemax (2016), §2.5.
+    """
+    xp = namespace_of(p)
+    support = xp.astype(p > 0, p.dtype)
+    number = nonempty(xp.sum(support, axis=-1, keepdims=True), "zeros")
+    return support * (g - xp.sum(support * g, axis=-1, keepdims=True) / number)
+
+
+def entmax15_gradient(p: Array, g: Array) -> Array:
+    """dS = r ⊙ (dP − Σ r dP / Σ r) with r = √p, from the weights of 1.5-entmax. Shapes: (…, n_q, n_k).
+
+    Source: Peters, Niculae, Martins, Sparse Sequence-to-Sequence Models (2019): r_j = p_j^{2 − α} for α = 1.5.
+    """
+    xp = namespace_of(p)
+    r = xp.sqrt(p)
+    total = nonempty(xp.sum(r, axis=-1, keepdims=True), "zeros")
+    return r * (g - xp.sum(r * g, axis=-1, keepdims=True) / total)

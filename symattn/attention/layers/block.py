@@ -8,14 +8,13 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from symattn.arrays.array import Array
-from symattn.attention.fields import brief, check, finite, refusal
+from symattn.attention.fields import brief, check, refusal
 from symattn.attention.flow import Step as Part
-from symattn.attention.flow import run_steps
-from symattn.attention.layers.activations import ACTIVATIONS
+from symattn.attention.flow import Trace, traced
 from symattn.attention.layers.block_inputs import check_arrays, check_names
 from symattn.attention.layers.block_parts import block_parts
+from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.attention.spec import Attention
-from symattn.attention.trace import Trace
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.document.model import Document
@@ -37,7 +36,7 @@ class Block(Answering, Shown):
                 ``sandwich``: X + Norm(f(Norm(X)))
     parallel    whether the feed-forward layer reads X, as attention does, and not what attention gave:
                 X'' = X' + FeedForward(Norm(X))
-    activation  f, one of ``activations.ACTIVATIONS``, such as ``relu``, ``gelu``, ``silu``; None: no feed-forward layer
+    activation  f, one of ``steps.ACTIVATIONS``, such as ``relu``, ``gelu``, ``silu``; None: no feed-forward layer
     gated       (f(Z W_gate) ⊙ Z W_up) W_down instead of f(Z W_up) W_down: SwiGLU with ``silu``, GeGLU with ``gelu``
     eps         the norms' ε, inside the root
 
@@ -77,14 +76,12 @@ class Block(Answering, Shown):
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):
-            raise refusal(self, "attention", "must be an Attention")
+            raise refusal(self, "attention", "be an Attention")
         if not isinstance(self.cross, Attention | None):
-            raise refusal(self, "cross", "must be an Attention or None")
+            raise refusal(self, "cross", "be an Attention or None")
         check(self)
         if self.activation not in (*ACTIVATIONS, None):
-            raise refusal(self, "activation", f"must be one of {', '.join(ACTIVATIONS)}, None")
-        if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "must be a finite number of at least 0")
+            raise refusal(self, "activation", f"be one of {', '.join(ACTIVATIONS)}, None")
         if self.gated and self.activation is None:
             raise InputError(
                 "Block: gated is True, but there is no feed-forward layer to gate; hint: give an activation"
@@ -102,11 +99,7 @@ class Block(Answering, Shown):
 
     def trace(self, x: Array, y: Array | None = None, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then output."""
-        given = {"x": x, "y": y, **inputs}
-        values = {name: array for name, array in given.items() if array is not None}
-        parts = self.pipeline(values)
-        check_arrays(self, values)
-        return Trace(run_steps(parts, values))
+        return traced(self, {"x": x, "y": y, **inputs}, check_arrays)
 
     def __call__(self, x: Array, y: Array | None = None, **inputs: Any) -> Any:
         """The tokens after the block: (…, n, d_model)."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symattn.attention import inputs
 from symattn.attention.conventions import conventions
-from symattn.attention.document import shape, times
+from symattn.attention.document import parameters, shape, step, table, times
 from symattn.attention.flow import Step as Part
-from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import below, norms, own_arrays, sublayers
 from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
+from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.attention.notation import N_Q, SIZES, SYMBOLS, N
 from symattn.attention.spec import Attention
 from symattn.document.model import Block as Piece
-from symattn.document.model import Code, Column, Document, Heading, Items, Step, Steps, Table, Text
+from symattn.document.model import Document, Heading, Items, Step, Steps, Text
 from symattn.document.notation import Name, Node, call, equals, name, node, replaced
 
 if TYPE_CHECKING:
@@ -125,18 +124,6 @@ def _size(block: Block, array: str, names: Sequence[str]) -> tuple[Node, ...]:
     return lengths("n d_ff" if part == "mlp" and own in _WIDE else "n d_model")
 
 
-def step(part: Part, size: tuple[Node, ...]) -> Step:
-    """A step with its shape and its reason."""
-    words = times(size)
-    return Step(equals(part.symbol, part.formula), (*words, ": ", *part.reason) if part.reason else words)
-
-
-def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:
-    """The table of inputs."""
-    columns = (Column(("name",), "left"), Column(("symbol",), "left"), Column(("shape",), "left"))
-    return Table(columns, tuple(((Code(n),), (symbol,), size) for n, symbol, size in rows))
-
-
 def block_conventions(block: Block) -> list[Text]:
     """What a block takes for granted: its activation, its norm, and what its attentions say."""
     found: list[Text] = []
@@ -157,13 +144,3 @@ def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
     if norm == "rms":
         return (value, ": the mean is that of each token")
     return (value, ": mean and variance are those of each token, the variance with the divisor ", SIZES["d_model"])
-
-
-def parameters(spec: Any) -> dict[str, Any]:
-    """The fields of a description, those that are descriptions themselves by their own fields."""
-    found: dict[str, Any] = {}
-    for f in fields(spec):
-        value = getattr(spec, f.name)
-        plain = value is None or isinstance(value, (bool, int, str))
-        found[f.name] = value if plain else str(value)
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
@@ -100,10 +101,17 @@ def check_arrays(block: Block, given: Mapping[str, Any], sizes: Sizes | None = N
         check_holds(n, given[n], named.holds)
     check_batches(tokens, dict.fromkeys(tokens, 2))
     for part, names in attention_names(block, given):
-        try:
+        with place_named(part):
             inputs.check_inputs(getattr(block, part), {n: given[where] for n, where in names.items()})
-        except InputError as error:
-            raise InputError(f"{part}: {error}") from None
+
+
+@contextmanager
+def place_named(place: str) -> Iterator[None]:
+    """Raise the InputErrors of a part of a description with the part's name before them."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
 
 
 # -- names with a prefix -----------------------------------------------------------------------------------------------

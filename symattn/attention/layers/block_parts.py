@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.array import Array
 from symattn.attention import norms
+from symattn.attention.flow import Reason
 from symattn.attention.flow import Step as Part
 from symattn.attention.layers import steps as layers
-from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import below, own_arrays, sublayers
-from symattn.attention.notation import ARRAYS, SYMBOLS
+from symattn.attention.layers.steps import ACTIVATIONS
+from symattn.attention.notation import ARRAYS, SYMBOLS, affine
 from symattn.attention.projections import project
 from symattn.attention.sizes import same, written
 from symattn.document.errors import InputError
-from symattn.document.model import Text
 from symattn.document.notation import Name, Node, Over, Product, Root, call, name, replaced
 
 if TYPE_CHECKING:
@@ -37,61 +38,71 @@ HADAMARD = name("⊙")
 
 def block_parts(block: Block, names: Mapping[str, str], prefix: str = "") -> list[Part]:
     """The steps of a block whose inputs are found under ``names``; what it computes gets ``prefix``."""
-    symbol = SYMBOLS["x"]
-    stream = _Stream(block, names, prefix, names["x"], symbol)
+    letters = {n: array.symbol for n, array in own_arrays(block).items()}
+    stream = Stream(names, letters | {names["x"]: SYMBOLS["x"]}, prefix, names["x"])
     wanted = sublayers(block)
     for index, part in enumerate(wanted, 1):
         last = index == len(wanted)
         letter = Name("X" + "'" * index, role="input")
-        source = (names["x"], symbol) if block.parallel and part == "mlp" else (stream.now, stream.symbol)
-        _sublayer(stream, part, source, "output" if last else f"{part}_stream", letter)
+        source = names["x"] if block.parallel and part == "mlp" else stream.now
+        _sublayer(block, stream, part, source, "output" if last else f"{part}_stream", letter)
     return stream.parts
 
 
 @dataclass
-class _Stream:
-    """The steps so far, and the name and letter of the tokens as they are now."""
+class Stream:
+    """The steps so far, the name of the tokens as they are now, and the letters of inputs and computed arrays."""
 
-    block: Block
     names: Mapping[str, str]
-    prefix: str
-    now: str
-    symbol: Node
+    letters: dict[str, Node]
+    prefix: str = ""
+    now: str = ""
     parts: list[Part] = field(default_factory=list)
 
     def add(
-        self, name: str, run: Callable[..., Any], of: list[str], symbol: Node, formula: Node, reason: Text = ()
+        self,
+        name: str,
+        run: Callable[..., Any],
+        of: list[str],
+        symbol: Node,
+        writes: Callable[..., Node],
+        reason: Reason = (),
     ) -> None:
-        """A step called ``name``; ``of`` names inputs of the block or arrays computed before."""
-        where = tuple(self.names.get(n, n) for n in of)
-        self.parts.append(Part(self.prefix + name, where, run, symbol, formula, reason))
-        self.now, self.symbol = self.prefix + name, symbol
+        """Add a step called ``name``; ``of`` names inputs, by their keys in ``names``, or arrays computed before."""
+        where, letters = tuple(self.names.get(n, n) for n in of), [self.letters[n] for n in of]
+        self.append(Part(self.prefix + name, where, run, symbol, partial(writes, *letters), reason))
 
-    def letter(self, array: str) -> Node:
-        """The letter of an input."""
-        return own_arrays(self.block)[array].symbol
+    def append(self, part: Part) -> None:
+        """Add a step, whose array the next one reads."""
+        self.parts.append(part)
+        self.now, self.letters[part.name] = part.name, part.symbol
 
-    def given(self, *arrays: str) -> list[str]:
-        """Those of the inputs that are given."""
-        return [n for n in arrays if n in self.names]
+    def norm(self, kind: str, eps: Any, norm: str, result: str, letter: Node) -> None:
+        """Add the norm called ``norm`` of the tokens as they are now, with those of its parameters that are given."""
+        keys = [n for n in ("gain", "bias") if f"{norm}.{n}" in self.names]
+        run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
+        writes = partial(_by_keyword, partial(norm_formula, kind), keys)
+        self.add(
+            result, run, [self.now, *(f"{norm}.{n}" for n in keys)], letter, writes, f"{TITLES[kind]} of each token"
+        )
 
 
-def _sublayer(stream: _Stream, part: str, source: tuple[str, Node], result: str, letter: Node) -> None:
+def _sublayer(block: Block, stream: Stream, part: str, source: str, result: str, letter: Node) -> None:
     """One part, which reads ``source``, with its norm and residual: ``result`` and ``letter`` name what comes out."""
-    x, symbol = stream.now, stream.symbol
-    stream.now, stream.symbol = source
-    where = ORDERS[stream.block.order] if stream.block.norm else ()
+    x, stream.now = stream.now, source
+    where = ORDERS[block.order] if block.norm else ()
+    norm = partial(stream.norm, block.norm or "", block.eps)
     if "before" in where:
-        _norm(stream, f"{part}_norm", f"{part}_norm.output", name("Z"))
-    (_mlp if part == "mlp" else _attention)(stream, part)
+        norm(f"{part}_norm", f"{part}_norm.output", name("Z"))
+    (_mlp if part == "mlp" else _attention)(block, stream, part)
     if "after" in where:
-        norm = f"{part}_norm_after" if "before" in where else f"{part}_norm"
-        _norm(stream, norm, f"{norm}.output", name("N"))
+        after = f"{part}_norm_after" if "before" in where else f"{part}_norm"
+        norm(after, f"{after}.output", name("N"))
     added = result if "outside" not in where else f"{part}_sum"
     sum_ = letter if "outside" not in where else name("R")
-    stream.add(added, partial(_added, part), [x, stream.now], sum_, symbol + stream.symbol, ("residual",))
+    stream.add(added, partial(_added, part), [x, stream.now], sum_, add, "residual")
     if "outside" in where:
-        _norm(stream, f"{part}_norm", result, letter)
+        norm(f"{part}_norm", result, letter)
 
 
 def _added(part: str, x: Array, y: Array) -> Array:
@@ -100,22 +111,8 @@ def _added(part: str, x: Array, y: Array) -> Array:
     return layers.residual(x, y)
 
 
-def _norm(stream: _Stream, norm: str, result: str, letter: Node) -> None:
-    block = stream.block
-    assert block.norm
-    given = {n: stream.letter(f"{norm}.{n}") for n in ("gain", "bias") if f"{norm}.{n}" in stream.names}
-    run, formula = norm_step(block.norm, block.eps, stream.symbol, given)
-    of = [stream.now, *(f"{norm}.{n}" for n in given)]
-    stream.add(result, run, of, letter, formula, (f"{TITLES[block.norm]} of each token",))
-
-
-def norm_step(norm: str, eps: Any, x: Node, given: Mapping[str, Node]) -> tuple[Callable[..., Any], Node]:
-    """A norm of the tokens x, as a function of them and of what is given of ``gain`` and ``bias``, and its formula."""
-    return partial(_normed, _NORMS[norm], eps, tuple(given)), norm_formula(norm, x, **given)
-
-
-def _normed(norm: Callable[..., Any], eps: Any, keywords: tuple[str, ...], x: Array, *given: Any) -> Any:
-    return norm(x, eps, **dict(zip(keywords, given, strict=True)))
+def _by_keyword(function: Callable[..., Any], keywords: Sequence[str], x: Any, *given: Any) -> Any:
+    return function(x, **dict(zip(keywords, given, strict=True)))
 
 
 def norm_formula(norm: str, x: Node, gain: Node | None = None, bias: Node | None = None) -> Node:
@@ -129,21 +126,24 @@ def norm_formula(norm: str, x: Node, gain: Node | None = None, bias: Node | None
     return formula if bias is None else formula + bias
 
 
-def _attention(stream: _Stream, part: str) -> None:
+def _attention(block: Block, stream: Stream, part: str) -> None:
     """The steps of the attention called ``part``, of the tokens as they are now."""
-    spec = getattr(stream.block, part)
+    spec = getattr(block, part)
     names = below(f"{part}.", stream.names)
     where = {n: stream.names[full] for n, full in names.items()} | {"x": stream.now}
     if part == "cross":
         where |= {"y": stream.names["y"]}
     letters = attention_letters(part)
-    tokens = {SYMBOLS["x"]: stream.symbol}
+    tokens = {SYMBOLS["x"]: stream.letters[stream.now]}
     for step in spec.pipeline(where):
         of = tuple(where.get(n, f"{stream.prefix}{part}.{n}") for n in step.of)
-        formula = replaced(replaced(step.formula, letters), tokens)
-        made = f"{stream.prefix}{part}.{step.name}"
-        stream.parts.append(Part(made, of, step.run, replaced(step.symbol, letters), formula, step.reason))
-    stream.now, stream.symbol = stream.parts[-1].name, stream.parts[-1].symbol
+        made, symbol = f"{stream.prefix}{part}.{step.name}", replaced(step.symbol, letters)
+        stream.append(Part(made, of, step.run, symbol, partial(_relettered, step, letters, tokens), step.says))
+
+
+def _relettered(step: Part, letters: dict[Node, Node], tokens: dict[Node, Node]) -> Node:
+    formula: Node = replaced(replaced(step.formula, letters), tokens)
+    return formula
 
 
 def attention_letters(part: str) -> dict[Node, Node]:
@@ -158,26 +158,23 @@ def attention_letters(part: str) -> dict[Node, Node]:
     return found
 
 
-def _mlp(stream: _Stream, part: str) -> None:
-    block = stream.block
+def _mlp(block: Block, stream: Stream, part: str) -> None:
     assert block.activation
-    activation = ACTIVATIONS[block.activation]
-    z = stream.now, stream.symbol
-    up, gate = name("U"), name("G")
+    activation, z = ACTIVATIONS[block.activation], stream.now
     if block.gated:
-        _linear(stream, "gate", *z, gate)
-    _linear(stream, "up", *z, up)
-    inner = call(activation.sign, gate if block.gated else up)
-    whole = Product((inner, HADAMARD, up)) if block.gated else inner
+        _linear(stream, "gate", z, name("G"))
+    _linear(stream, "up", z, name("U"))
     run = partial(layers.gated, activation.run) if block.gated else activation.run
     of = [f"{stream.prefix}mlp.{n}" for n in ("gate", "up") if block.gated or n == "up"]
-    stream.add("mlp.hidden", run, of, name("F"), whole, (f"{'gated, ' * block.gated}number by number",))
-    _linear(stream, "down", stream.now, stream.symbol, name("M"), "output")
+    written = partial(_hidden_formula, activation.sign)
+    stream.add("mlp.hidden", run, of, name("F"), written, f"{'gated, ' * block.gated}number by number")
+    _linear(stream, "down", stream.now, name("M"), "output")
 
 
-def _linear(stream: _Stream, which: str, x: str, symbol: Node, letter: Node, result: str = "") -> None:
-    names = stream.given(f"mlp.w_{which}", f"mlp.b_{which}")
-    formula = symbol * stream.letter(names[0])
-    if len(names) > 1:
-        formula = formula + stream.letter(names[1])
-    stream.add(f"mlp.{result or which}", project, [x, *names], letter, formula)
+def _hidden_formula(sign: Node, gate: Node, *up: Node) -> Node:
+    return Product((call(sign, gate), HADAMARD, *up)) if up else call(sign, gate)
+
+
+def _linear(stream: Stream, which: str, x: str, letter: Node, result: str = "") -> None:
+    names = [n for n in (f"mlp.w_{which}", f"mlp.b_{which}") if n in stream.names]
+    stream.add(f"mlp.{result or which}", project, [x, *names], letter, affine)

@@ -27,7 +27,7 @@ LIMIT = 1 << 14  # bits
 
 @dataclass(frozen=True)
 class Evaluation(Shown):
-    """An output: its elements (exact numbers or balls), its digits as an array of texts, and how they are known.
+    """An output: its elements (exact numbers or balls), its digits as an array of texts, and the evidence for them.
 
     >>> from symattn import Attention, evaluate
     >>> print(evaluate(Attention(), {"q": [[0]], "k": [[1], [2]], "v": [[1], [2]]}, digits=4).output)
@@ -47,12 +47,12 @@ class Evaluation(Shown):
 
 
 def evaluate(model: Callable[..., Any], given: Mapping[str, object], digits: int = 50) -> Evaluation:
-    """The output of an ``Attention``, ``Block`` or ``Transformer`` for rational inputs, to so many significant digits.
+    """Return the output of an ``Attention``, ``Block`` or ``Transformer`` for rational inputs, to that many digits.
 
-    Exact numbers hold one layer of exponentials over square roots of rational numbers, and then the grade is
-    ``checked``. A second layer of exponentials, a root of an exponential, erf and cos of numbers leave their field;
-    then the output is computed in balls, of twice as many bits again and again until every digit is proven, and the
-    grade is ``enclosed``. Raises Undecided where ``LIMIT`` bits prove too little, InputError for digits below 1.
+    Exact numbers hold one layer of exponentials over square roots of rational numbers; the grade is then
+    ``checked``. A second layer of exponentials, a root of an exponential, erf and cos leave this field. The output
+    is then computed in balls, doubling the bits until every digit is proven, and the grade is ``enclosed``. Raises
+    Undecided if ``LIMIT`` bits prove too few digits, InputError for digits below 1.
 
     >>> from symattn import Attention
     >>> found = evaluate(Attention(scale=1), {"x": [[1, 0], [0, 1]]}, digits=6)

@@ -5,12 +5,18 @@ Weights multiply from the right, x W, so that W has the shape (width before, wid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.projections import project
+from symattn.attention.constants import pi
+from symattn.document.notation import Name, Node, Over, Power, Root, call, commas, name, node
 
 
 def embed(table: Array, ids: Any) -> Array:
@@ -38,27 +44,6 @@ def gated(activation: Callable[[Any], Any], gates: Any, values: Array) -> Any:
     return activation(gates) * values
 
 
-def feed_forward(
-    activation: Callable[[Any], Any],
-    x: Array,
-    w_up: Any,
-    w_down: Any,
-    b_up: Any = None,
-    b_down: Any = None,
-    w_gate: Any = None,
-    b_gate: Any = None,
-) -> Array:
-    """f(x W_up + b_up) W_down + b_down for an activation f; with a gate f(x W_gate + b_gate) ⊙ (x W_up + b_up) is what
-    W_down multiplies.
-
-    Shapes: x (…, n, d_model), w_up and w_gate (d_model, d_ff), w_down (d_ff, d_model).
-    Source: Vaswani et al. (2017), equation 2; Shazeer (2020), equation 6.
-    """
-    up = project(x, w_up, b_up)
-    hidden = activation(up) if w_gate is None else gated(activation, project(x, w_gate, b_gate), up)
-    return project(hidden, w_down, b_down)
-
-
 def residual(x: Array, y: Array) -> Array:
     """x + y. Source: He et al., Deep Residual Learning for Image Recognition (2016), equation 1."""
     return x + y
@@ -68,3 +53,88 @@ def unembed(x: Array, table: Array) -> Array:
     """Logits from the table of embeddings, x Eᵀ. Source: Press, Wolf, Using the Output Embedding to Improve Language
     Models (2017)."""
     return x @ table.mT
+
+
+# -- activations: functions of each number alone, between the two matrices of feed-forward layers ----------------------
+# ``ACTIVATIONS`` holds them by name, each with the formula it is written with.
+
+
+def relu(x: Array) -> Array:
+    """max(x, 0). Source: Nair, Hinton, Rectified Linear Units Improve Restricted Boltzmann Machines (2010)."""
+    return namespace_of(x).maximum(x, 0)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^{−x}). In floats e^{−x} overflows far below zero, and the quotient is 0 as it should be."""
+    return 1 / (1 + namespace_of(x).exp(-x))
+
+
+def silu(x: Array) -> Array:
+    """x / (1 + e^{−x}), x times its sigmoid. Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2; as
+    Swish: Ramachandran, Zoph, Le, Searching for Activation Functions (2017)."""
+    return x / (1 + namespace_of(x).exp(-x))
+
+
+def tanh(x: Array) -> Array:
+    """(e^x − e^{−x}) / (e^x + e^{−x})."""
+    return namespace_of(x).tanh(x)
+
+
+def identity(x: Array) -> Array:
+    """x: a gated layer without activation is bilinear. Source: Shazeer, GLU Variants Improve Transformer (2020)."""
+    return x
+
+
+def gelu(x: Array) -> Array:
+    """x/2 · (1 + erf(x/√2)), x times the probability that a standard normal variable is below x.
+
+    Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2.
+    """
+    xp = namespace_of(x)
+    return x / 2 * (1 + erf(x / xp.sqrt(xp.asarray(2, dtype=x.dtype))))
+
+
+def gelu_tanh(x: Array) -> Array:
+    """x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), which is near ``gelu`` and another function.
+
+    Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2; Radford et al., GPT-2 (2019), in its code.
+    """
+    xp = namespace_of(x)
+    root = xp.sqrt(2 / pi(x))
+    cubic = xp.asarray(Fraction(44715, 10**6), dtype=x.dtype) * x * x * x
+    return x / 2 * (1 + xp.tanh(root * (x + cubic)))
+
+
+def erf(x: Any) -> Array:
+    """2/√π ∫₀^x e^{−t²} dt. NumPy lacks it: there it is the C library's, in double precision, rounded to the type."""
+    xp = namespace_of(x)
+    if hasattr(xp, "erf"):
+        return xp.erf(x)
+    return xp.asarray(np.vectorize(math.erf, otypes=[float])(np.from_dlpack(x)), dtype=x.dtype)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function of each number, the sign it is written with, and its formula at x."""
+
+    run: Callable[[Any], Any]
+    sign: Node
+    formula: Node
+
+
+_X = name("x")
+_DECAY = 1 + Power(Name("e"), -_X)
+_CUBIC = _X + Name("0.044715") * _X**3
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": Activation(relu, Name("ReLU"), call("max", commas(_X, 0))),
+    "gelu": Activation(gelu, Name("GELU"), Over(_X, node(2)) * (1 + call("erf", Over(_X, Root(node(2)))))),
+    "gelu_tanh": Activation(
+        gelu_tanh,
+        name("GELU", "tanh"),
+        Over(_X, node(2)) * (1 + call("tanh", Root(Over(node(2), name("π"))) * _CUBIC)),
+    ),
+    "silu": Activation(silu, Name("SiLU"), Over(_X, _DECAY)),
+    "sigmoid": Activation(sigmoid, Name("σ"), Over(node(1), _DECAY)),
+    "tanh": Activation(tanh, Name("tanh"), call("tanh", _X)),
+    "identity": Activation(identity, Name("id"), _X),
+}

@@ -10,11 +10,10 @@ from typing import Any, Literal
 from symattn.arrays.array import Array
 from symattn.attention.fields import brief, check, finite, refusal
 from symattn.attention.flow import Step as Part
-from symattn.attention.flow import run_steps
+from symattn.attention.flow import Trace, traced
 from symattn.attention.layers.block import EPS, Block, Norm
 from symattn.attention.layers.transformer_inputs import check_arrays, check_names
 from symattn.attention.layers.transformer_parts import transformer_parts
-from symattn.attention.trace import Trace
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.document.model import Document
@@ -72,14 +71,12 @@ class Transformer(Answering, Shown):
 
     def __post_init__(self) -> None:
         check(self)
-        if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "must be a finite number of at least 0")
         if self.softcap is not None and (not finite(self.softcap) or self.softcap <= 0):
-            raise refusal(self, "softcap", "must be a finite number above 0, or None")
+            raise refusal(self, "softcap", "be a finite number above 0, or None")
         for field in ("decoder", "encoder"):
             blocks = getattr(self, field)
             if not isinstance(blocks, tuple) or not all(isinstance(block, Block) for block in blocks):
-                raise refusal(self, field, "must be a tuple of Blocks")
+                raise refusal(self, field, "be a tuple of Blocks")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -101,11 +98,7 @@ class Transformer(Answering, Shown):
 
     def trace(self, tokens: Array, source: Any = None, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then logits."""
-        given = {"tokens": tokens, "source": source, **inputs}
-        values = {name: array for name, array in given.items() if array is not None}
-        parts = self.pipeline(values)
-        check_arrays(self, values)
-        return Trace(run_steps(parts, values))
+        return traced(self, {"tokens": tokens, "source": source, **inputs}, check_arrays)
 
     def __call__(self, tokens: Array, source: Any = None, **inputs: Any) -> Any:
         """The logits of the tokens: (…, n, vocabulary)."""

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from symattn.attention.document import times
+from symattn.attention.document import parameters, step, table, times
 from symattn.attention.flow import Step as Part
-from symattn.attention.layers.block_document import (
-    block_conventions,
-    block_rows,
-    default_names,
-    lengths,
-    norm_convention,
-    parameters,
-    sections,
-    step,
-    table,
-)
+from symattn.attention.layers import block_document
 from symattn.attention.layers.transformer_inputs import own_arrays, stacks
 from symattn.attention.notation import SYMBOLS
 from symattn.document.model import Block as Piece
@@ -54,7 +44,7 @@ def _names(model: Transformer) -> list[str]:
     found = [n for n in own_arrays(model) if n not in optional and n not in without]
     for stack in stacks(model):
         for index, block in enumerate(getattr(model, stack)):
-            found += [f"{stack}.{index}.{n}" for n in default_names(block) if n not in ("x", "y")]
+            found += [f"{stack}.{index}.{n}" for n in block_document.default_names(block) if n not in ("x", "y")]
     return found
 
 
@@ -70,11 +60,11 @@ def _rows(model: Transformer, names: Sequence[str]) -> Iterator[tuple[str, Node,
     own = own_arrays(model)
     for n in names:
         if n in own:
-            yield n, own[n].symbol, times(lengths(own[n].shape))
+            yield n, own[n].symbol, times(block_document.lengths(own[n].shape))
     for stack in stacks(model):
         for index, block, _ in _distinct(model, stack):
-            needed = [n for n in default_names(block) if n not in ("x", "y")]
-            yield from block_rows(block, needed, f"{stack}.{index}.")
+            needed = [n for n in block_document.default_names(block) if n not in ("x", "y")]
+            yield from block_document.block_rows(block, needed, f"{stack}.{index}.")
 
 
 def _others(model: Transformer) -> Iterator[Piece]:
@@ -110,21 +100,21 @@ def _blocks(model: Transformer, stack: str, parts: Sequence[Part]) -> Iterator[P
         words = f"Block{'s' * (len(alike) > 1)} {', '.join(str(i + 1) for i in alike)} of the {stack}"
         yield Heading((words,), 2)
         mine = [p for p in parts if p.name.startswith(prefix)]
-        for piece in sections(block, mine, default_names(block), prefix):
+        for piece in block_document.sections(block, mine, block_document.default_names(block), prefix):
             yield Paragraph(piece.title) if isinstance(piece, Heading) else piece
         if len(getattr(model, stack)) > 1:
             yield Paragraph((mine[-1].symbol, " is the X of the next block."))
 
 
 def _steps(parts: Sequence[Part], size: str) -> Steps:
-    return Steps(tuple(step(p, lengths(size)) for p in parts))
+    return Steps(tuple(step(p, block_document.lengths(size)) for p in parts))
 
 
 def _conventions(model: Transformer) -> list[Text]:
     found: list[Text] = []
     if model.norm or model.embedding_norm:
-        found.append(norm_convention(model.norm or str(model.embedding_norm), model.eps))
+        found.append(block_document.norm_convention(model.norm or str(model.embedding_norm), model.eps))
     for stack in stacks(model):
         for _, block, _ in _distinct(model, stack):
-            found += [text for text in block_conventions(block) if text not in found]
+            found += [text for text in block_document.block_conventions(block) if text not in found]
     return found

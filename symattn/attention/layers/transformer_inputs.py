@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.layers import block_inputs
 from symattn.attention.layers.block import Block
-from symattn.attention.layers.block_inputs import below, norm_arrays
+from symattn.attention.layers.block_inputs import below, norm_arrays, place_named
 from symattn.attention.notation import Named
 from symattn.attention.sizes import Sizes, check_holds, written
 from symattn.document.errors import InputError
@@ -99,7 +99,7 @@ def check_names(model: Transformer, given: Iterable[str]) -> None:
         raise InputError(f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
     for prefix, block, names in block_names(model, given):
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
-        with _named(prefix):
+        with place_named(prefix.removesuffix(".")):
             for n in block_inputs.TOKENS:
                 if n in names:
                     raise InputError(f"{n} is made by the model; give {' and '.join(i for i in IDS if i in own)} alone")
@@ -123,7 +123,7 @@ def check_arrays(model: Transformer, given: Mapping[str, Any]) -> None:
         arrays = {n: given[full] for n, full in names.items()} | {"x": embedded[prefix.partition(".")[0]]}
         if block.cross:
             arrays["y"] = embedded["encoder"]
-        with _named(prefix):
+        with place_named(prefix.removesuffix(".")):
             block_inputs.check_arrays(block, arrays)
 
 
@@ -157,17 +157,3 @@ def embedding_of(given: Iterable[str], ids: str) -> str:
     """Which input holds the embeddings of some tokens."""
     own = f"{ids}_embedding"
     return own if own in given else "embedding"
-
-
-class _named:
-    """Errors of a block with the block's name before them."""
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, InputError):
-            raise InputError(f"{self.prefix.removesuffix('.')}: {error}") from None

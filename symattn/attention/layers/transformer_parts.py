@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.array import Array
@@ -11,7 +12,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import made_wide
 from symattn.attention.flow import Step as Part
 from symattn.attention.layers import steps as layers
-from symattn.attention.layers.block_parts import TITLES, block_parts, norm_step
+from symattn.attention.layers.block_parts import Stream, block_parts
 from symattn.attention.layers.transformer_inputs import (
     block_names,
     embedding_of,
@@ -20,11 +21,10 @@ from symattn.attention.layers.transformer_inputs import (
     positions_of,
     stacks,
 )
-from symattn.attention.notation import D_MODEL
-from symattn.attention.positions.absolute import learned, sinusoids
+from symattn.attention.notation import D_MODEL, affine
+from symattn.attention.positions.rotary import learned, sinusoids
 from symattn.attention.projections import project
-from symattn.attention.softcap import softcap
-from symattn.document.model import Text
+from symattn.attention.scores import softcap
 from symattn.document.notation import Name, Node, Root, Transposed, call, name
 
 if TYPE_CHECKING:
@@ -33,46 +33,34 @@ if TYPE_CHECKING:
 _E, _X, _L = name("X", "0", role="input"), name("X", role="input"), name("L", role="output")
 
 
-def transformer_parts(model: Transformer, given: Collection[str]) -> Iterator[Part]:
+def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
     """The steps of a model from the inputs named in ``given`` to the logits."""
-    last: Part | None = None
+    stream = Stream({n: n for n in given}, {n: array.symbol for n, array in own_arrays(model).items()})
+    encoded = ""  # the encoder's last step, which cross-attention reads
     for stack in stacks(model):
-        for part in _stack(model, given, stack, last):
-            yield part
-            last = part
-    assert last
-    yield from _logits(model, given, last)
+        _embedded(model, stream, stack)
+        for prefix, block, names in block_names(model, given):
+            if prefix.startswith(stack):
+                tokens = {"x": stream.now} | ({"y": encoded} if block.cross and encoded else {})
+                for part in block_parts(block, names | tokens, prefix):
+                    stream.append(part)
+        if model.norm:
+            stream.norm(model.norm, model.eps, f"{stack}_norm", f"{stack}_norm.output", name("Z"))
+        encoded = stream.now
+    _logits(model, stream)
+    return stream.parts
 
 
-def _stack(model: Transformer, given: Collection[str], stack: str, encoded: Part | None) -> Iterator[Part]:
-    """The steps of one stack; with the encoder's last one, which cross-attention reads."""
-    parts = list(_embedded(model, given, stack))
-    for prefix, block, names in block_names(model, given):
-        if prefix.startswith(stack):
-            tokens = {"x": parts[-1].name} | ({"y": encoded.name} if block.cross and encoded else {})
-            parts += block_parts(block, names | tokens, prefix)
-    if model.norm:
-        parts.append(_norm(model, given, f"{stack}_norm", parts[-1], name("Z")))
-    yield from parts
-
-
-def _embedded(model: Transformer, given: Collection[str], stack: str) -> Iterator[Part]:
+def _embedded(model: Transformer, stream: Stream, stack: str) -> None:
     """The embedded tokens of a stack."""
     ids = ids_of(model, stack)
-    arrays = own_arrays(model)
-    table = embedding_of(given, ids)
-    letter = arrays[table].symbol
-    assert isinstance(letter, Name)
-    rows = Name(letter.base, (arrays[ids].symbol,))
-    formula = Root(D_MODEL) * rows if model.scaled else rows
-    run = partial(_embed, model.scaled)
-    part = Part(f"{stack}.embedded", (table, ids), run, _E, formula, ("one row of the table for each token",))
-    yield part
+    run, writes = partial(_embed, model.scaled), partial(_embed_formula, model.scaled)
+    of = [embedding_of(stream.names, ids), ids]
+    stream.add(f"{stack}.embedded", run, of, _E, writes, "one row of the table for each token")
     if model.positions:
-        part = _positioned(model, given, stack, part)
-        yield part
+        _positioned(model, stream, stack)
     if model.embedding_norm:
-        yield _norm(model, given, "embedding_norm", part, _X, f"{stack}.embedding_norm.output")
+        stream.norm(model.embedding_norm, model.eps, "embedding_norm", f"{stack}.embedding_norm.output", _X)
 
 
 def _embed(scaled: bool, table: Array, ids: Array) -> Array:
@@ -80,14 +68,23 @@ def _embed(scaled: bool, table: Array, ids: Array) -> Array:
     return layers.widen(rows) if scaled else rows
 
 
-def _positioned(model: Transformer, given: Collection[str], stack: str, before: Part) -> Part:
+def _embed_formula(scaled: bool, table: Name, ids: Node) -> Node:
+    rows = Name(table.base, (ids,))
+    return Root(D_MODEL) * rows if scaled else rows
+
+
+def _positioned(model: Transformer, stream: Stream, stack: str) -> None:
     made, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
     if model.positions == "sinusoidal":
-        reason: Text = ("sinusoidal positions: sines and cosines of the place, at falling frequencies",)
-        return Part(made, (before.name,), _add_sinusoidal, letter, before.symbol + name("P"), reason)
-    table = positions_of(given, ids_of(model, stack))
-    formula = before.symbol + own_arrays(model)[table].symbol
-    return Part(made, (before.name, table), learned, letter, formula, ("one row of positions for each place",))
+        reason = "sinusoidal positions: sines and cosines of the place, at falling frequencies"
+        stream.add(made, _add_sinusoidal, [stream.now], letter, _sinusoidal_formula, reason)
+    else:
+        of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
+        stream.add(made, learned, of, letter, add, "one row of positions for each place")
+
+
+def _sinusoidal_formula(x: Node) -> Node:
+    return x + name("P")
 
 
 def _add_sinusoidal(x: Array) -> Any:
@@ -95,29 +92,16 @@ def _add_sinusoidal(x: Array) -> Any:
     return x + made_wide(partial(sinusoids, places, int(x.shape[-1])), x)
 
 
-def _norm(model: Transformer, given: Collection[str], norm: str, before: Part, letter: Node, made: str = "") -> Part:
-    kind = model.embedding_norm if norm == "embedding_norm" else model.norm
-    assert kind
-    arrays = own_arrays(model)
-    letters = {n: arrays[f"{norm}.{n}"].symbol for n in ("gain", "bias") if f"{norm}.{n}" in given}
-    run, formula = norm_step(kind, model.eps, before.symbol, letters)
-    of = (before.name, *(f"{norm}.{n}" for n in letters))
-    return Part(made or f"{norm}.output", of, run, letter, formula, (f"{TITLES[kind]} of each token",))
-
-
-def _logits(model: Transformer, given: Collection[str], before: Part) -> Iterator[Part]:
-    arrays = own_arrays(model)
-    bias = ["unembedding_bias"] if "unembedding_bias" in given else []
-    table = embedding_of(given, ids_of(model, stacks(model)[-1])) if model.tied else "unembedding"
-    weight = Transposed(arrays[table].symbol) if model.tied else arrays[table].symbol
-    formula = before.symbol * weight + arrays[bias[0]].symbol if bias else before.symbol * weight
+def _logits(model: Transformer, stream: Stream) -> None:
+    bias = ["unembedding_bias"] if "unembedding_bias" in stream.names else []
+    table = embedding_of(stream.names, ids_of(model, stacks(model)[-1])) if model.tied else "unembedding"
+    run, writes = (_tied, _tied_formula) if model.tied else (project, affine)
+    reason = "the embeddings again" if model.tied else "one logit for each word"
     made = "logits" if model.softcap is None else "logits_uncapped"
-    reason: Text = ("the embeddings again",) if model.tied else ("one logit for each word",)
-    yield Part(made, (before.name, table, *bias), _tied if model.tied else project, _L, formula, reason)
+    stream.add(made, run, [stream.now, table, *bias], _L, writes, reason)
     if model.softcap is not None:
-        words: Text = (f"softcap: c tanh(L/c), c = {model.softcap}",)
-        letter, formula = name("L'", role="output"), call("softcap", _L)
-        yield Part("logits", (made,), partial(_capped, model.softcap), letter, formula, words)
+        cap, words = partial(softcap, cap=model.softcap), f"softcap: c tanh(L/c), c = {model.softcap}"
+        stream.add("logits", cap, [made], name("L'", role="output"), partial(call, "softcap"), words)
 
 
 def _tied(x: Array, table: Array, bias: Array | None = None) -> Array:
@@ -125,5 +109,5 @@ def _tied(x: Array, table: Array, bias: Array | None = None) -> Array:
     return logits if bias is None else logits + bias
 
 
-def _capped(cap: object, logits: Array) -> Array:
-    return softcap(logits, namespace_of(logits).asarray(cap, dtype=logits.dtype))
+def _tied_formula(x: Node, table: Node, *bias: Node) -> Node:
+    return affine(x, Transposed(table), *bias)

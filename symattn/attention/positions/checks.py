@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from symattn.attention.fields import refusal
-from symattn.attention.positions.fields import (
-    Alibi,
-    Buckets,
-    Disentangled,
-    Position,
-    Rotary,
-    Shaw,
-    TransformerXL,
-)
+from symattn.attention.positions import fields
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _xl(spec: Attention) -> bool:
-    return isinstance(spec.position, TransformerXL)
+    return isinstance(spec.position, fields.TransformerXL)
 
 
 def _looks_ahead(spec: Attention) -> bool:
@@ -31,16 +22,16 @@ def _looks_ahead(spec: Attention) -> bool:
 
 #: What sizes are called where an array does not have them.
 WORDS = {"n_b": "of buckets", "n_d": "of distances"}
-RELATIVE = (Shaw, TransformerXL, Disentangled)
+RELATIVE = (fields.Shaw, fields.TransformerXL, fields.Disentangled)
 
 #: Combinations that make no sense, each with the reason.
-SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
+POSITIONS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
     (
-        lambda s: isinstance(s.position, Alibi) and not s.position.two_sided and _looks_ahead(s),
+        lambda s: isinstance(s.position, fields.Alibi) and not s.position.two_sided and _looks_ahead(s),
         "linear biases grow for keys ahead of a query; hint: causal=True without a prefix, or Alibi(two_sided=True)",
     ),
     (
-        lambda s: isinstance(s.position, Buckets) and not s.position.bidirectional and _looks_ahead(s),
+        lambda s: isinstance(s.position, fields.Buckets) and not s.position.bidirectional and _looks_ahead(s),
         "buckets in one direction hold all keys ahead in one; hint: causal=True without a prefix, "
         "or Buckets(bidirectional=True)",
     ),
@@ -63,29 +54,20 @@ SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
 )
 
 
-def check_position(spec: Attention) -> None:
-    """Raise InputError for what is no position, or does not go with the other fields."""
-    if spec.position is not None and not isinstance(spec.position, Position):
-        raise refusal(spec, "position", f"must be one of None, {', '.join(p.__name__ for p in Position.__args__)}")
-    for senseless, reason in SENSELESS:
-        if senseless(spec):
-            raise InputError(f"Attention: {reason}")
-
-
 def known_sizes(spec: Attention) -> dict[str, int]:
     """The numbers of rows of tables that the position says: ``n_b`` buckets, ``n_d`` distances."""
     asked = spec.position
-    if isinstance(asked, Buckets):
+    if isinstance(asked, fields.Buckets):
         return {"n_b": asked.number}
-    if isinstance(asked, Shaw):
+    if isinstance(asked, fields.Shaw):
         return {"n_d": 2 * asked.most + 1}
-    return {"n_d": 2 * asked.span} if isinstance(asked, Disentangled) else {}
+    return {"n_d": 2 * asked.span} if isinstance(asked, fields.Disentangled) else {}
 
 
 def least_width(spec: Attention, d_k: int) -> int:
     """The smallest d_k from this one on that positions and truncated scores can take."""
     least = spec.truncate or 1
-    if isinstance(spec.position, Rotary):
+    if isinstance(spec.position, fields.Rotary):
         d_k = max(d_k + d_k % 2, spec.position.width or 2 * len(spec.position.triples or ()) or 2)
     return max(d_k, least)
 
@@ -97,7 +79,7 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str
     n_k = lengths.get("n_k", n_q)
     if ("cos_q" in given) != ("sin_q" in given):
         raise InputError("cos_q and sin_q belong together; hint: give both, or none")
-    if isinstance(spec.position, Rotary):
+    if isinstance(spec.position, fields.Rotary):
         _check_columns(spec.position, lengths, "d_k" if spec.latent is None else "d_r")
         if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(given):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
@@ -112,7 +94,7 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str
             )
 
 
-def _check_columns(asked: Rotary, lengths: Mapping[str, int], letter: str) -> None:
+def _check_columns(asked: fields.Rotary, lengths: Mapping[str, int], letter: str) -> None:
     width = asked.width or 2 * (len(asked.triples) if asked.triples else lengths.get("f", 0))
     if letter in lengths and width > lengths[letter]:
         raise InputError(f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}")

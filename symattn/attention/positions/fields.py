@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from symattn.attention.constants import Number
 from symattn.attention.fields import brief, check, finite, refusal
-from symattn.attention.positions.buckets import deberta_starts, t5_starts
+from symattn.attention.positions.relative import deberta_starts, t5_starts
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
@@ -19,7 +19,7 @@ from symattn.document.keywords import Answering
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary(Answering):
-    """Queries and keys are rotated by angles that grow with their positions; see ``rotary``.
+    """Rotary positions: queries and keys are rotated by angles that grow with their positions; see ``rotary``.
 
     base          θ of the frequencies θ^(−2l/r)
     width         r, how many of the first columns are rotated; None is all
@@ -51,14 +51,14 @@ class Rotary(Answering):
 
     def __post_init__(self) -> None:
         if not finite(self.base) or self.base <= 1:
-            raise refusal(self, "base", "must be a finite number above 1")
+            raise refusal(self, "base", "be a finite number above 1")
         if self.width is not None and (not isinstance(self.width, int) or self.width < 2 or self.width % 2):
-            raise refusal(self, "width", "must be an even number of at least 2, or None")
+            raise refusal(self, "width", "be an even number of at least 2, or None")
         check(self)
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
-            raise refusal(self, "scaling", f"must be one of None, {', '.join(s.__name__ for s in get_args(Scaling))}")
+            raise refusal(self, "scaling", f"be one of None, {', '.join(s.__name__ for s in get_args(Scaling))}")
         if isinstance(self.start, bool) or not isinstance(self.start, int):
-            raise refusal(self, "start", "must be an integer")
+            raise refusal(self, "start", "be an integer")
         self._check_triples()
         self._check_together()
 
@@ -66,7 +66,7 @@ class Rotary(Answering):
         if self.triples is None:
             return
         if not isinstance(self.triples, tuple) or not self.triples or not all(map(_is_triple, self.triples)):
-            raise refusal(self, "triples", "must be a tuple of integers a, b, c with a² + b² = c²")
+            raise refusal(self, "triples", "be a tuple of integers a, b, c with a² + b² = c²")
         if self.width is not None and self.width != 2 * len(self.triples):
             raise InputError(
                 f"Rotary: {len(self.triples)} triples turn {2 * len(self.triples)} columns, not {self.width}"
@@ -105,7 +105,7 @@ def _is_triple(t: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Alibi(Answering):
-    """s_ij − m_h (i − j): keys are less wanted the farther back they are; see ``alibi``.
+    """ALiBi, s_ij − m_h (i − j): distant keys get lower scores; see ``relative``.
 
     slopes        ``computed``: 2^(−8/h), 2^(−16/h), …, 2^−8 where the number of heads h is a power of two; else those
                   of the largest power of two m below h, then every second one of those of 2m, from the first on;
@@ -117,7 +117,7 @@ class Alibi(Answering):
     >>> from symattn import Attention
     >>> Attention(heads=8, causal=True, position=Alibi())
     Attention(causal=True, heads=8, position=Alibi())
-    >>> from symattn.attention.positions.alibi import slope_exponents
+    >>> from symattn.attention.positions.relative import slope_exponents
     >>> [str(e) for e in slope_exponents(3)]  # of 2 heads, and the first of 4
     ['4', '8', '2']
     """
@@ -133,7 +133,7 @@ class Alibi(Answering):
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets(Answering):
-    """s_ij + b_{β(j − i)}: an input ``b_rel`` holds a number for each bucket of distances and head; see ``buckets``.
+    """T5's biases, s_ij + b_{β(j − i)}: the input ``b_rel`` has a number per bucket and head; see ``relative``.
 
     number        of buckets
     max_distance  from which on all distances are in one bucket
@@ -155,7 +155,7 @@ class Buckets(Answering):
     def __post_init__(self) -> None:
         check(self, number=2, max_distance=1)
         if self.bidirectional and self.number % 2:
-            raise refusal(self, "number", "must be even for two directions")
+            raise refusal(self, "number", "be even for two directions")
         t5_starts(self.number // 2 if self.bidirectional else self.number, self.max_distance)
 
 
@@ -184,7 +184,7 @@ class Shaw(Answering):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerXL(Answering):
-    """(q_i + u) · k_j + (q_i + w) · r_{i−j}: inputs ``r``, ``w_r`` and the biases ``b_u``, ``b_w``, one row a head.
+    """(q_i + u) · k_j + (q_i + w) · r_{i−j}: inputs ``r``, ``w_r`` and the biases ``b_u``, ``b_w``, one row per head.
 
     The rows of r are for the distances i − j = n_k − 1, n_k − 2, … from far to near: n_k rows if queries look back
     only, else n_q + n_k − 1. They are projected by w_r, as the tokens are by w_k.
@@ -201,7 +201,7 @@ class TransformerXL(Answering):
 
 @dataclass(frozen=True, kw_only=True)
 class Disentangled(Answering):
-    """s_ij + q_i · P_δ W_PK + k_j · P_δ' W_PQ, scaled by 1/√(3 d_k): inputs ``p``, ``w_pk``, ``w_pq`` and biases.
+    """DeBERTa, s_ij + q_i · P_δ W_PK + k_j · P_δ' W_PQ, scaled by 1/√(3 d_k): inputs ``p``, ``w_pk``, ``w_pq``, biases.
 
     span          k; p has 2k rows, for i − j = −k, …, k − 1, and farther keys have the nearest of those
     max_distance  None: each distance has its row; else distances are in k buckets, wider and wider up to this one

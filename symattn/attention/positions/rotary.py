@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number, numbers, power
-from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
+from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved, sinusoidal
 from symattn.attention.sizes import fits
 from symattn.document.errors import InputError
 
@@ -27,7 +30,18 @@ def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
 
 def powers_of(base: Number, exponents: Sequence[Fraction], like: Any) -> Array:
     """base^e for every exponent e. Shapes: (f,)."""
+    if isinstance(like, np.ndarray):
+        frequencies: Array = _floats(Fraction(base), tuple(exponents), like.dtype)
+        return frequencies
     return namespace_of(like).stack([power(base, e, like) for e in exponents])
+
+
+@lru_cache(maxsize=64)  # each call of a specification asks for the same frequencies again
+def _floats(base: Fraction, exponents: tuple[Fraction, ...], dtype: np.dtype[Any]) -> Any:
+    like: Any = np.zeros((), dtype=dtype)
+    result: Any = namespace_of(like).stack([power(base, e, like) for e in exponents])
+    result.flags.writeable = False
+    return result
 
 
 def pairs(width: Any) -> int:
@@ -123,3 +137,30 @@ def for_queries(table: Array, n_q: Any, alignment: str = "bottom-right") -> Arra
 def for_heads(table: Array, x: Array) -> Array:
     """A table (…, n, f) for x (…, h, n, d): the same for every head."""
     return table[..., None, :, :] if 2 < table.ndim < x.ndim else table
+
+
+# -- absolute positions: tables whose rows are added to the tokens -----------------------------------------------------
+def sinusoids(positions: object, width: int, like: Array, base: Number = 10000, layout: str = "interleaved") -> Array:
+    """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l), ω_l = θ^(−2l/d).
+
+    ``interleaved``: columns 2l and 2l + 1; ``half``: all sines, then all cosines (tensor2tensor, Transformer-XL).
+    Shapes: positions (…, n) → (…, n, d). Source: Vaswani et al., Attention Is All You Need (2017), §3.5.
+    """
+    cos, sin = tables(positions, inverse_frequencies(width, base, like))
+    return sinusoidal(cos, sin) if layout == "interleaved" else namespace_of(like).concat([sin, cos], axis=-1)
+
+
+def rows(table: Array, index: Array) -> Array:
+    """The rows of a table at whole numbers. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
+    xp = namespace_of(table)
+    picked = xp.take(table, xp.reshape(index, (-1,)), axis=table.ndim - 2)
+    return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
+
+
+def learned(x: Array, table: Array, start: Any = 0) -> Array:
+    """x_i + e_{p+i}: the rows of a learned table from the position p on.
+
+    Shapes: x (…, n, d), table (m, d) with p + n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence
+    Learning (2017), §3.1; so in BERT and GPT-2.
+    """
+    return x + table[..., start : start + x.shape[-2], :]

@@ -43,12 +43,12 @@ def _check_numbers(spec: object, *fields: str) -> None:
     for field in fields:
         value = getattr(spec, field)
         if not finite(value) or value <= 0:
-            raise refusal(spec, field, "must be a finite number above 0")
+            raise refusal(spec, field, "be a finite number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearScaling(_Unit):
-    """ω_l / s: see ``rotary_scaling.linear``.
+    """Divide the frequencies by s, ω_l / s: see ``rotary_scaling.linear``.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=LinearScaling(factor=4))
@@ -73,7 +73,7 @@ class LinearScaling(_Unit):
 
 @dataclass(frozen=True, kw_only=True)
 class NTKScaling(_Unit):
-    """A larger base: see ``rotary_scaling.ntk_aware``. With a trained ``length`` L, only from n > L on, and with n.
+    """Use a larger base: see ``rotary_scaling.ntk_aware``. With a trained ``length`` L, only for n > L, growing with n.
 
     Keys that were rotated when n was smaller had another base, so a cache of rotated keys does not hold what this
     gives.
@@ -113,7 +113,7 @@ class NTKScaling(_Unit):
 
 @dataclass(frozen=True, kw_only=True)
 class YarnScaling(_Steady):
-    """Fast pairs as they are, slow ones by 1/s, and a ramp between them; L is the trained ``length``.
+    """Leave fast pairs, divide slow ones by s, with a ramp between them; L is the trained ``length``.
 
     slow, fast   α and β: pairs that turn α times or less in L are slow, β times or more fast
     ramp         ``index``: even in the number of the pair, as it is run; ``turns``: as it is written, and in Llama 3.1
@@ -145,7 +145,7 @@ class YarnScaling(_Steady):
         check(self, length=1)
         for field in ("weight", "shared"):
             if not finite(getattr(self, field)):
-                raise refusal(self, field, "must be a finite number")
+                raise refusal(self, field, "be a finite number")
         if self.slow >= self.fast:
             raise InputError(f"YarnScaling: slow = {self.slow} turns must be fewer than fast = {self.fast}")
         if self.ramp == "turns" and not self.whole:
@@ -180,7 +180,7 @@ class YarnScaling(_Steady):
 
 @dataclass(frozen=True, kw_only=True)
 class LongRopeScaling(Answering):
-    """A factor of each pair, other ones for n > L than up to it: see ``rotary_scaling.longrope``.
+    """A factor for each pair of columns, other factors beyond L tokens: see ``rotary_scaling.longrope``.
 
     short, long  the factors; L is the trained ``length``; cosines and sines are multiplied by √(1 + log s / log L)
 
@@ -201,7 +201,7 @@ class LongRopeScaling(Answering):
         for field in ("short", "long"):
             given = getattr(self, field)
             if not isinstance(given, tuple) or not given or not all(finite(x) and x > 0 for x in given):
-                raise refusal(self, field, "must be a tuple of finite numbers above 0")
+                raise refusal(self, field, "be a tuple of finite numbers above 0")
 
     @property
     def by_length(self) -> bool:
@@ -227,7 +227,7 @@ class LongRopeScaling(Answering):
 
 @dataclass(frozen=True, kw_only=True)
 class ProportionalScaling(_Unit):
-    """A share of the pairs turns, the slower ones do not: see ``rotary_scaling.proportional``.
+    """Rotate a share of the pairs, not the slower ones: see ``rotary_scaling.proportional``.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=ProportionalScaling(share=0.25))
@@ -240,7 +240,7 @@ class ProportionalScaling(_Unit):
 
     def __post_init__(self) -> None:
         if not finite(self.share) or not 0 <= Fraction(self.share) <= 1:
-            raise refusal(self, "share", "must be a number from 0 to 1")
+            raise refusal(self, "share", "be a number from 0 to 1")
 
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l for the first pairs, 0 for the others."""

@@ -11,13 +11,13 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import masks, projections
+from symattn.attention import masks, scores
 from symattn.attention.constants import made_wide
-from symattn.attention.flow import Flow
-from symattn.attention.notation import SYMBOLS, query_place
-from symattn.attention.positions import alibi, buckets, relative, rotary
+from symattn.attention.flow import Flow, Reason
+from symattn.attention.notation import query_place
+from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.stages.roles import then
+from symattn.attention.stages.tokens import project
 from symattn.document.model import Text
 from symattn.document.notation import Fence, Node, Over, Power, Transposed, call, commas, equals, name, node
 
@@ -40,10 +40,10 @@ def rotating(flow: Flow) -> None:
         letter = "_q" if own and role == query else ""
         last = flow.spec.alignment if role == query and not own else None
         reason = f"the columns {other} of each pair rotated by the angle of the position"
-        formula = call("rotate", flow.symbol(role), SYMBOLS[f"cos{letter}"], SYMBOLS[f"sin{letter}"])
         names = (role, f"cos{letter}", f"sin{letter}")
         heads = flow.spec.heads > 1 and role != "k_r"  # the part of a latent's keys is shared by all heads
-        flow.add(f"{role}_rotated", partial(_turn, asked.layout, last, heads), formula, names, role=role, reason=reason)
+        run, written = partial(_turn, asked.layout, last, heads), partial(call, "rotate")
+        flow.add(f"{role}_rotated", run, written, names, role=role, reason=reason)
 
 
 def _turn(layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array) -> Array:
@@ -61,9 +61,13 @@ def _tables(flow: Flow, asked: Rotary, role: str, letter: str) -> None:
         return
     names = (role, positions) if positions in flow.given else (role,)
     for index, function in enumerate(("cos", "sin")):
-        formula = call(function, P_ * (THETA if asked.triples else OMEGA))
-        reason = _of_triples(asked, function) if asked.triples else _of_frequencies(asked, function)
-        flow.add(f"{function}{letter}", partial(_table, asked, index), formula, names, reason=reason)
+        reason = partial(_of_triples if asked.triples else _of_frequencies, asked, function)
+        written = partial(_angles_formula, asked, function)
+        flow.add(f"{function}{letter}", partial(_table, asked, index), written, names, reason=reason)
+
+
+def _angles_formula(asked: Rotary, function: str, *_: Node) -> Node:
+    return call(function, P_ * (THETA if asked.triples else OMEGA))
 
 
 def _of_frequencies(asked: Rotary, function: str) -> Text:
@@ -117,67 +121,63 @@ def relating(flow: Flow) -> None:
     """Terms beside q_i · k_j that have part in the scale."""
     asked = flow.spec.position
     if isinstance(asked, Shaw):
-        formula = flow.symbol("scores") + call("rel", flow.symbol("q"), SYMBOLS["a_k"])
-        run = partial(_shaw, asked.most, flow.spec.alignment)
-        flow.add("positioned", run, formula, ("scores", "q", "a_k"), role="scores", reason=_cut(asked.most))
+        most, alignment = asked.most, flow.spec.alignment
+
+        def run(s: Array, q: Array, table: Array) -> Array:
+            return relative.relative_keys(s, q, table, relative.clipped(_ahead(s, alignment), most))
+
+        words = "rel: each row with the row of the table for the distance "
+        reason: Text = (words, J_ - I_, f", cut to −{most} … {most}")
+        flow.add("positioned", run, _rows_formula, ("scores", "q", "a_k"), role="scores", reason=reason)
     elif isinstance(asked, TransformerXL):
         _transformer_xl(flow)
     elif isinstance(asked, Disentangled):
         _disentangled(flow, asked)
 
 
-def _cut(most: int) -> Text:
-    return ("rel: each row with the row of the table for the distance ", J_ - I_, f", cut to −{most} … {most}")
-
-
-def _shaw(most: int, alignment: str, s: Array, q: Array, table: Array) -> Array:
-    return relative.relative_keys(s, q, table, relative.clipped(_ahead(s, alignment), most))
+def _rows_formula(before: Node, x: Node, table: Node) -> Node:
+    return before + call("rel", x, table)
 
 
 def _ahead(s: Array, alignment: str) -> Array:
     return relative.ahead(s.shape[-2], s.shape[-1], s, alignment)
 
 
-def _projected(flow: Flow, name_: str, source: str, weight: str, bias: str, reason: str) -> None:
-    """A table of positions times a matrix, in heads."""
-    heads = flow.spec.heads
-    names = [n for n in (source, weight, bias) if n in flow.given]
-    formula = SYMBOLS[source] * SYMBOLS[weight]
-    if bias in names:
-        formula = formula + SYMBOLS[bias]
-    split = partial(projections.split_heads, heads=heads) if heads > 1 else None
-    flow.add(name_, then(projections.project, split), formula, names, reason=reason)
-
-
 def _transformer_xl(flow: Flow) -> None:
-    _projected(flow, "r_k", "r", "w_r", "", "keys for distances, from far to near")
-    q, k = flow.symbol("q"), flow.symbol("k")
-    formula = (q + SYMBOLS["b_u"]) * Transposed(k) + call("rel", q + SYMBOLS["b_w"], SYMBOLS["r_k"])
+    project(flow, "r_k", "r", "w_r", heads=flow.spec.heads, reason="keys for distances, from far to near")
     names = ("scores", "q", "k", "r_k", "b_u", "b_w")
     reason: Text = ("rel: each row with the row of the table for the distance ", I_ - J_)
-    flow.add("positioned", _with_biases, formula, names, role="scores", reason=reason)
 
+    def run(s: Array, q: Array, k: Array, table: Array, u: Array, w: Array) -> Array:
+        index = relative.from_far_to_near(_ahead(s, "bottom-right"), s.shape[-1], table.shape[-2])
+        return relative.with_biases(s, q, k, table, index, u, w)
 
-def _with_biases(s: Array, q: Array, k: Array, table: Array, u: Array, w: Array) -> Array:
-    index = relative.from_far_to_near(_ahead(s, "bottom-right"), s.shape[-1], table.shape[-2])
-    return relative.with_biases(s, q, k, table, index, u, w)
+    def formula(s: Node, q: Node, k: Node, table: Node, u: Node, w: Node) -> Node:
+        return (q + u) * Transposed(k) + call("rel", q + w, table)
+
+    flow.add("positioned", run, formula, names, role="scores", reason=reason)
 
 
 def _disentangled(flow: Flow, asked: Disentangled) -> None:
-    formula, names = flow.symbol("scores"), ["scores"]
+    names = ["scores"]
     if asked.to_position:
-        _projected(flow, "p_k", "p", "w_pk", "b_pk", "keys for distances")
-        formula = formula + call("rel", flow.symbol("q"), SYMBOLS["p_k"])
+        project(flow, "p_k", "p", "w_pk", "b_pk", heads=flow.spec.heads, reason="keys for distances")
         names += ["q", "p_k"]
     if asked.to_content:
-        _projected(flow, "p_q", "p", "w_pq", "b_pq", "queries for distances")
-        formula = formula + Transposed(call("rel", flow.symbol("k"), SYMBOLS["p_q"]))
+        project(flow, "p_q", "p", "w_pq", "b_pq", heads=flow.spec.heads, reason="queries for distances")
         names += ["k", "p_q"]
     what = "distance" if asked.max_distance is None else "bucket of the distance"
     reason = f"rel: each row with the row of the table for the {what}, cut to −{asked.span} … {asked.span - 1}"
     flow.terms = asked.terms
-    run = partial(_disentangle, asked, flow.spec.alignment)
-    flow.add("positioned", run, formula, names, role="scores", reason=reason)
+    run, written = partial(_disentangle, asked, flow.spec.alignment), partial(_disentangled_formula, asked)
+    flow.add("positioned", run, written, names, role="scores", reason=reason)
+
+
+def _disentangled_formula(asked: Disentangled, s: Node, *given: Node) -> Node:
+    rest = list(given)
+    if asked.to_position:
+        s = _rows_formula(s, rest.pop(0), rest.pop(0))
+    return s + Transposed(call("rel", *rest)) if asked.to_content else s
 
 
 def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Any) -> Array:
@@ -194,7 +194,7 @@ def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Any) -> 
 
 def _row(asked: Disentangled, behind: Any) -> Array:
     if asked.max_distance is not None:
-        behind = buckets.deberta_bucket(behind, asked.span, asked.max_distance)
+        behind = relative.deberta_bucket(behind, asked.span, asked.max_distance)
     return relative.spanned(behind, asked.span)
 
 
@@ -205,13 +205,10 @@ def placing(flow: Flow) -> None:
     if isinstance(asked, Alibi):
         _linear(flow, asked)
     elif isinstance(asked, Buckets):
-        formula = flow.symbol("scores") + call("rows", SYMBOLS["b_rel"], name("β"))
-        reason: Text = (
-            "one number for each head and bucket ",
-            equals(name("β", "i", "j"), call("bucket", J_ - _query(flow))),
-        )
-        run = partial(_bucket_bias, asked, flow.spec.alignment)
-        flow.add("positioned", run, formula, ("scores", "b_rel"), role="scores", reason=reason)
+        bucket = call("bucket", J_ - _query(flow))
+        reason: Reason = ("one number for each head and bucket ", equals(name("β", "i", "j"), bucket))
+        run, names = partial(_bucket_bias, asked, flow.spec.alignment), ("scores", "b_rel")
+        flow.add("positioned", run, lambda s, b: s + call("rows", b, name("β")), names, role="scores", reason=reason)
 
 
 def _query(flow: Flow) -> Node:
@@ -221,39 +218,29 @@ def _query(flow: Flow) -> Node:
 
 
 def _bucket_bias(asked: Buckets, alignment: str, s: Array, table: Array) -> Array:
-    index = buckets.t5_bucket(_ahead(s, alignment), asked.number, asked.max_distance, asked.bidirectional)
+    index = relative.t5_bucket(_ahead(s, alignment), asked.number, asked.max_distance, asked.bidirectional)
     return relative.bucket_bias(s, table, index)
 
 
 def _linear(flow: Flow, asked: Alibi) -> None:
     if asked.slopes == "computed":
-        exponents = alibi.slope_exponents(flow.spec.heads)
-        run = partial(_slopes, flow.spec.heads)
-        reason = (equals(name("e", "h"), commas(*exponents)),)
-        flow.add("slopes", run, Power(node(2), -name("e", "h")), ("scores",), reason=reason)
+        reason = (equals(name("e", "h"), commas(*relative.slope_exponents(flow.spec.heads))),)
+        run = partial(relative.slopes, flow.spec.heads)
+        flow.add("slopes", run, lambda s: Power(node(2), -name("e", "h")), ("scores",), reason=reason)
     behind = _query(flow) - J_
     distances = Fence("abs", behind) if asked.two_sided else behind
-    formula = flow.symbol("scores") - SYMBOLS["slopes"] * name("D")
-    run = partial(alibi.biased, two_sided=asked.two_sided, alignment=flow.spec.alignment)
+    run = partial(relative.biased, two_sided=asked.two_sided, alignment=flow.spec.alignment)
     distance: Text = ("one slope for each head; ", equals(name("d", "i", "j"), distances))
-    flow.add("positioned", run, formula, ("scores", "slopes"), role="scores", reason=distance)
-
-
-def _slopes(heads: int, s: Array) -> Any:
-    return alibi.slopes(heads, s)
+    names = ("scores", "slopes")
+    flow.add("positioned", run, lambda s, m: s - m * name("D"), names, role="scores", reason=distance)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-def valued(flow: Flow) -> tuple[Callable[..., Any], Node, tuple[str, ...]]:
-    """How weights and values make the output, its formula, and of what."""
-    formula = flow.symbol("weights") * flow.symbol("v")
-    asked = flow.spec.position
-    if not (isinstance(asked, Shaw) and asked.values):
-        return projections.weighted_values, formula, ("weights", "v")
-    formula = formula + call("rel", flow.symbol("weights"), SYMBOLS["a_v"])
-    return partial(_shaw_values, asked.most, flow.spec.alignment), formula, ("weights", "v", "a_v")
+def valued(asked: Shaw, alignment: str) -> tuple[Callable[..., Any], Callable[..., Node], tuple[str, ...]]:
+    """How weights and values make the output, how that is written, and of what."""
 
+    def run(p: Array, v: Array, table: Array) -> Array:
+        index = relative.clipped(_ahead(p, alignment), asked.most)
+        return relative.relative_values(scores.weighted_values(p, v), p, table, index)
 
-def _shaw_values(most: int, alignment: str, p: Array, v: Array, table: Array) -> Array:
-    index = relative.clipped(_ahead(p, alignment), most)
-    return relative.relative_values(projections.weighted_values(p, v), p, table, index)
+    return run, lambda p, v, table: _rows_formula(p * v, p, table), ("weights", "v", "a_v")

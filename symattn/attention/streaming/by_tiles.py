@@ -12,15 +12,8 @@ from symattn.attention.derivative import cotangents, differentiable
 from symattn.attention.gradients.backward import Way, pulled, way
 from symattn.attention.gradients.scores import summed_like
 from symattn.attention.inputs import check_inputs
-from symattn.attention.stages.weighing import of_rows
-from symattn.attention.streaming.tiled import (
-    Forward,
-    forward,
-    score_and_value_gradients,
-    sink_gradient,
-    sliced,
-    with_lse,
-)
+from symattn.attention.stages.weights import of_rows
+from symattn.attention.streaming import tiled
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def by_tiles(attention: Attention, rows: Sequence[Any], keys: Sequence[Any], *qkv: Any, **inputs: Any) -> Any:
-    """What ``attention`` gives on these inputs, its weights by tiles between the bounds of ``rows`` and ``keys``.
+    """Return what ``attention`` gives on these inputs, with the weights in tiles between the bounds of ``rows`` and
+    ``keys``.
 
-    Whatever comes before the weights (projections, positions, masks, heads that are shared) and after them runs as it
-    is written; softmax and the sum over values are those of ``tiled.forward``.
+    Everything before the weights (projections, positions, masks, shared heads) and after them runs as usual;
+    softmax and the sum over values are those of ``tiled.forward``.
 
     >>> import numpy as np
     >>> from symattn.attention.spec import Attention
@@ -65,12 +59,12 @@ class Run:
             elif step is not self.weights:
                 self.values[step.name] = step.run(*[self.values[name] for name in step.of])
 
-    def _streamed(self, rows: Sequence[Any], keys: Sequence[Any]) -> Forward:
+    def _streamed(self, rows: Sequence[Any], keys: Sequence[Any]) -> tiled.Forward:
         attention = self.attention
         scores, v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
         self.sink = _sink(attention, scores, self.values.get("sink"))
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
-        return forward(sliced(scores), v, rows, keys, sink=self.sink, fully_masked=fully_masked)
+        return tiled.forward(tiled.sliced(scores), v, rows, keys, sink=self.sink, fully_masked=fully_masked)
 
 
 def _check(attention: Attention) -> None:
@@ -132,10 +126,10 @@ def _ways(run: Run, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
 
 def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Array) -> tuple[Any, ...]:
     """dS, dV and, where one is given, the gradient by the sink, from dO."""
-    at, v, saved = sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], with_lse(run.saved)
-    found = score_and_value_gradients(at, v, saved, g, rows, keys)
+    at, v, saved = tiled.sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], tiled.with_lse(run.saved)
+    found = tiled.score_and_value_gradients(at, v, saved, g, rows, keys)
     if len(run.weights.of) == 1:
         return found
     sink = run.values["sink"]
-    by_sink = summed_like(sink_gradient(run.sink, saved, g), of_rows(run.attention, sink))
+    by_sink = summed_like(tiled.sink_gradient(run.sink, saved, g), of_rows(run.attention, sink))
     return *found, namespace_of(by_sink).reshape(by_sink, sink.shape)

@@ -19,8 +19,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients.attention import Gradients
 from symattn.attention.gradients.scores import softcap_gradient
 from symattn.attention.masks import Places, add_mask, forbid
-from symattn.attention.scores import dot_scores, scale_by, scale_by_root
-from symattn.attention.softcap import softcap
+from symattn.attention.scores import dot_scores, scale_by, scale_by_root, softcap
 from symattn.attention.softmax import nonempty
 from symattn.attention.streaming.states import State, finish, lse, merge, reference, tile_state
 
@@ -134,15 +133,12 @@ def cut(bounds: Sequence[Any]) -> list[slice]:
 
 
 def _row_state(at: Tile, v: Array, rows: slice, keys: list[slice], skip: Skip | None, sink: Array | None) -> State:
-    states = [tile_state(at(rows, c), v[..., c, :]) for c in _seen(rows, keys, skip)]
+    # Of a row that sees no key the first tile is looked at, in which all are forbidden.
+    seen = [c for c in keys if skip is None or not skip(rows, c)] or keys[:1]
+    states = [tile_state(at(rows, c), v[..., c, :]) for c in seen]
     if sink is not None:
         states.insert(0, State(sink[..., rows, :], 1, 0))
     return reduce(merge, states)
-
-
-def _seen(rows: slice, keys: list[slice], skip: Skip | None) -> list[slice]:
-    """The tiles of keys that are looked at; of a row that sees none the first, in which all are forbidden."""
-    return [c for c in keys if skip is None or not skip(rows, c)] or keys[:1]
 
 
 def with_lse(saved: Forward) -> Forward:

@@ -60,11 +60,13 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
+from symattn.bounds.case_result import Expected
 from symattn.bounds.sharp.blocks import QUERIES, SLACK, block
 from symattn.bounds.sharp.limits import Floats, Stores, W, half_ulp
 from symattn.bounds.sharp.passing import Part
-from symattn.bounds.sharp.scaled import Own, largest_scale, own_heads
+from symattn.bounds.sharp.ways import largest_scale, own_heads, scale_of
 
 NAMES = ("dq", "dk", "dv")
 _TOGETHER, _KEYS = 32, 128  # queries, and keys, after which partial sums may be stored
@@ -72,12 +74,32 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """One of dQ, dK, dV in some rows, (…, r, d): the exact one, and what all roundings together allow."""
+class Gradient(Expected):
+    """One of dQ, dK, dV in some rows, (…, r, d): the exact one in float64, and what all roundings together allow."""
 
     rows: Array
-    exact: Floats
-    allowed: Floats
+    exact: Array
+    allowed: Array
+    lenient: bool = True  # what float64 itself does is in what is allowed
+
+    @property
+    def entries(self) -> Array:
+        """See ``Expected.entries``."""
+        return self.exact
+
+    @property
+    def near(self) -> Array:
+        """See ``Expected.near``."""
+        return self.exact
+
+    def enclosures(self) -> Iterator[tuple[Array, Array]]:
+        """Yield the one that there is."""
+        yield self.exact, np.zeros(())
+
+    def of(self, got: Array) -> Array:
+        """Its rows of the whole array."""
+        found: Array = got[..., self.rows, :]
+        return found
 
 
 @dataclass
@@ -122,11 +144,11 @@ def gradients(
         for name, a, rows in zip(NAMES, (inputs["q"], inputs["k"], inputs["v"]), (queries, keys, keys), strict=True)
     }
     shared = spec.heads // spec.key_heads
-    for one in every:
-        index = one.head.index
+    for own_spec, head in every:
+        index = head.index
         below = (*index[:-1], index[-1] // shared) if spec.heads > 1 else index
         own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in found.items()}
-        for part in _parts(one, do[index], how, factors):
+        for part in _parts(own_spec, head, do[index], how, factors):
             _add(part, own, queries, keys)
         for name, sums in found.items():
             at = index if name == "dq" else below
@@ -178,9 +200,9 @@ def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Ar
     """
     every, shape = own_heads(spec, inputs)
     exact, allowed = np.zeros(shape), np.zeros(shape)
-    for one in every:
-        index = one.head.index
-        for part in _parts(one, np.zeros((len(one.head.q), shape[-1])), how, factors):
+    for own, head in every:
+        index = head.index
+        for part in _parts(own, head, np.zeros((len(head.q), shape[-1])), how, factors):
             exact[index][part.b.rows], allowed[index][part.b.rows] = part.output()
     return Gradient(np.arange(shape[-2]), exact, allowed)
 
@@ -194,35 +216,28 @@ def of_sums(
     """
     every, shape = own_heads(spec, inputs)
     exact, off = (np.zeros((*shape[:-1], inputs["k"].shape[-2])) for _ in range(2))
-    for one in every:
-        for part in _parts(one, do[one.head.index], how, factors):
-            index, at = one.head.index, (part.b.rows, part.keys)
+    for own, head in every:
+        for part in _parts(own, head, do[head.index], how, factors):
+            index, at = head.index, (part.b.rows, part.keys)
             exact[index][at], off[index][at] = part.of_sums()
     return exact, off
 
 
-def _parts(one: Own, do: Array, how: Stores, factors: Array | None) -> Iterator[Part]:
-    head = one.head
+def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None) -> Iterator[Part]:
+    scale = scale_of(spec, head.q.shape[-1]) or 0.0
     for start in range(0, len(head.q), QUERIES):
         rows = np.arange(start, min(start + QUERIES, len(head.q)))
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         if keys.stop > keys.start:
             dropped = None if factors is None else factors[head.index][rows, keys]
-            made = block(one.spec, head, rows, keys)
-            yield Part(made, keys, do[rows], one.scale, how, dropped)
+            made = block(spec, head, rows, keys)
+            yield Part(made, keys, do[rows], scale, how, dropped)
 
 
 def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:
     """Places in ``rows``, in order from the first on, of those that are wanted, and their places among these."""
     at = np.flatnonzero((wanted >= rows[0]) & (wanted <= rows[-1]))
     return wanted[at] - rows[0], at
-
-
-def beyond(found: Gradient, got: Floats) -> Floats:
-    """|got − exact| in parts of what is allowed, (…, r, d); ∞ for what is no number."""
-    with np.errstate(all="ignore"):
-        share = np.abs(got - found.exact) / found.allowed
-    return np.where(np.isnan(share), np.inf, share)
 
 
 def sampled(n: int, count: int, tiles: Sequence[int] = (64, 128)) -> Array:

@@ -19,8 +19,8 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.tensors import is_tensor
+from symattn.attention.enclosed import alone
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
-from symattn.attention.enclosing.rows import alone
 from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
 from symattn.attention.flow import run_steps
 from symattn.attention.spec import Attention

@@ -12,6 +12,7 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
+from symattn.bounds.case_result import shares
 from symattn.bounds.sharp.blocks import Block, Made, blocks, every_head
 from symattn.bounds.sharp.limits import Floats, Stores, factor
 from symattn.bounds.sharp.ways import replays, ways
@@ -90,11 +91,8 @@ def _certain(every: Sequence[Head], spec: Attention, how: Stores, got: Floats, w
 
 
 def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
-    """|got − o| in parts of the tolerance; ∞ for what is no number and should be, and the reverse."""
-    xp = block.xp
-    with np.errstate(all="ignore"):
-        found = xp.abs(got - block.o) / tolerance
-    return xp.where(xp.isnan(got) & xp.isnan(block.o), 0.0, xp.where(xp.isnan(found), np.inf, found))
+    """|got − o| in parts of the tolerance, which holds what float64 does."""
+    return shares(got, block.o, block.xp.zeros_like(block.o), tolerance)[0]
 
 
 def _some(rows: Rows, count: int) -> Rows:
@@ -143,12 +141,11 @@ class _Tried:
         if not self.count:
             return Accused(0, (), worst, tolerance, 0.0, certain, top)
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
-        guard = max(self._guard(spec, head) for spec, head in self.taken)
+        some = _some(self.rows, _GUARDED)
+        looked = ((spec, head, some.get(head.index, ())) for spec, head in self.taken)
+        replayed = (x for spec, head, of in looked for b in blocks(spec, head, np.asarray(of)) for x in self._needed(b))
+        guard = max(replayed, default=0.0)
         return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain, top)
-
-    def _guard(self, spec: Attention, head: Head) -> float:
-        some = _some(self.rows, _GUARDED).get(head.index, np.zeros(0, dtype=int))
-        return max((x for b in blocks(spec, head, some) for x in self._needed(b)), default=0.0)
 
     def _needed(self, block: Block) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)

@@ -400,7 +400,8 @@ class _Scan:
         made = zip(*(self._replayed(i) for i in self.weights), strict=True)
         if name == EACH:
             return max((self._each.summed(self._means(outs)) for outs in made), default=0.0)
-        return max((float(share.max()) for outs in made for _, share, _, _ in self.shares(outs)), default=0.0)
+        tops = [self.xp.max(share) for outs in made for _, share, _, _ in self.shares(outs)]
+        return float(self.xp.max(self.xp.stack(tops))) if tops else 0.0  # one number leaves a device
 
     def _replayed(self, i: int) -> list[Floats]:
         """What each right contract returns for a head."""

@@ -53,19 +53,13 @@ class Part:
         return np.asarray(least + relative * np.abs(b.raw) + self.of_scaled * b.width**0.5 * (q[:, None] + k))
 
     @cached_property
-    def sizes(self) -> tuple[Floats, Floats]:
-        """The sum of what is added to scores, in size, (r, n), and the largest of a row, (r, 1)."""
-        sizes = self.b.summands if self.b.added else np.zeros_like(self.b.p)
-        return sizes, self.b.summand
-
-    @cached_property
     def exponents(self) -> tuple[Floats, Floats]:
         """E of the keys, (r, n), and of the sink, (r, 1)."""
         b, how = self.b, self.how
-        off, (sizes, most) = EXPONENTIAL + self.capped, self.sizes
+        off, most = EXPONENTIAL + self.capped, b.summand
         if b.added:
             sums = len(b.added) * (how.u if how.scores else W) + (len(b.added) - 1) * how.u
-            off = off + 24 * W * most + _SECOND * sums * (np.abs(b.raw) + self.capped + sizes)
+            off = off + 24 * W * most + _SECOND * sums * (np.abs(b.raw) + self.capped + b.summands)
         sink = EXPONENTIAL + 24 * W * (b.T + most)
         if not (how.scores and "sink" in b.given):
             return off, sink
@@ -76,19 +70,13 @@ class Part:
         return off, (1 + how.u) * sink + how.u * (top - own) + other
 
     @cached_property
-    def rest(self) -> Floats:
-        """The weight of the sink, (r, 1); 1 where no key is seen."""
-        total = self.b.p.sum(axis=1, keepdims=True)
-        return np.asarray(np.maximum(total, 1.0) - total)
-
-    @cached_property
     def grown(self) -> Floats:
         """g of the keys, (r, n), and in the last column that of the sink."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
         keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
         sink = sink if "sink" in b.given else np.zeros_like(sink)
-        mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + self.rest * np.exp(sink)).clip(0)
-        mean = mean + W * (3 * (n + 16) + 2 * (b.T + self.sizes[1]) + 64) + _SECOND * how.u
+        mean = np.log((b.p * np.exp(keys)).sum(axis=1, keepdims=True) + b.sink * np.exp(sink)).clip(0)
+        mean = mean + W * (3 * (n + 16) + 2 * (b.T + b.summand) + 64) + _SECOND * how.u
         return np.asarray(np.exp(np.minimum(np.hstack([keys, sink]) + mean, _MOST)) * (1 + how.u) - 1)
 
     @property
@@ -163,7 +151,7 @@ class Part:
         times = self._stores - 1 + max(least) if b.cap is None else self._stores * max(least)
         tiny = eta * (b.p > 0) * (times + 2 * (apart + e + h))
         if how.scores and "sink" in b.given:
-            of_sink = self.rest * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (times + 2 * (np.abs(d) + h))
+            of_sink = b.sink * (np.abs(d) * f[:, -1:] + (1 + f[:, -1:]) * h) + eta * (times + 2 * (np.abs(d) + h))
             off = off + self._greatest * (1 + 2 * how.u) * ((off + tiny).sum(axis=1, keepdims=True) + of_sink + eta)
         return ds, off, tiny
 

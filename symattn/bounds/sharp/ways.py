@@ -6,7 +6,7 @@ And the guard: right ways to store the weights, replayed on the same rows, say w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -20,7 +20,7 @@ from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, Made, family, replay
-from symattn.bounds.sharp.blocks import Block, wide
+from symattn.bounds.sharp.blocks import Block, applies, every_head, wide
 from symattn.bounds.sharp.limits import Floats, Stores
 from symattn.bounds.storing import rounded
 
@@ -70,14 +70,6 @@ def constants(s: Floats, f: Format, unit: float) -> Floats:
         return np.where(np.abs(found / s - 1) <= 3 * f.u, found, s)
 
 
-def scales(spec: Attention, width: int, how: Stores) -> Iterator[Any]:
-    """The scale as the specification has it, then the constants of the format that it may be."""
-    yield spec.scale
-    s = scale_of(spec, width)
-    if s:
-        yield from _constants(s, how.format, log(2))
-
-
 def scale_of(spec: Attention, width: int) -> float | None:
     """The factor of scores as a number; None where it is given as an array."""
     if spec.scale is None:
@@ -121,3 +113,49 @@ def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
         for phase, step in product(range(_PHASES), range(_THIRDS)):
             times = 2 ** (phase / _PHASES) + step * how.u / 3
             yield replace(contract, reference="fixed", times=times)
+
+
+# -- gradients: the factor of the scores of a head is a number, given ones too ----------------------------------------
+def own_heads(spec: Attention, inputs: Mapping[str, Any]) -> tuple[list[tuple[Attention, Head]], tuple[int, ...]]:
+    """The heads, each with a specification whose scale is a number, and the shape of the output.
+
+    Raises what ``every_head`` does.
+    """
+    of, every, shape = every_head(*_without_scale(spec, inputs))
+    if spec.scale != "given":
+        return [(of, head) for head in every], shape
+    numbers = np.asarray(inputs["scale"]).reshape(-1)
+    scales = (float(numbers[head.index[-1] if len(numbers) > 1 else 0]) for head in every)
+    return [(replace(of, scale=scale), head) for scale, head in zip(scales, every, strict=True)], shape
+
+
+def bounded(spec: Attention, inputs: Mapping[str, Any]) -> bool:
+    """Return whether the bound of gradients speaks of it: dot products times a scale, masks, biases, caps and sinks."""
+    return spec.base is None and applies(*_without_scale(spec, inputs))
+
+
+def scalings(spec: Attention, inputs: Mapping[str, Any], how: Stores) -> Iterator[tuple[Attention, Mapping[str, Any]]]:
+    """With the scale as it is, then with each constant of the format that it may be."""
+    if spec.scale != "given":
+        s = scale_of(spec, inputs["q"].shape[-1])
+        others = _constants(s, how.format, log(2)) if s else []
+        yield from ((replace(spec, scale=scale), inputs) for scale in (spec.scale, *others))
+        return
+    yield spec, inputs
+    given = np.asarray(inputs["scale"], dtype=np.float64)
+    for other in constants(given, how.format, log(2)):
+        if (other != given).any():
+            yield spec, {**inputs, "scale": other}
+
+
+def largest_scale(spec: Attention, inputs: Mapping[str, Any]) -> float:
+    """The largest of the factors of scores, in size."""
+    if spec.scale == "given":
+        return float(np.abs(inputs["scale"]).max())
+    return abs(scale_of(spec, inputs["q"].shape[-1]) or 0.0)
+
+
+def _without_scale(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, dict[str, Any]]:
+    if spec.scale != "given":
+        return spec, dict(inputs)
+    return replace(spec, scale=1), {name: a for name, a in inputs.items() if name != "scale"}

@@ -8,42 +8,27 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.symbolic import Symbolic
-from symattn.attention.codec.field_values import as_options, written
+from symattn.attention.codec.field_values import as_options
 from symattn.attention.document import sized, whole_formula
 from symattn.attention.flow import Step as Part
 from symattn.attention.inputs import lengths
 from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
-from symattn.derivations.attention import expressions
-from symattn.derivations.attention.formulas import entry_formulas, said
+from symattn.derivations.attention import FLAGS, expressions
+from symattn.derivations.attention import SIZES as SIZE_NAMES
+from symattn.derivations.attention.formulas import entry_formulas
 from symattn.derivations.attention.inputs import Request, request, stem
-from symattn.derivations.attention.parameters import FLAGS
-from symattn.derivations.attention.parameters import SIZES as SIZE_NAMES
-from symattn.derivations.attention.points import agrees_at_points, agrees_on_numbers
 from symattn.derivations.attention.reading import DRAWS, Read, Run, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
-from symattn.derivations.letters import ONES
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
+from symattn.document import model
 from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence
-from symattn.document.model import (
-    Block,
-    Caveat,
-    Code,
-    Column,
-    Document,
-    Heading,
-    Note,
-    Paragraph,
-    Result,
-    Step,
-    Table,
-    Text,
-)
-from symattn.document.notation import Name, Node, equals, node
+from symattn.document.model import Block, Caveat, Column, Document, Heading, Note, Paragraph, Result, Step, Table, Text
+from symattn.document.notation import Name, Node, equals
 from symattn.document.text import plain_text, text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import Asked, record, relations
@@ -66,7 +51,7 @@ def derivation(command: str = "", **parameters: object) -> Document:
         "attention",
         ("Attention, step by step",),
         _blocks(asked),
-        subtitle=_subtitle(asked),
+        subtitle=listed(equals(*letters, size) for letters, size in _sizes(asked, every=False)),
         command=command or command_of("derive", "attention", options=canonical),
         parameters=canonical,
         hints=(
@@ -97,15 +82,11 @@ def _blocks(asked: Request) -> tuple[Block, ...]:
             array = expressions.run(part, given)
             blocks += _step(told, part, given, array)
         except Undecided:
-            array = _unordered(asked, part)
+            # Letters in the place of entries that depend on which score is larger.
+            array = Symbolic.letters(stem(part.name), *lengths(part.name, asked.spec, asked.names, asked.sizes))
             blocks += _in_numbers(told, part, array)
         found[part.name] = expressions.letters_like(part.name, array)
     return (*blocks, *_cut(told), *_whole(asked), _caveat())
-
-
-def _unordered(asked: Request, part: Part) -> Array:
-    """Letters in the place of entries that depend on which score is larger."""
-    return Symbolic.letters(stem(part.name), *lengths(part.name, asked.spec, asked.names, asked.sizes))
 
 
 def _in_numbers(told: _Told, part: Part, array: Array) -> list[Block]:
@@ -114,7 +95,7 @@ def _in_numbers(told: _Told, part: Part, array: Array) -> list[Block]:
     reason: Text = ("which is larger decides, and letters have no order",)
     above, beside = _reasons(part)
     read = Read(part, told.runs)
-    hold(agrees_on_numbers(told.asked, part), formula, reason, where)
+    hold(expressions.agrees_on_numbers(told.asked, part), formula, reason, where)
     steps = [defined(formula, beside), Step(formula, reason, read.check(formula, where))]
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
@@ -179,7 +160,7 @@ def _agreement(told: _Told, part: Part, given: Mapping[str, object], array: Any)
         agrees = None
     if agrees is not None:
         return agrees, told.where
-    evidence = agrees_at_points(part, given, array)
+    evidence = expressions.agrees_at_points(part, given, array)
     if evidence is None:
         raise FalseStep(f"{part.name}: letters and balls differ")
     return True, evidence
@@ -198,7 +179,8 @@ def _of_weights(told: _Told, part: Part, array: Any, where: Evidence) -> list[St
         raise FalseStep("the weights of a row do not sum to 1")
     if not asked.every_row_has_a_key():
         return [*steps, *_row_sums(Read(part, told.runs), where)]
-    formula = equals(symbol * ONES, ONES)
+    ones = Name("1", bold=True)
+    formula = equals(symbol * ones, ones)
     if _depends_on_example(asked):
         return [*steps, Step(formula, ("every row sums to one",), Read(part, told.runs[:DRAWS]).check(formula, where))]
     as_many = asked.spec.causal
@@ -209,7 +191,8 @@ def _of_weights(told: _Told, part: Part, array: Any, where: Evidence) -> list[St
 def _row_sums(read: Read, where: Evidence) -> list[Step]:
     """The sums of rows with a key, and of those without."""
     row = nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight"))
-    one, none = said(row, node(1), SEES), said(row, node(0), "all others")
+    sums = ((1, SEES), (0, "all others"))
+    one, none = (nt.Row((equals(row, x), nt.Words("for"), nt.Words(when))) for x, when in sums)
     return [Step(one, (), read.check(one, where, None, none)), Step(none, (), read.check(none, where, one))]
 
 
@@ -240,10 +223,8 @@ def _weights_section(asked: Request) -> Section:
 def _cut(told: _Told) -> tuple[Block, ...]:
     if not told.cut:
         return ()
-    symbols: list[Any] = []
-    for name in told.cut:
-        symbols += [", ", SYMBOLS[name]]
-    return (Note(("The entries of ", *symbols[1:], " are checked, and too many or too long to be written out.")),)
+    symbols = listed(SYMBOLS[name] for name in told.cut)
+    return (Note(("The entries of ", *symbols, " are checked, and too many or too long to be written out.")),)
 
 
 def _whole(asked: Request) -> tuple[Block, ...]:
@@ -260,23 +241,12 @@ def _whole(asked: Request) -> tuple[Block, ...]:
 
 
 def _inputs(asked: Request) -> Table:
-    columns = (
-        Column(("name",), "left"),
-        Column(("symbol",), "left"),
-        Column(("shape",), "left"),
-        Column(("sizes",), "left"),
-    )
-    rows = [
-        ((Code(name),), (SYMBOLS[name],), (" × ".join(map(str, shape)),), _sizes_of(asked, name))
-        for name, shape in asked.shapes().items()
-    ]
-    return Table(columns, tuple(rows))
-
-
-def _sizes_of(asked: Request, name: str) -> Text:
-    """The shape in letters: h d_k counts as one size."""
-    first, *rest = sized(name, asked.spec, asked.names)
-    return (first, *(part for size in rest for part in (" × ", size)))
+    rows = []
+    for name, shape in asked.shapes().items():
+        first, *rest = sized(name, asked.spec, asked.names)  # h d_k counts as one size
+        sizes: Text = (first, *(part for size in rest for part in (" × ", size)))
+        rows.append(((model.Code(name),), (SYMBOLS[name],), (" × ".join(map(str, shape)),), sizes))
+    return Table(tuple(Column((head,), "left") for head in ("name", "symbol", "shape", "sizes")), tuple(rows))
 
 
 def _example(asked: Request) -> tuple[Block, ...]:
@@ -325,11 +295,7 @@ def _spelt(letter: Node) -> str:
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
 
 
-def _subtitle(asked: Request) -> Text:
-    return listed(equals(*letters, size) for letters, size in _sizes(asked, every=False))
-
-
 def _parameters(asked: Request, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
     found = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
-    return {**found, **as_options(written(asked.spec, changed=True))}
+    return {**found, **as_options(asked.spec)}

@@ -1,184 +1,314 @@
-"""How the entries of each array of attention are written: textbook sums, each with its reason."""
+"""How the entries of each array of attention are written: textbook sums, typed, each with its reason."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
 from symattn.attention.flow import Step
 from symattn.attention.inputs import shape as shape_of
-from symattn.attention.notation import D_V, SIZES, H
+from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS, causal_condition, scale_formula
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
+from symattn.attention.spec import Attention
 from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.letters import entry
+from symattn.derivations.attention.words import SEES
+from symattn.document.formulas import formula, running_text
 from symattn.document.model import Text
-from symattn.document.notation import Name, Node, Over, Root, Row, Words, commas, equals, name, node, relation, total
+from symattn.document.notation import Like, Name, Node, Power, Row, Words, commas, node, total
 
 Formulas = list[tuple[Node, Text | str]]
-Writer = Callable[[Request, Step], Formulas]
-A_, I_, J_, L_, M_ = (Name(x) for x in "aijlm")
+A_, I_, J_ = (Name(x) for x in "aij")
+_HEADS = re.compile(r"a\?(?:,|·(\w+) \+ )")
+_PLACE = re.compile(r"(?P<array>\w+)\[(?P<index>[^]]*)\]|\b(?P<axis>rows|width)(?:_(?P<of>\w+))?\b")
 
 
 def entry_formulas(request: Request, step: Step) -> Formulas:
     """The formulas of a step; none for one that no textbook has."""
-    from symattn.derivations.attention import formulas_scores as of_scores
+    writer = _WRITERS.get(step.name)
+    if writer is None:
+        return []
+    return _lines(request, step, writer) if isinstance(writer, str) else writer(request, step)
 
-    writer = (_WRITERS | of_scores.WRITERS).get(step.name)
-    return writer(request, step) if writer else []
+
+def _lines(request: Request, step: Step, *typed: str, **values: Like) -> Formulas:
+    """Formulas ``out[i,l] = 0[i,l] for $condition$ -- reason``, of which the condition and the reason may be missing.
+
+    ``out`` is the step and ``0`` the first array that it is made of, ``width_0`` the length of its last axis and
+    ``rows_0`` that of its first; ``a?,`` and ``a?·d +``, which is (a − 1)d +, stand where there are several heads;
+    ``@name`` is one of ``values``.
+    """
+    many = request.spec.heads > 1
+    known: dict[str, Like] = {"head": A_ if many else 1, "distance": commas("δ", "l"), **values}
+
+    def named(array: str) -> str:
+        return step.of[int(array)] if array.isdigit() else step.name if array == "out" else array
+
+    def place(match: re.Match[str]) -> str:
+        if match["axis"]:
+            found = _size(request, named(match["of"] or "out"), 0 if match["axis"] == "rows" else -1)
+        else:
+            found = entry(named(match["array"]), *map(read, match["index"].split(",")))
+        known[key := f"place{len(known)}"] = found
+        return f"@{key}"
+
+    def read(part: str) -> Node:
+        return formula(_PLACE.sub(place, part), {}, known)
+
+    def line(written: str) -> tuple[Node, Text]:
+        heads = _HEADS.sub(lambda m: (f"{{a − 1}} {m[1]} + " if m[1] else "a,") if many else "", written)
+        whole, _, reason = heads.partition(" -- ")
+        relation, _, when = whole.partition(" for ")
+        condition = read(when.strip("$")) if "$" in when else Words(when)
+        return Row((read(relation), Words("for"), condition)) if when else read(relation), running_text(
+            reason, {}, known
+        )
+
+    return [line(each) for each in typed]
 
 
-def size(request: Request, array: str, axis: int) -> Node:
+def _size(request: Request, array: str, axis: int) -> Node:
     """The letter of the length of an axis, of heads side by side that of one head."""
     letters = shape_of(array, request.spec, request.names).split()
     return SIZES[letters[axis].split("*")[-1].rstrip("?")]
 
 
-def said(first: Node, side: Node, when: Node | str) -> Node:
-    """first = side, for …"""
-    return Row((equals(first, side), Words("for"), when if isinstance(when, Node) else Words(when)))
-
-
+# -- from tokens to queries, keys and values ---------------------------------------------------------------------------
 def _of_role(request: Request, step: Step) -> Formulas:
     """q_il = Σ_m x_im w_ml, or for head a the columns from (a − 1)d_k + 1 on."""
     if len(step.of) == 1:
-        return [(equals(entry(step.name, I_, L_), entry(step.of[0], I_, L_)), "")]
-    several = _headed(request, step)
-    column: Node = (A_ - 1) * size(request, step.name, -1) + L_ if several else L_
-    left = entry(step.name, A_, I_, L_) if several else entry(step.name, I_, L_)
-    source = step.of[0]
-    right: Node = total(M_, 1, size(request, step.of[1], 0), entry(source, I_, M_) * entry(step.of[1], M_, column))
-    if step.name in ("c_q", "c_kv") and request.spec.latent is not None and request.spec.latent.norm:
-        return _normed_latent(request, step, right)
-    right = right + entry(step.of[2], column) if len(step.of) > 2 else right
-    return [(equals(left, right), ("head ", A_, ", column ", L_) if several else "")]
+        return _lines(request, step, "out[i,l] = 0[i,l]")
+    several, latent, last = "[" in ARRAYS[step.name].shape, request.spec.latent, len(step.of) > 2
+    column = "a?·width + l" if several else "l"
+    right = f"Σ_{{m=1}}^rows_1 0[i,m] 1[m,{column}]"
+    if step.name in ("c_q", "c_kv") and latent is not None and latent.norm:
+        before = f"r_il = {right} -- before it is normalised"
+        normed = _over_root("r_il", "r_im", latent.eps, "2[l]" * last)
+        return _lines(request, step, before, f"out[i,l] = {normed}", eps=Fraction(latent.eps))
+    reason = " -- head $a$, column $l$" if several and request.spec.heads > 1 else ""
+    return _lines(request, step, f"out[{'a?,' * several}i,l] = {right}{f' + 2[{column}]' * last}{reason}")
 
 
-def _headed(request: Request, step: Step) -> bool:
-    """Whether the array has an axis of heads."""
-    from symattn.attention.notation import ARRAYS
-
-    return request.spec.heads > 1 and "[" in ARRAYS[step.name].shape
-
-
-def _normed_latent(request: Request, step: Step, right: Node) -> Formulas:
-    assert request.spec.latent is not None
-    row = name("r", I_, L_)
-    gain = entry(step.of[2], L_) if len(step.of) > 2 else None
-    formula = over_root(
-        name("r", I_, L_), name("r", I_, M_), size(request, step.name, -1), request.spec.latent.eps, gain
-    )
-    return [(equals(row, right), "before it is normalised"), (equals(entry(step.name, I_, L_), formula), "")]
-
-
-def over_root(x: Node, member: Node, length: Node, eps: int | float | Fraction, gain: Node | None) -> Node:
+def _over_root(x: str, member: str, eps: float | Fraction, gain: str) -> str:
     """g x / √(1/d Σ_m x_m² + ε)."""
-    mean: Node = Over(total(M_, 1, length, member**2), length)
-    below = Root(mean + node(Fraction(eps)) if eps else mean)
-    return Over(x if gain is None else gain * x, below)
+    return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 
 
 def _unpacked(request: Request, step: Step) -> Formulas:
     """w_ml = w_{in,m,l+start}."""
-    d = size(request, "w_in", -1)
     h, g = request.spec.heads, request.spec.key_heads
     before = {"q": 0, "k": h, "v": h + g}[step.name[-1]]
-    start = L_ if not before else L_ + d if before == 1 else L_ + node(before) * d
-    index = (M_,) if step.name[0] == "w" else ()
-    return [(equals(entry(step.name, *index, L_), entry(step.of[0], *index, start)), "columns q, k, v in order")]
-
-
-def _first(request: Request, step: Step) -> Formulas:
-    return [(equals(entry(step.name, I_, L_), entry(step.of[0], I_, L_)), "")]
-
-
-def _last(request: Request, step: Step) -> Formulas:
-    column = L_ + size(request, "q_n", -1)
-    return [(equals(entry(step.name, I_, L_), entry(step.of[0], I_, column)), "")]
+    start = f" + {before if before > 1 else ''} width_w_in" if before else ""
+    row = "m," if step.name[0] == "w" else ""
+    return _lines(request, step, f"out[{row}l] = 0[{row}l{start}] -- columns q, k, v in order")
 
 
 def _joined(request: Request, step: Step) -> Formulas:
-    own, shared = step.of
-    index = J_ if step.name[0] == "k" else I_
-    width = size(request, own, -1)
-    left = entry(step.name, index, L_)
-    return [
-        (said(left, entry(own, index, L_), relation(L_, "≤", width)), ""),
-        (said(left, entry(shared, index, L_ - width), relation(L_, ">", width)), ""),
-    ]
-
-
-def _absorbed(request: Request, step: Step) -> Formulas:
-    d_n, heads = size(request, "q_n", -1), request.spec.heads > 1
-    row = (A_ - 1) * d_n + M_ if heads else M_
-    right = total(M_, 1, d_n, entry(step.of[0], I_, M_) * entry(step.of[1], L_, row))
-    return [(equals(entry(step.name, *([A_] if heads else []), I_, L_), right), "")]
-
-
-def _latents(request: Request, step: Step) -> Formulas:
-    return [(equals(entry(step.name, J_, L_), entry(step.of[0], J_, L_)), "the same for every head")]
+    i = "j" if step.name[0] == "k" else "i"
+    return _lines(
+        request, step, f"out[{i},l] = 0[{i},l] for $l ≤ width_0$", f"out[{i},l] = 1[{i},l − width_0] for $l > width_0$"
+    )
 
 
 def _normed(request: Request, step: Step) -> Formulas:
-    role, source = step.name[0], step.of[0]
-    row = J_ if role == "k" else I_
-    length = size(request, step.name, -1)
-    x, member = entry(source, row, L_), entry(source, row, M_)
-    left = entry(step.name, row, L_)
-    if request.spec.qk_norm == "l2":
-        return [(equals(left, Over(x, Root(total(M_, 1, length, member**2)))), "")]
-    given = {n: entry(n, L_) for n in step.of[1:]}
-    gain, bias = given.get(f"g_{role}"), given.get(f"beta_{role}")
-    first: Formulas = []
-    if request.spec.qk_norm == "layer":
-        first = [(equals(name("r", row, L_), x - Over(total(M_, 1, length, member), length)), "less the mean")]
-        x, member = name("r", row, L_), name("r", row, M_)
-    right = over_root(x, member, length, request.spec.eps, gain)
-    return [*first, (equals(left, right + bias if bias is not None else right), "")]
+    role, spec = step.name[0], request.spec
+    i = "j" if role == "k" else "i"
+    x, member = f"0[{i},l]", f"0[{i},m]"
+    if spec.qk_norm == "l2":
+        return _lines(request, step, f"out[{i},l] = {x}/√(Σ_{{m=1}}^width {member}²)")
+    first = f"r_{i}l = {x} − (Σ_{{m=1}}^width {member})/width -- less the mean"
+    if spec.qk_norm == "layer":
+        x, member = f"r_{i}l", f"r_{i}m"
+    gain, bias = (f"{n}_{role}[l]" if f"{n}_{role}" in step.of else "" for n in ("g", "beta"))
+    whole = f"out[{i},l] = {_over_root(x, member, spec.eps, gain)}{f' + {bias}' if bias else ''}"
+    return _lines(request, step, *([first] if spec.qk_norm == "layer" else []), whole, eps=Fraction(spec.eps))
 
 
 def _shared(request: Request, step: Step) -> Formulas:
     times = request.spec.heads // request.spec.key_heads
-    head = Over(A_, node(times))
-    return [(equals(entry(step.name, A_, J_, L_), entry(step.of[0], name("b"), J_, L_)),
-             (equals(name("b"), head), ", rounded up"))]  # fmt: skip
+    return _lines(request, step, f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up")
+
+
+def _weighted(step: Step) -> str:
+    """Σ_j a_ij v_jl, of values with a relative part Σ_j a_ij (v_jl + r_δl)."""
+    return "Σ_{j=1}^n_k 0[i,j] " + ("{1[j,l] + 2[@distance]}" if len(step.of) > 2 else "1[j,l]")
 
 
 def _attended(request: Request, step: Step) -> Formulas:
-    if step.of[0] != "attended_latents":
-        return [(equals(entry(step.name, I_, L_), weighted(request, step)), "in each head" * (request.spec.heads > 1))]
-    heads = request.spec.heads > 1
-    column = (A_ - 1) * D_V + L_ if heads else L_
-    right = total(M_, 1, size(request, step.of[1], 0), entry(step.of[0], I_, M_) * entry(step.of[1], M_, column))
-    return [(equals(entry(step.name, *([A_] if heads else []), I_, L_), right), "")]
-
-
-def weighted(request: Request, step: Step) -> Node:
-    """Σ_j a_ij v_jl, of values with a relative part Σ_j a_ij (v_jl + r_δl)."""
-    value = entry(step.of[1], J_, L_)
-    if len(step.of) > 2:
-        value = value + entry(step.of[2], commas("δ", L_))
-    return total(J_, 1, SIZES["n_k"], entry(step.of[0], I_, J_) * value)
+    if step.of[0] == "attended_latents":
+        return _lines(request, step, "out[a?,i,l] = Σ_{m=1}^rows_1 0[i,m] 1[m,a?·d_v + l]")
+    return _lines(request, step, f"out[i,l] = {_weighted(step)}{' -- in each head' * (request.spec.heads > 1)}")
 
 
 def _output(request: Request, step: Step) -> Formulas:
-    output = entry("output", I_, L_)
+    many = request.spec.heads > 1
     if step.of[0] not in ("attended", "attended_latents"):
-        return [(equals(output, weighted(request, step)), "")]
-    side_by_side: Text = ("the heads side by side: column ", M_, " is head ", Over(M_, D_V), ", rounded up")
-    if "w_o" not in step.of and request.spec.heads == 1:
-        return [(equals(output, entry(step.of[0], I_, L_)), "")]
+        return _lines(request, step, f"out[i,l] = {_weighted(step)}")
     if "w_o" not in step.of:
-        column = (A_ - 1) * D_V + L_
-        return [(equals(entry("output", I_, column), entry(step.of[0], A_, I_, L_)), "the heads side by side")]
-    width = H * D_V if request.spec.heads > 1 else D_V
-    merged: Node = total(M_, 1, width, entry(step.of[0], I_, M_) * entry("w_o", M_, L_))
-    body = merged + entry("b_o", L_) if "b_o" in step.of else merged
-    return [(equals(output, body), side_by_side if request.spec.heads > 1 else "")]
+        side_by_side = "out[i,a?·d_v + l] = 0[a?,i,l]" + " -- the heads side by side" * many
+        return _lines(request, step, side_by_side)
+    merged = f"out[i,l] = Σ_{{m=1}}^{{{'h ' * many}d_v}} 0[i,m] w_o[m,l]{' + b_o[l]' * ('b_o' in step.of)}"
+    return _lines(request, step, merged + " -- the heads side by side: column $m$ is head $m/d_v$, rounded up" * many)
 
 
-_WRITERS: dict[str, Writer] = {
+# -- scores and weights ------------------------------------------------------------------------------------------------
+def _scores(request: Request, step: Step) -> Formulas:
+    dot = "Σ_{l=1}^width_0 0[i,l] 1[j,l]"
+    match request.spec.score:
+        case "general":
+            right = "Σ_{l=1}^width_0 Σ_{m=1}^width_1 0[i,l] w_s[l,m] 1[j,m]"
+        case "additive":
+            hidden = "x_i_j_m = Σ_{l=1}^width_0 0[i,l] w_s[l,m] + Σ_{l=1}^width_1 1[j,l] u_s[l,m]"
+            summed = "out[i,j] = Σ_{m=1}^width_v_s v_s[m] tanh(x_i_j_m)"
+            return _lines(request, step, f"{hidden} -- of each unit of the hidden layer", summed)
+        case "cosine":
+            right = f"({dot})/(‖0[i]‖ ‖1[j]‖) -- by the lengths of query and key"
+        case "distance":
+            right = "−(Σ_{l=1}^width_0 (0[i,l] − 1[j,l])²)/2"
+        case _:
+            right = dot
+    return _lines(request, step, f"out[i,j] = {right}")
+
+
+def _scaled(request: Request, step: Step) -> Formulas:
+    spec = request.spec
+    if spec.scale == "given":
+        return _lines(request, step, "out[i,j] = " + ("scale[a] 0[i,j] -- head $a$" if spec.heads > 1 else "t 0[i,j]"))
+    terms = spec.position.terms if isinstance(spec.position, Disentangled) else 1
+    right = scale_formula(spec.scale, entry(step.of[0], I_, J_), terms)
+    return _lines(request, step, "out[i,j] = @right -- entry by entry", right=right)
+
+
+def _capped(request: Request, step: Step) -> Formulas:
+    cap = Fraction(request.spec.softcap or 1)
+    return _lines(request, step, "out[i,j] = @cap tanh(0[i,j]/@cap) -- entry by entry", cap=cap)
+
+
+def _masked(request: Request, step: Step) -> Formulas:
+    """s″_ij = s′_ij where the query may see the key, −∞ elsewhere."""
+    spec = request.spec
+    seen = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
+    by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents
+    if not (by_place or spec.padding or spec.mask == "boolean"):
+        return _lines(request, step, f"{seen} -- entry by entry")
+    plain = not (spec.padding or spec.mask or spec.documents or spec.block or spec.prefix or spec.window is not None)
+    when = "for $@behind$" if spec.causal and plain else '"for a key that may be seen"'
+    others = 'out[i,j] = −∞ "for all other keys"'
+    return _lines(request, step, f"{seen} {when}", others, behind=causal_condition(spec.alignment))
+
+
+def _weights(request: Request, step: Step) -> Formulas:
+    spec = request.spec
+    reason = " -- $e^{−∞} = 0$" if spec.masks_anything else ""
+    match spec.normaliser:
+        case "sigmoid":
+            right = "1/(1 + e^{−0[i,j]})" if spec.bias else "1/(1 + e^{−{0[i,j] − log(n_k)}})"
+            return _lines(request, step, f"out[i,j] = {right}{reason}")
+        case "relu":
+            return _lines(request, step, "out[i,j] = max(0[i,j], 0)/n_k")
+    if spec.normaliser != "softmax":
+        return []
+    values = {"base": _base(spec), "below": below(spec, step.of[0], Name("l"), _sink(spec))}
+    lines = [f"out[i,j] = @base^0[i,j]/@below{reason}"]
+    if spec.masks_anything and not spec.sink and spec.fully_masked == "zeros" and not request.every_row_has_a_key():
+        lines = [f"out[i,j] = @base^0[i,j]/@below for {SEES}{reason}", "out[i,j] = 0 for all others"]
+    return _lines(request, step, *lines, **values)
+
+
+def _base(spec: Attention) -> Node:
+    return node(2) if spec.base else Name("e")
+
+
+def _sink(spec: Attention) -> Node:
+    return entry("sink", A_) if spec.heads > 1 else SYMBOLS["sink"]
+
+
+def below(spec: Attention, scores: str, letter: Name, sink: Node) -> Node:
+    """Σ_l e^{s_il}, with powers of two and the sink where they are asked for."""
+    base = _base(spec)
+    powers: Node = total(letter, 1, N_K, Power(base, entry(scores, I_, letter)))
+    return (node(1) if spec.sink == "zero" else Power(base, sink)) + powers if spec.sink else powers
+
+
+def _lse(request: Request, step: Step) -> Formulas:
+    spec = request.spec
+    right = below(spec, step.of[0], J_, _sink(spec))
+    return _lines(request, step, f"out[i] = log{'_2' if spec.base else ''}(@right)", right=right)
+
+
+def _dropped(request: Request, step: Step) -> Formulas:
+    kept = 1 - Fraction(str(request.spec.dropout))
+    return _lines(
+        request,
+        step,
+        "out[i,j] = weights[i,j]/@kept for a weight that is kept",
+        "out[i,j] = 0 for all others",
+        kept=kept,
+    )
+
+
+# -- positions ---------------------------------------------------------------------------------------------------------
+def _table(request: Request, step: Step) -> Formulas:
+    asked = request.spec.position
+    assert isinstance(asked, Rotary)
+    place = "1[i]" if len(step.of) > 1 else "{i − 1 + @start}" if asked.start else "{i − 1}"
+    right = f"{step.name[:3]}({place} {'θ' if asked.triples else 'ω'}_l)"
+    return _lines(request, step, f"out[i,l] = {right}", start=asked.start)
+
+
+def _rotated(request: Request, step: Step) -> Formulas:
+    asked = request.spec.position
+    assert isinstance(asked, Rotary)
+    i = "j" if step.name[0] == "k" else "i"
+    last = i == "i" and not step.of[1].endswith("_q") and request.n_q != request.n_k
+    p, reason = ("p", " -- $p$ is the place of query $i$ among the keys") if last else (i, "")
+    first, second = ("l", "l + width_1") if asked.layout == "half" else ("2l − 1", "2l")
+    a, b, c, s = f"0[{i},{first}]", f"0[{i},{second}]", f"1[{p},l]", f"2[{p},l]"
+    return _lines(
+        request, step, f"out[{i},{first}] = {a} {c} − {b} {s}{reason}", f"out[{i},{second}] = {b} {c} + {a} {s}"
+    )
+
+
+def _positioned(request: Request, step: Step) -> Formulas:
+    asked, many = request.spec.position, request.spec.heads > 1
+    shifted = request.spec.alignment == "bottom-right" and request.n_q != request.n_k
+    behind = f"$δ = i{' + n_k − n_q' if shifted else ''} − j$"  # both counted so that the last ones stand together
+    match asked:
+        case Alibi():
+            more = f"− {'slopes[a]' if many else 'm_1'} {'|δ|' if asked.two_sided else 'δ'} -- {behind}"
+            more += ", in head $a$" * many
+        case Buckets():
+            more = f"+ b_rel[β,@head] -- $β$ is the bucket of $−δ$; {behind}"
+        case Shaw():
+            more = "+ Σ_{l=1}^width_1 1[i,l] a_k[@distance] -- the row for the distance of query and key"
+        case _:
+            more = f"+ {_by_content(step, asked)} -- rows for the distance of query and key"
+    return _lines(request, step, f"out[i,j] = 0[i,j] {more}")
+
+
+def _by_content(step: Step, asked: object) -> str:
+    """u·k_j + (q_i + w)·r_δ, or q_i·k_δ + k_j·q_δ with those that there are."""
+    if isinstance(asked, Disentangled):
+        return " + ".join(
+            f"Σ_{{l=1}}^width_{at} {at}[{'i' if step.of[at + 1] == 'p_k' else 'j'},l] {at + 1}[@distance]"
+            for at in range(1, len(step.of), 2)
+        )
+    return "Σ_{l=1}^width_1 4[@head,l] 2[j,l] + Σ_{l=1}^width_1 (1[i,l] + 5[@head,l]) 3[@distance]"
+
+
+_Writer = Callable[[Request, Step], Formulas]
+_WRITERS: dict[str, _Writer | str] = {
     **dict.fromkeys(("q", "k", "v", "c_q", "c_kv", "k_r", "k_n", "r_k", "p_k", "p_q"), _of_role),
     **dict.fromkeys(("w_q", "w_k", "w_v", "b_q", "b_k", "b_v"), _unpacked),
-    "q_n": _first, "q_cut": _first, "k_cut": _first, "q_r": _last, "q_joined": _joined, "k_joined": _joined,
-    "q_absorbed": _absorbed, "v_absorbed": _latents, "q_normed": _normed, "k_normed": _normed,
+    **dict.fromkeys(("q_n", "q_cut", "k_cut"), "out[i,l] = 0[i,l]"),
+    "q_r": "out[i,l] = 0[i,l + width_q_n]", "q_joined": _joined, "k_joined": _joined,
+    "q_absorbed": "out[a?,i,l] = Σ_{m=1}^width_q_n 0[i,m] 1[l,a?·width_q_n + m]",
+    "v_absorbed": "out[j,l] = 0[j,l] -- the same for every head", "q_normed": _normed, "k_normed": _normed,
     "k_shared": _shared, "v_shared": _shared, "attended": _attended, "attended_latents": _attended, "output": _output,
+    "scores": _scores, "scaled": _scaled, "capped": _capped,
+    "biased": "out[i,j] = 0[i,j] + bias[i,j] -- entry by entry", "masked": _masked,
+    "slopes": "out[a] = 2^{−e_a} -- the slope of head a", "weights": _weights, "lse": _lse, "dropped": _dropped,
+    "positioned": _positioned, **dict.fromkeys(("cos", "sin", "cos_q", "sin_q"), _table),
+    **dict.fromkeys(("q_rotated", "k_rotated", "q_r_rotated", "k_r_rotated"), _rotated),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from symattn.attention.inputs import factors as factors_of
 from symattn.attention.positions.checks import known_sizes
 from symattn.attention.positions.fields import Disentangled, Rotary
 from symattn.attention.spec import Attention
-from symattn.derivations.attention.parameters import FLAGS, SIZES
+from symattn.derivations.attention import FLAGS, SIZES
 from symattn.derivations.attention.place import table
 from symattn.derivations.parameters import whole
 from symattn.document.errors import InputError
@@ -57,17 +57,18 @@ class Request:
         found = (letter for name in self.names for letter in factors_of(name, self.spec, self.names))
         return [letter for letter in dict.fromkeys(found) if not letter.isdecimal()]
 
-    def inputs(self) -> dict[str, Any]:
-        """Letters for every input; truth values and whole numbers are an example."""
-        from symattn.arrays.symbolic import Symbolic
-
-        made: dict[str, Any] = {}
-        for name, shape in self.shapes().items():
-            kind = holds(name, self.spec)
-            made[name] = Symbolic.letters(stem(name), *shape) if kind == "numbers" else self.example(name, shape)
+    def inputs(self, numbers: Callable[[str, tuple[int, ...]], Any] | None = None) -> dict[str, Any]:
+        """Letters for every input, or what ``numbers`` makes; truth values and whole numbers are an example."""
+        numbers = numbers or _letters
+        found: dict[str, Any] = {
+            name: numbers(name, shape) if holds(name, self.spec) == "numbers" else self.example(name, shape)
+            for name, shape in self.shapes().items()
+        }
         if self.spec.mask == "additive":
-            made["mask"] = _with_forbidden(made["mask"], self.example("mask", made["mask"].shape))
-        return made
+            entries = found["mask"].entries.copy()
+            entries[~self.example("mask", entries.shape)] = FORBIDDEN
+            found["mask"] = type(found["mask"])(entries)
+        return found
 
     def example(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Masks let a query see its own key and those two, four, … further; the last key is padding, the last third of
@@ -99,12 +100,6 @@ class Request:
 def stem(name: str) -> str:
     """The word that the letters of an array's entries begin with, without digits and underscores."""
     return name.replace("_", "")
-
-
-def _with_forbidden(mask: Any, allowed: np.ndarray) -> Any:
-    entries = mask.entries.copy()
-    entries[~allowed] = FORBIDDEN
-    return type(mask)(entries)
 
 
 def request(**parameters: Any) -> Request:
@@ -194,3 +189,9 @@ def _check(asked: Request) -> None:
             raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; hint: smaller sizes")
     if isinstance(asked.spec.position, Disentangled | Rotary) or asked.spec.latent:
         check_inputs(asked.spec, asked.inputs())
+
+
+def _letters(name: str, shape: tuple[int, ...]) -> Any:
+    from symattn.arrays.symbolic import Symbolic  # which imports SymPy: walks are in numbers
+
+    return Symbolic.letters(stem(name), *shape)

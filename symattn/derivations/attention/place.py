@@ -1,20 +1,28 @@
-"""What a textbook entry is computed from: the inputs of a step, its shape, and how elements are computed with."""
+"""The entries of each array of attention by their textbook sums, one by one, and what they are computed from.
+
+They use no array code but plain loops on elements, so that their agreement says something. An element is whatever an
+``Algebra`` computes with: SymPy expressions in a derivation, exact numbers and balls in a walk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
 from symattn.arrays.array import Array
+from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 
 Front = tuple[int, ...]
+Index = tuple[int, ...]
 
 
 class NoTextbook(Exception):
@@ -140,11 +148,39 @@ def table(spec: Attention, arrays: Mapping[str, Any], sizes: tuple[int, int]) ->
     if spec.mask is None:
         return found
     mask = arrays["mask"]
-    seen = np.asarray(mask, dtype=bool) if spec.mask == "boolean" else np.vectorize(_finite, otypes=[bool])(mask)
-    return found & seen
+    finite = np.vectorize(lambda x: not isinstance(x, Forbidden), otypes=[bool])
+    seen: np.ndarray = np.asarray(mask, dtype=bool) if spec.mask == "boolean" else finite(mask)
+    found &= seen
+    return found
 
 
-def _finite(x: object) -> bool:
-    from symattn.arrays.special import Forbidden
+# -- every entry of a step ---------------------------------------------------------------------------------------------
+Entry = Callable[[Place, tuple[int, ...]], Any]
 
-    return not isinstance(x, Forbidden)
+
+@cache
+def entries() -> dict[str, Entry]:
+    """Name of a step → its entry at an index."""
+    modules = ("tokens", "positions", "scores")
+    found = (import_module(f"symattn.derivations.attention.{module}").ENTRIES for module in modules)
+    return {name: entry for named in found for name, entry in named.items()}
+
+
+def expected(
+    spec: Attention, step: Step, arrays: Mapping[str, Any], shape: tuple[int, ...], algebra: Algebra
+) -> Any | None:
+    """Every entry of a step, as an array of objects; None for a step that has no textbook entries here."""
+    entry = entries().get(step.name)
+    if entry is None:
+        return None
+    place = Place(spec, step, arrays, shape, algebra)
+    found = np.empty(shape, dtype=object)
+    try:
+        for index in np.ndindex(*shape):
+            try:
+                found[index] = entry(place, index)
+            except ZeroDivisionError:
+                found[index] = Undefined(f"{step.name} is divided by 0")
+    except NoTextbook:
+        return None
+    return found

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
-from symattn.derivations.attention.place import Front, NoTextbook, Place, part
-
-if TYPE_CHECKING:
-    from symattn.derivations.attention.entries import Entry
-
-Index = tuple[int, ...]
+from symattn.derivations.attention.place import Entry, Front, Index, NoTextbook, Place, part
 
 
 # -- queries and keys rotated ------------------------------------------------------------------------------------------

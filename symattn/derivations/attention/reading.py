@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.ball import Ball, precision
-from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
+from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
-from symattn.attention.inputs import holds, lengths
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, TIMES
 from symattn.attention.projections import merge_heads
 from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.letters import entry
-from symattn.derivations.attention.step_reader import HEAD, StepReader, names_in
+from symattn.derivations.attention.step_reader import HEAD, StepReader
 from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence
@@ -70,22 +69,7 @@ def _apart(asked: Request) -> Request:
 def run(asked: Request, seed: int) -> Run:
     """The pipeline on numbers that are made from the seed."""
     with precision(_BITS):
-        return Run(asked, asked.spec.trace(**_inputs(asked, seed)))
-
-
-def _inputs(asked: Request, seed: int) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name in asked.names:
-        shape = lengths(name, asked.spec, asked.names, asked.sizes)
-        if holds(name, asked.spec) == "numbers":
-            made[name] = _numbers(name, shape, seed)
-        else:
-            made[name] = asked.example(name, shape)
-    if asked.spec.mask == "additive":
-        entries = made["mask"].entries.copy()
-        entries[~asked.example("mask", entries.shape)] = FORBIDDEN
-        made["mask"] = Ball(entries)
-    return made
+        return Run(asked, asked.spec.trace(**asked.inputs(lambda name, shape: _numbers(name, shape, seed))))
 
 
 def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
@@ -140,7 +124,9 @@ class Read:
         if not isinstance(a, nt.Product) or not isinstance(b, nt.Product):
             return False
         arrays = {text(SYMBOLS[name]) for name in (*self.step.of, self.step.name) if "n_" in ARRAYS[name].shape}
-        others = [f for f in a.factors if any(text(name) in arrays for name in names_in(f)) or f == TIMES]
+        others = [
+            f for f in a.factors if f == TIMES or any(isinstance(x, Name) and text(x) in arrays for x in nt.within(f))
+        ]
         return len(others) <= 1 and sorted(map(text, a.factors)) == sorted(map(text, b.factors))
 
     def reads(self, formula: Node, before: Node | None = None) -> bool:

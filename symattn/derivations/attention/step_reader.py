@@ -6,7 +6,6 @@ The head is left out of the indices where it is the same everywhere; indices may
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,8 @@ class StepReader(Reader):
         self.symbols = {text(SYMBOLS[name]): name for name in self.here}
         if "scaled" in step.of and asked.spec.scale == 1:
             self.raw.setdefault(text(entry("scores")), "scaled")  # S′ = S
-        self.axes = {name: _axes(asked, name) for name in self.here}
+        whole = {name: shape_of(name, asked.spec, asked.names) for name in self.here}
+        self.axes = {name: shape.replace("…", "").replace("(h?)", "").split() for name, shape in whole.items()}
         for letter, frequencies in words.frequencies(asked, step, self.here).items():
             self.raw[letter], self.here[letter], self.axes[letter] = letter, frequencies, ["f"]
         self.outside: list[tuple[tuple[str, ...], Any]] = []
@@ -104,17 +104,12 @@ class StepReader(Reader):
                 if free and self.length(f"@{text(index)}") < length:
                     raise Unread(f"the index {text(index)} does not run over its axis")
 
-    def _occurrences(self, x: Any) -> list[tuple[str, tuple[Node, ...]]]:
+    def _occurrences(self, x: Node) -> list[tuple[str, tuple[Node, ...]]]:
         """The entries of arrays in a formula."""
-        if isinstance(x, tuple):
-            return [found for part in x for found in self._occurrences(part)]
-        if not isinstance(x, Node):
-            return []
         array, indices = self._entry_of(x) if isinstance(x, Name) else self._table_of(x)
         if array is not None:
             return [(array, indices)]
-        whole: Any = x
-        return [found for f in fields(whole) for found in self._occurrences(getattr(whole, f.name))]
+        return [found for part in nt.parts(x) for found in self._occurrences(part)]
 
     def _beside(self, array: str, indices: tuple[Node, ...]) -> bool:
         """Whether an entry of the output projection's input counts the columns of all heads."""
@@ -211,7 +206,7 @@ class StepReader(Reader):
 
     def _letters_in(self, index: Node) -> list[str]:
         found: list[Any] = []
-        for name in names_in(index):
+        for name in (x for x in nt.within(index) if isinstance(x, Name)):
             if name.base in self.special and not name.sub:
                 found += self.special[name.base][0]
             elif name.base in _LETTERS and not name.sub:
@@ -320,24 +315,9 @@ def _ball(x: Any) -> Any:
     return x if isinstance(x, Ball) else Ball.lift(np.array(np.vectorize(int, otypes=[object])(x), dtype=object))
 
 
-def _axes(asked: Request, name: str) -> list[str]:
-    return shape_of(name, asked.spec, asked.names).replace("…", "").replace("(h?)", "").split()
-
-
 def _lengths(asked: Request) -> dict[str, Any]:
     spec = asked.spec
     known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads, **asked.sizes}
     known |= {"d_t": spec.truncate} if spec.truncate else {}
     known |= {"d_c": known["l"] + known["d_r"]} if spec.latent else {}
     return known | {a: known[b] for a, b in same_letters(spec, asked.names).items() if b in known}
-
-
-def names_in(x: Any) -> list[Name]:
-    """Every letter in a formula."""
-    if isinstance(x, tuple):
-        return [name for part in x for name in names_in(part)]
-    if not isinstance(x, Node):
-        return []
-    whole: Any = x
-    inner = [name for f in fields(whole) for name in names_in(getattr(x, f.name))]
-    return [x, *inner] if isinstance(x, Name) else inner

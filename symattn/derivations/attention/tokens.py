@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from symattn.derivations.attention.place import Front, Place, part
-
-if TYPE_CHECKING:
-    from symattn.derivations.attention.entries import Entry
-
-Index = tuple[int, ...]
+from symattn.derivations.attention.place import Entry, Front, Index, Place, part
 
 
 def _projected(place: Place, index: Index) -> Any:
@@ -146,19 +141,8 @@ def _merged(place: Place, batch: Front, i: int) -> list[Any]:
 ENTRIES: dict[str, Entry] = {
     **dict.fromkeys(("q", "k", "v", "c_q", "c_kv", "k_r", "k_n", "r_k", "p_k", "p_q"), _projected),
     **dict.fromkeys(("w_q", "w_k", "w_v", "b_q", "b_k", "b_v"), _unpacked),
-    "q_n": _first_part,
-    "q_r": _last_part,
-    "q_cut": _first_part,
-    "k_cut": _first_part,
-    "q_joined": _joined,
-    "k_joined": _joined,
-    "q_absorbed": _absorbed,
-    "v_absorbed": _latents_as_values,
-    "q_normed": _normed,
-    "k_normed": _normed,
-    "k_shared": _shared,
-    "v_shared": _shared,
-    "attended": _attended,
-    "attended_latents": _mixture,
-    "output": _output,
-}
+    "q_n": _first_part, "q_r": _last_part, "q_cut": _first_part, "k_cut": _first_part, "q_joined": _joined,
+    "k_joined": _joined, "q_absorbed": _absorbed, "v_absorbed": _latents_as_values, "q_normed": _normed,
+    "k_normed": _normed, "k_shared": _shared, "v_shared": _shared, "attended": _attended,
+    "attended_latents": _mixture, "output": _output,
+}  # fmt: skip

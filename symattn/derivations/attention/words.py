@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,12 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.ball import Ball
-from symattn.attention import groups, norms, projections, scores
+from symattn.attention import norms, projections, scores
 from symattn.attention.flow import Step
 from symattn.attention.notation import SYMBOLS
-from symattn.attention.positions import alibi, buckets, relative, rotary
+from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.fields import Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.derivations.attention.inputs import Request
-from symattn.derivations.attention.place import table
 from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text
@@ -54,9 +52,8 @@ def _own(reader: StepReader, x: nt.Call, parts: list[nt.Node]) -> Value:
         raise Unread("other numbers than the function's")
     given = [_argument(reader, reader.one(p), name) for p, name in
              zip([p for p in parts if not _plain(p)], step.of, strict=False)]  # fmt: skip
-    rest = [reader.here[name] for name in step.of[len(given) :]]
-    result = Value(step.run(*given, *_plainly(reader, rest, step.of[len(given) :])))
-    return _shaped(reader, result)
+    rest = [reader.given.get(name, reader.here[name]) for name in step.of[len(given) :]]  # booleans as they are
+    return _shaped(reader, Value(step.run(*given, *rest)))
 
 
 def _plain(x: nt.Node) -> bool:
@@ -70,11 +67,6 @@ def _argument(reader: StepReader, x: Value, name: str) -> Any:
             raise Unread("an argument of another shape")
         return x.array.reshape(tuple(wanted))
     return x.array
-
-
-def _plainly(reader: StepReader, arrays: list[Any], names: tuple[str, ...]) -> list[Any]:
-    """Booleans and whole numbers as they are given."""
-    return [reader.given.get(name, x) for x, name in zip(arrays, names, strict=True)]
 
 
 def _shaped(reader: StepReader, x: Value) -> Value:
@@ -96,8 +88,7 @@ def _first(reader: StepReader, parts: list[nt.Node]) -> Value:
 
 
 def _last(reader: StepReader, parts: list[nt.Node]) -> Value:
-    (part,) = parts
-    x = reader.one(part)
+    x = reader.one(*parts)
     return Value(x.array[..., x.array.shape[-1] - reader.here[reader.step.name].shape[-1] :], x.letters, x.rank)
 
 
@@ -105,7 +96,7 @@ def _repeat(reader: StepReader, parts: list[nt.Node]) -> Value:
     x, times = reader.one(parts[0]), parts[1]
     if not isinstance(times, nt.Number) or times.value.denominator != 1:
         raise Unread("repeated how often")
-    return Value(groups.repeat_heads(x.array, times=int(times.value)), x.letters, x.rank)
+    return Value(projections.repeat_heads(x.array, times=int(times.value)), x.letters, x.rank)
 
 
 def _concat(reader: StepReader, parts: list[nt.Node]) -> Value:
@@ -161,7 +152,7 @@ _WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
 
 def exponent(reader: StepReader, x: Name) -> Value:
     """e_h with the slope 2^(−e_h) of head h."""
-    exponents = Ball.lift(np.array(alibi.slope_exponents(reader.asked.spec.heads), dtype=object))
+    exponents = Ball.lift(np.array(relative.slope_exponents(reader.asked.spec.heads), dtype=object))
     if x.sub[0] not in (Name("h"), Name("a")):
         raise Unread(f"the letter {text(x)}")
     return Value(exponents, ("a",))
@@ -169,9 +160,7 @@ def exponent(reader: StepReader, x: Name) -> Value:
 
 def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
     """Letters that stand for an index which others determine, each with these, counted from 1."""
-    n_q = asked.sizes["n_q"]
-    n_k = n_q if "x" in asked.names and "y" not in asked.names else asked.sizes["n_k"]
-    spec, position = asked.spec, asked.spec.position
+    n_q, n_k, spec, position = asked.n_q, asked.n_k, asked.spec, asked.spec.position
     ahead = np.asarray(relative.ahead(n_q, n_k, np.zeros((n_q, n_k)), spec.alignment)).astype(int)
     found: dict[str, tuple[tuple[str, ...], Any]] = {}
     if isinstance(position, Shaw):
@@ -182,7 +171,7 @@ def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]
         found["δ"] = found["δ p_k"] = ("i", "j"), _spans(position, -ahead)
         found["δ p_q"] = ("i", "j"), _spans(position, ahead if position.backwards else -ahead)
     elif isinstance(position, Buckets):
-        index = buckets.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
+        index = relative.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
         found["β"] = ("i", "j"), np.asarray(index).astype(int) + 1
     if step.name.endswith("_rotated"):
         more = n_k - n_q if spec.alignment == "bottom-right" else 0
@@ -195,7 +184,7 @@ def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]
 
 def _spans(asked: Disentangled, behind: Any) -> Array:
     if asked.max_distance is not None:
-        behind = buckets.deberta_bucket(behind, asked.span, asked.max_distance)
+        behind = relative.deberta_bucket(behind, asked.span, asked.max_distance)
     return np.asarray(relative.spanned(behind, asked.span)).astype(int) + 1
 
 
@@ -226,22 +215,10 @@ def places_of_rows(reader: StepReader) -> Any:
 def condition(asked: Request, said: str, arrays: Mapping[str, Any]) -> Any:
     """Where it holds, over heads if there are several, queries and keys."""
     if "may be seen" in said:
-        return _allowed(asked, _example(asked))
+        return asked.allowed()
     if said == SEES:
-        return _allowed(asked, _example(asked)).any(axis=-1)
+        return asked.allowed().any(axis=-1)
     if "kept" in said:
         found: Any = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
         return found
     raise Unread(f"the condition {said}")
-
-
-def _example(asked: Request) -> dict[str, Any]:
-    masks = ("mask", "keep", "doc", "doc_q", "doc_k")
-    return {name: asked.example(name, shape) for name, shape in asked.shapes().items() if name in masks}
-
-
-def _allowed(asked: Request, given: Mapping[str, Any]) -> np.ndarray:
-    n_q = asked.sizes["n_q"]
-    n_k = n_q if "x" in asked.names and "y" not in asked.names else asked.sizes["n_k"]
-    spec = replace(asked.spec, mask="boolean") if asked.spec.mask == "additive" else asked.spec
-    return table(spec, given, (n_q, n_k))

@@ -14,7 +14,6 @@ from symattn.document import notation as nt
 from symattn.document.notation import Matrix, Name, Node, Words, name, node
 from symattn.document.sympify import from_sympy
 from symattn.document.text import text
-from symattn.proof.expansion import mapped
 
 _WIDEST = 62  # columns of the matrices that are written out
 _MOST = 36  # entries of them
@@ -31,16 +30,13 @@ def written_out(request: Request, array: Any) -> tuple[Matrix, str] | str:
     if any(sheet.size > _MOST for sheet in sheets[:1]):
         return TOO_LARGE
     headed = request.spec.heads > 1 and array.ndim > 2
-    shown = [_matrix(sheet, headed) for sheet in (sheets if headed else sheets[:1])]
+    sheets = sheets if headed else sheets[:1]
+    shown = [nt.matrix([[_entry(x, headed) for x in row] for row in sheet]) for sheet in sheets]
     if max(sum(len(text(x)) + 2 for x in row) for row in shown[0].rows) > _WIDEST:
         return TOO_LARGE
     if not headed:
         return shown[0], "written out"
     return shown[0], "in every head alike" if all(sheet == shown[0] for sheet in shown) else "in the first head"
-
-
-def _matrix(sheet: Any, headed: bool) -> Matrix:
-    return nt.matrix([[_entry(x, headed) for x in row] for row in sheet])
 
 
 def _entry(x: object, headed: bool) -> Node:
@@ -63,7 +59,7 @@ def _relettered(x: Node, headed: bool) -> Node:
     if isinstance(x, nt.Product):
         factors = [_relettered(f, headed) for f in x.factors]
         return nt.Product(tuple(sorted(factors, key=_place)), x.sign)
-    return mapped(x, lambda part: _relettered(part, headed))
+    return nt.mapped(x, lambda part: _relettered(part, headed))
 
 
 _STEMS = by_stem()

@@ -143,17 +143,14 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     left, right = vector(a), vector(b)
     names = _labels(left, right)
     chosen = _measures(measure)
-    undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and _is_zero(left, right)]
+    zero = any(all(x.is_zero() for x in v.entries) for v in (left, right))
+    undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and zero]
     found = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
     steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in found.items())
     blocks = [*_given(names, left, right), Steps(steps)]
     if undefined:
         blocks.append(Note(("A vector of zeros has no direction: cosine and angle are not defined.",)))
     return _document("similarity", "How alike are they?", [a, b], blocks, True, found, measure)
-
-
-def _is_zero(*vectors: Vector) -> bool:
-    return any(all(x.is_zero() for x in v.entries) for v in vectors)
 
 
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) -> Document:
@@ -180,58 +177,66 @@ def equal(a: str, b: str) -> Document:
         return _vectors(a, b)
     if not a.lstrip().startswith("[") and not b.lstrip().startswith("["):
         found = compare(a, b)
-        return _document("equal", "Are they equal?", [a, b], _equality(found), found.holds, _equality_record(found))
+        return _equal(a, b, _equality(found), found.holds, _equality_record(found))
     left, right = brackets(a), brackets(b)
-    shapes = shape(left, a), shape(right, b)
-    if shapes[0] != shapes[1]:
-        words = f"The shapes differ: {shapes[0]} and {shapes[1]}."
-        blocks: list[Block] = [Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)), Paragraph((words,))]
-        return _document("equal", "Are they equal?", [a, b], blocks, False, {"shapes": [list(s) for s in shapes]})
-    return _matrices(a, b, left, right, shapes[0])
+    size, other = shape(left, a), shape(right, b)
+    if size != other:
+        return _misfit(a, b, f"The shapes differ: {size} and {other}.", size, other)
+    return _entry_by_entry(
+        a, b, [(at, compare(x, y)) for at, x, y in zip(_places(size), flat(left), flat(right), strict=True)]
+    )
 
 
-def _matrices(a: str, b: str, left: Any, right: Any, size: tuple[int, ...]) -> Document:
-    pairs = list(zip(_places(size), flat(left), flat(right), strict=True))
-    found = [(place, compare(x, y)) for place, x, y in pairs]
+def _equal(a: str, b: str, blocks: list[Block], holds: bool | None, values: dict[str, Any]) -> Document:
+    return _document("equal", "Are they equal?", [a, b], blocks, holds, values)
+
+
+def _misfit(a: str, b: str, words: str, *shapes: tuple[int, ...]) -> Document:
+    blocks: list[Block] = [Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)), Paragraph((words,))]
+    return _equal(a, b, blocks, False, {"shapes": list(map(list, shapes))})
+
+
+def _true(where: str) -> list[Block]:
+    return [Result("true", (), (Evidence(Grade.CHECKED, where),))]
+
+
+def _entry_by_entry(a: str, b: str, found: list[tuple[str, Equality]], instead: Text = ()) -> Document:
+    """Which entries differ, or are undecided; ``instead`` is what is said besides of those that differ."""
     wrong = [(place, x) for place, x in found if x.holds is False]
     unknown = [(place, x) for place, x in found if x.holds is None]
     holds = False if wrong else None if unknown else True
-    if holds:
-        where = Evidence(Grade.CHECKED, f"{counted(len(found), 'entry', 'entries')}, each by itself")
-        blocks: list[Block] = [Result("true", (), (where,))]
-    else:
+    blocks = _true(f"{counted(len(found), 'entry', 'entries')}, each by itself")
+    if not holds:
         place, first = (wrong or unknown)[0]
         count = f"{len(wrong or unknown)} of {len(found)} entries {'differ' if wrong else 'are undecided'}"
         blocks = [*_equality(first), Paragraph((f"{count}; the first is {place}.",))]
+        blocks += [Paragraph(instead)] if wrong and instead else []
     record = {
         "differing": {place: _equality_record(x) for place, x in wrong},
         "undecided": [place for place, _ in unknown],
     }
-    return _document("equal", "Are they equal?", [a, b], blocks, holds, record)
+    return _equal(a, b, blocks, holds, record)
 
 
 def _vectors(a: str, b: str) -> Document:
     """Sums of vectors and softmax, entry by entry; digits beside a softmax may have been rounded."""
     left, right = ([str(x) for x in vector_entries(text)] for text in (a, b))
     if len(left) != len(right):
-        blocks: list[Block] = [
-            Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)),
-            Paragraph((f"The lengths differ: {len(left)} and {len(right)}.",)),
-        ]
-        return _document("equal", "Are they equal?", [a, b], blocks, False, {"shapes": [[len(left)], [len(right)]]})
+        words = f"The lengths differ: {len(left)} and {len(right)}."
+        return _misfit(a, b, words, (len(left),), (len(right),))
     found = [compare(x, y) for x, y in zip(left, right, strict=True)]
     digits = _digits_beside(a, b)
     close = [f.holds is True or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
              for f, (d, t) in zip(found, digits or [(0, "0")] * len(found), strict=True)]  # fmt: skip
     if all(f.holds is True for f in found):
-        where = Evidence(Grade.CHECKED, f"{counted(len(found), 'entry', 'entries')}, each by itself")
-        return _document("equal", "Are they equal?", [a, b], [Result("true", (), (where,))], True, {"differing": {}})
+        return _equal(
+            a, b, _true(f"{counted(len(found), 'entry', 'entries')}, each by itself"), True, {"differing": {}}
+        )
     if digits and all(close):
-        where = Evidence(Grade.CHECKED, "as rounded digits")
-        return _document("equal", "Are they equal?", [a, b], [Result("true", (), (where,))], True, {"rounded": True})
+        return _equal(a, b, _true("as rounded digits"), True, {"rounded": True})
     if digits and all(ok or f.holds is False for f, ok in zip(found, close, strict=True)):
         return _wrong_digits(a, b, found, close, digits)
-    return _unequal_vectors(a, b, found)
+    return _entry_by_entry(a, b, [(f"[{i}]", x) for i, x in enumerate(found, 1)], _instead(found))
 
 
 def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
@@ -254,22 +259,16 @@ def _wrong_digits(a: str, b: str, found: list[Equality], close: list[bool], digi
     words: Text = (f"{count}; {place} is not {told}, but ", instead, ", rounded.")
     blocks = [*_equality(first), Paragraph(words)]
     record = {"differing": {at: _equality_record(f) for at, (f, *_) in wrong.items()}, "undecided": []}
-    return _document("equal", "Are they equal?", [a, b], blocks, False, record)
+    return _equal(a, b, blocks, False, record)
 
 
-def _unequal_vectors(a: str, b: str, found: list[Equality]) -> Document:
+def _instead(found: list[Equality]) -> Text:
     """By how much the sides differ, and what the first would have to be."""
-    wrong = [(i, x) for i, x in enumerate(found, 1) if x.holds is False]
-    holds = False if wrong else None
-    place, first = (wrong or [(i, x) for i, x in enumerate(found, 1) if x.holds is None])[0]
-    blocks = [*_equality(first), Paragraph((f"{len(wrong)} of {len(found)} entries differ; the first is [{place}].",))]
     gaps, values = [x.difference for x in found], [x.b for x in found]
-    if wrong and None not in gaps and len(found) <= _MOST_SHOWN and not any(x.point for x in found):
-        told = (Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values))
-        difference, instead = told
-        blocks.append(Paragraph(("The difference is (", difference, "); true would be (", instead, ").")))
-    record = {"differing": {f"[{i}]": _equality_record(x) for i, x in wrong}, "undecided": []}
-    return _document("equal", "Are they equal?", [a, b], blocks, holds, record)
+    if None in gaps or len(found) > _MOST_SHOWN or any(x.point for x in found):
+        return ()
+    difference, instead = (Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values))
+    return ("The difference is (", difference, "); true would be (", instead, ").")
 
 
 def _places(size: tuple[int, ...]) -> list[str]:

@@ -23,7 +23,7 @@ from symattn.document.notation import Decimal, Node, Product, Words
 def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Quotient]:
     """The smallest and the largest sum of numbers that are none of them negative and round to these digits."""
     units = list(map(half_unit, texts))
-    low = sum((_not_negative(x - Quotient.of(u)) for x, u in zip(row, units, strict=True)), Quotient.of(0))
+    low = sum((y for x, u in zip(row, units, strict=True) if (y := x - Quotient.of(u)).sign() > 0), Quotient.of(0))
     high = sum((x + Quotient.of(u) for x, u in zip(row, units, strict=True)), Quotient.of(0))
     return low, high
 
@@ -44,10 +44,6 @@ def rounds_to(x: Quotient, digits: str) -> bool:
     """Whether the digits are x, rounded."""
     gap, unit = abs(x - Quotient.of(digits)), Quotient.of(half_unit(digits))
     return not (gap - unit).sign() > 0
-
-
-def _not_negative(x: Quotient) -> Quotient:
-    return x if x.sign() > 0 else Quotient.of(0)
 
 
 # -- digits that were rounded ------------------------------------------------------------------------------------------

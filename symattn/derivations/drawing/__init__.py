@@ -1,1 +1,31 @@
-"""The pictures, one to a module."""
+"""The pictures, one to a module, and exact numbers as words of their labels."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from symattn.arrays.shown import formula
+from symattn.derivations.elements import decimal
+from symattn.document.drawing.scene import powered
+from symattn.document.notation import Node, Over
+from symattn.document.text import text
+
+_PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789−")
+_RAISED = re.compile(r"\^\(([^()]*)\)|([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
+
+
+def words(node: Node) -> str:
+    """A formula on one line, with raised exponents."""
+    return _RAISED.sub(lambda m: "{^" + (m[1] or m[2].translate(_PLAIN)) + "}", text(node))
+
+
+def fraction(x: Any) -> tuple[str, str] | str:
+    """What stands above and below the bar, or the number alone."""
+    node = formula(x)
+    return (words(node.numerator), words(node.denominator)) if isinstance(node, Over) else words(node)
+
+
+def digits(x: Any, count: int = 3) -> str:
+    """The number correctly rounded, powers of ten as 6.03·10⁻⁶."""
+    return powered(words(decimal(x, count)))

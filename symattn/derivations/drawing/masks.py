@@ -8,7 +8,6 @@ import numpy as np
 
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
-from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.sheets.schema import overridden
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, small, wrapped
 
@@ -23,8 +22,7 @@ _FILLED = "Filled: the query of this row may attend to the key of this column."
 
 def scene(tokens: int = 8, keys: int | None = None, **fields: Any) -> Scene:
     """The places that masks leave, as the attention itself finds them: from which keys a weight comes."""
-    n_q = whole("tokens", tokens, LIMITS["tokens"])
-    n_k = n_q if keys is None else whole("keys", keys, LIMITS["keys"])
+    n_q, n_k = tokens, tokens if keys is None else keys
     if not fields:
         return _four(n_q, n_k)
     spec = overridden(Attention(), fields)

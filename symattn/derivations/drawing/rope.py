@@ -10,12 +10,11 @@ from symattn.arrays.field.approximation import decimal
 from symattn.attention.positions.angles import rotate_interleaved
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
-from symattn.derivations.drawing.written import words
+from symattn.derivations.drawing import words
 from symattn.derivations.exactly import exact
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.rope import ANGLE, KEY, QUERY, turned_scores, turns
-from symattn.document.drawing.placing import beside
-from symattn.document.drawing.plane import Plane
+from symattn.document.drawing.placing import Plane, beside
 from symattn.document.drawing.scene import Mark, Point, Role, Scene, plain, powered, small, wrapped
 from symattn.document.errors import InputError
 

@@ -6,13 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from symattn.derivations.letters import s, var
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.scaling_laws import Setting
-from symattn.derivations.scaling_numpy import closed, drawn_scores, estimate
+from symattn.derivations.scaling_numpy import Setting, closed, drawn_scores, estimate
 from symattn.document.drawing.plot import Axis, Plot, Series, whole_ticks
 from symattn.document.drawing.scene import Scene, wrapped
 from symattn.document.errors import InputError
+from symattn.document.formulas import formula
 
 SEED = 2017
 _ERRORS = 2  # standard errors on each side
@@ -24,7 +23,7 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
     if isinstance(draws, bool) or not isinstance(draws, int) or not 10 <= draws <= 20_000:
         raise InputError(f"draws must be an integer from 10 to 20000, got {draws!r}")
     sizes = sorted({2**i for i in range(17) if 2**i <= dk} | {dk})
-    law = [float(closed(Setting(d, None), Fraction(0), var(s()))) for d in sizes]
+    law = [float(closed(Setting(d, None), Fraction(0), formula("Var(s)"))) for d in sizes]
     found = [sampled(d, draws, seed) for d in sizes]
     drawn = Scene("The variance of a score over d_k, with and without scaling", _description(sizes, found, draws, seed))
     x, y = Axis(1, dk, 52, 330), Axis(0.35, 2 * dk, 300, 40)

@@ -13,14 +13,14 @@ from symattn.arrays.exact import Exact
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.shown import formula
 from symattn.attention.streaming.states import State, finish, merge, tile_state
+from symattn.derivations.drawing import digits, words
 from symattn.derivations.drawing.weights import walked
-from symattn.derivations.drawing.written import digits, words
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.exactly import exact, same
 from symattn.derivations.online_softmax import SCORES, VALUES
 from symattn.derivations.steps import FalseStep
-from symattn.document.drawing.colours import SHADE
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
+from symattn.document.drawing.svg import SHADE
 from symattn.document.errors import InputError
 
 _MOST = 8
@@ -46,7 +46,7 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int =
     for (lo, hi, _), state in zip(parts, states, strict=True):
         y = _between(drawn, previous, state, unit, y)
         said = _state(drawn, scores, (lo, hi), state, unit, y)
-        told.append(f"After {_keys(lo, hi)}: {said}")
+        told.append(f"After {f'key {hi}' if hi == lo + 1 else f'keys {lo + 1} to {hi}'}: {said}")
         y, previous = y + _HIGH + _TEXT, state
     y = _weights(drawn, scores, states[-1], y)
     note = (
@@ -154,7 +154,3 @@ def _weights(drawn: Scene, scores: Array, state: State, y: float) -> float:
     told = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
     small(drawn, _LEFT, y + _HIGH + 37, told if Label(0, 0, told, SMALL).width < 460 else "They add up to 1.")
     return y + _HIGH + 48
-
-
-def _keys(lo: int, hi: int) -> str:
-    return f"key {hi}" if hi == lo + 1 else f"keys {lo + 1} to {hi}"

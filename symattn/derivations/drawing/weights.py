@@ -5,11 +5,11 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from symattn.derivations.drawing.written import digits, fraction
+from symattn.derivations.drawing import digits, fraction
 from symattn.derivations.walks import sheet_of, with_fields
 from symattn.derivations.walks.model import Walk
-from symattn.document.drawing.colours import SHADE
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
+from symattn.document.drawing.svg import SHADE
 from symattn.document.errors import InputError
 
 _MOST = 16

@@ -13,25 +13,10 @@ from symattn.document.errors import InputError, near
 from symattn.document.model import Block, Code, Document, Listing, Paragraph
 
 NAMES = (
-    "eight-step",
-    "different-sizes",
-    "cross",
-    "parameter-free",
-    "ground-up",
-    "word-vectors",
-    "word-vectors-before",
-    "money-bank-grows",
-    "river-bank-flows",
-    "average-meaning",
-    "decoder-step",
-    "latent",
-    "additive",
-    "sparsemax",
-    "t5",
-    "alibi",
-    "relative",
-    "documents",
-)
+    "eight-step", "different-sizes", "cross", "parameter-free", "ground-up", "word-vectors", "word-vectors-before",
+    "money-bank-grows", "river-bank-flows", "average-meaning", "decoder-step", "latent", "additive", "sparsemax", "t5",
+    "alibi", "relative", "documents",
+)  # fmt: skip
 
 
 def names() -> dict[str, str]:
@@ -54,7 +39,8 @@ def show(name: str) -> Document:
     """The example as the sheet it is: a user copies it, edits it and walks through his own."""
     found = resolved(name)
     data = _data(found)
-    words = [text for text in (_source(data), *data.get("notes", ())) if text]
+    words = [f"From {data['source']}."] if data.get("source") else []
+    words += filter(None, data.get("notes", ()))
     copy = f"symattn examples show {found} -f json -o sheet.json"
     also = "Other names: " + ", ".join(data["aliases"]) + ". "
     blocks: tuple[Block, ...] = (
@@ -96,7 +82,3 @@ def _data(name: str) -> dict[str, Any]:
 @cache
 def _content(name: str) -> bytes:
     return files(__package__).joinpath(f"{name}.json").read_bytes()
-
-
-def _source(data: dict[str, Any]) -> str:
-    return f"From {data['source']}." if data.get("source") else ""

@@ -64,7 +64,8 @@ def from_text(content: bytes, where: str, name: str) -> Sheet:
 def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -> Sheet:
     """The sheet that nested lists and words say, as JSON has them, with ``remarks``. Raises InputError."""
     if not isinstance(data, dict):
-        raise InputError(f'{where}: a sheet is an object, {{"inputs": {{"x": …}}}}, not a {_json_type(data)}')
+        kind = {list: "list", bool: "truth value", type(None): "null"}.get(type(data), "single value")
+        raise InputError(f'{where}: a sheet is an object, {{"inputs": {{"x": …}}}}, not a {kind}')
     if data.get("kind") == "listing" and isinstance(data.get("sheet"), dict):
         data = data["sheet"]  # what `symattn examples show NAME -f json` writes
     data = _nested(data)
@@ -189,10 +190,6 @@ def _tokens(data: dict[str, Any], given: Mapping[str, Entries], where: str) -> t
     return tokens
 
 
-def _json_type(data: object) -> str:
-    return {list: "list", bool: "truth value", type(None): "null"}.get(type(data), "single value")
-
-
 # -- fewer tokens ------------------------------------------------------------------------------------------------------
 _TOKENS = ("n_q", "n_k")
 
@@ -202,7 +199,12 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
 
     Raises InputError for no whole number of tokens, or more than there are.
     """
-    longest = max(length for name, entries in sheet.inputs.items() for length in _lengths(name, entries))
+    longest = max(
+        n
+        for name, entries in sheet.inputs.items()
+        for n, letter in zip(shape_of(entries), _axes(name, entries), strict=True)
+        if letter in _TOKENS
+    )
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= longest:
         raise InputError(f"tokens is {tokens!r}; {sheet.name} has 1 to {longest}")
     inputs = {name: _cut(entries, _axes(name, entries), tokens) for name, entries in sheet.inputs.items()}
@@ -214,11 +216,6 @@ def _axes(name: str, entries: Any) -> list[str]:
     letters = [letter.strip("[]()?") for letter in ARRAYS[name].shape.split()]
     depth = len(shape_of(entries))
     return ["…"] * (depth - len(letters)) + letters[-depth:]
-
-
-def _lengths(name: str, entries: Any) -> list[int]:
-    shape = shape_of(entries)
-    return [n for n, letter in zip(shape, _axes(name, entries), strict=True) if letter in _TOKENS]
 
 
 def _cut(entries: Any, axes: list[str], tokens: int) -> Any:

@@ -21,13 +21,11 @@ from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet, truncated
 from symattn.derivations.walks import blank as blanks
-from symattn.derivations.walks.model import Walk, error_digits, worst
+from symattn.derivations.walks.model import Walk, capital, error_digits, first_query, titles, worst
 from symattn.derivations.walks.notes import about, too_long
-from symattn.derivations.walks.order import capital, first_query, titles
 from symattn.derivations.walks.page import page
-from symattn.derivations.walks.printed import check_shapes
+from symattn.derivations.walks.printed import ROUNDINGS, check_shapes
 from symattn.derivations.walks.record import record, too_many
-from symattn.derivations.walks.rounding import ROUNDINGS
 from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.codec import command
@@ -84,9 +82,10 @@ def walk(
     remarks += [Note((_LEFT_OUT,))] if too_many(made) else []
     body += _answers(made, all, empty) if answers else ()
     left = ",".join(map(str, empty)) or None
-    wishes = _told(step=step, why=why, query=query, all=all, tokens=tokens, rounding=rounding, blank=left,
-                   answers=answers, seed=seed)  # fmt: skip
-    wishes |= as_options(_written(made, sorted(fields)))
+    wishes = {"step": step, "why": why, "query": query, "all": all, "tokens": tokens, "rounding": rounding,
+              "blank": left, "answers": answers, "seed": seed}  # fmt: skip
+    wishes = {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
+    wishes |= as_options(made.sheet.attention, sorted(fields)) if fields else {}
     wishes |= {"dtype": dtype} if dtype != "float32" else {}
     return Document(
         "walk",
@@ -118,11 +117,6 @@ def _made(
     made = Walk(sheet, dtype, query, rounding)
     check_shapes(made)
     return made
-
-
-def _told(**wishes: Any) -> dict[str, Any]:
-    """The wishes that there are."""
-    return {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
 
 
 def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
@@ -292,12 +286,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return "(" + ", ".join(map(_plain, value)) + ")"
     return "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _written(made: Walk, names: Iterable[str]) -> dict[str, Any]:
-    """These fields of the specification, as a sheet has them."""
-    fields = written(made.sheet.attention) | written(made.sheet.attention, changed=True)
-    return {name: fields[name] for name in names}
 
 
 def _hints(source: str, made: Walk, step: int | None, why: bool, every: bool) -> tuple[str, ...]:

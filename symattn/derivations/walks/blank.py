@@ -15,7 +15,7 @@ from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks.model import Walk
 from symattn.document.errors import InputError
 from symattn.document.model import Block, Paragraph, Result, Values
-from symattn.document.notation import Node, Relation, Words
+from symattn.document.notation import Relation, Words
 
 _PLACE = Words("____")
 _TRIES = 2000
@@ -42,7 +42,8 @@ def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
         if isinstance(block, Values):
             yield replace(block, exact=_places(block.exact), decimal=_places(block.exact), others={}, evidence=None)
         elif isinstance(block, Result):
-            yield replace(block, formulas=tuple(map(_left, block.formulas)), evidence=())
+            lines = (Relation(x.first, (("=", _PLACE),)) if isinstance(x, Relation) else x for x in block.formulas)
+            yield replace(block, formulas=tuple(lines), evidence=())
         elif isinstance(block, Paragraph):
             yield block
 
@@ -91,7 +92,3 @@ def _is_kind(sheet: Sheet) -> bool:
 
 def _places(entries: Any) -> Any:
     return tuple(map(_places, entries)) if isinstance(entries, tuple) else _PLACE
-
-
-def _left(formula: Node) -> Node:
-    return Relation(formula.first, (("=", _PLACE),)) if isinstance(formula, Relation) else formula

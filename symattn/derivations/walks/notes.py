@@ -93,7 +93,11 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
 def _not_finite(walk: Walk) -> Iterator[Text]:
     """Where the floating format breaks down, and why."""
     for name in (*walk.sheet.inputs, *walk.pipeline):
-        bad = [i for i in np.ndindex(walk.arrays[name].shape) if _breaks(walk, name, i)]
+        bad = [
+            i
+            for i in np.ndindex(walk.arrays[name].shape)
+            if is_number(walk.arrays[name][i]) and not np.isfinite(np.float64(walk.computed[name][i]))
+        ]
         if bad:
             rows = sorted({i[-2:][0] + 1 for i in bad})
             row = "row" if len(rows) == 1 else "rows"
@@ -102,14 +106,11 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
             return
 
 
-def _breaks(walk: Walk, name: str, index: tuple[int, ...]) -> bool:
-    number = is_number(walk.arrays[name][index])
-    return number and not np.isfinite(np.float64(walk.computed[name][index]))
-
-
 def _overflow(walk: Walk, name: str) -> Text:
     """That e^s overflows, where it is what went wrong."""
-    largest, exponent = Format.of(walk.dtype).largest, _largest_score(walk)
+    scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
+    enclosed = any(isinstance(x, Enclosed) for x in scores)
+    largest, exponent = Format.of(walk.dtype).largest, None if enclosed else max(scores, default=None)
     if name != "weights" or walk.sheet.attention.stabilised or not isinstance(exponent, Quotient):
         return ()
     if exponent.constant() is None or not exponent.exp() > largest:
@@ -117,11 +118,6 @@ def _overflow(walk: Walk, name: str) -> Text:
     power, limit = exponent.exp().notation(), decimal(Quotient.of(largest), 5)
     return (": ", power, " is beyond ", limit, ", its largest number; subtract the largest score of a row first "
             "(stabilised)")  # fmt: skip
-
-
-def _largest_score(walk: Walk) -> Quotient | None:
-    scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
-    return None if any(isinstance(x, Enclosed) for x in scores) else max(scores, default=None)
 
 
 def _undefined(walk: Walk) -> Iterator[Text]:

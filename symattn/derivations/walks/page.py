@@ -15,9 +15,8 @@ from symattn.attention.notation import SYMBOLS
 from symattn.derivations.attention.letters import entry_letter, product_letter, row_symbol
 from symattn.derivations.elements import digits, nested
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.model import Walk, places_of
+from symattn.derivations.walks.model import Walk, arrays_of, capital, first_query, places_of, titles
 from symattn.derivations.walks.notes import about, too_long
-from symattn.derivations.walks.order import arrays_of, capital, first_query, titles
 from symattn.derivations.walks.steps import blocks, rounded_of, weights_known
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.evidence import Grade
@@ -41,7 +40,9 @@ def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> B
         found += [Paragraph((formula,))] if formula else []
         found += [*reasons(walk, number)][1:] if why else []
         found += [Note(text) for text in about(walk, number)]
-        found += _with_origins(walk, _step(walk, number, every))
+        found += (
+            _placed(walk, b) if isinstance(b, Values) and b.origin is None else b for b in _step(walk, number, every)
+        )
     return (*found, *after, *(Note(text) for text in too_long(walk)))
 
 
@@ -60,25 +61,20 @@ def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
 
 def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
     """What the step shows, after the arrays that it is made of."""
-    i, whole = first_query(walk), _one_matrix(walk)
+    i, weights = first_query(walk), walk.arrays["weights"]
+    whole = bool(weights.ndim == 2 and weights.size <= _MOST)  # a page has room for every entry
     if number == 8 and whole and walk.queries > 1:
         yield from _every_query(walk)
         return
     shown = blocks(walk, number, every or (not whole and walk.queries <= _FEW))
     yield from _before(walk, number, shown) if whole else ()
     for block in shown:
-        if isinstance(block, Values) and block.name.startswith("exact − "):
+        if whole and isinstance(block, Values) and block.name.startswith("exact − "):
             yield _differences(walk, [i])
         else:
             yield block
         if isinstance(block, Values) and block.name == "weights" and whole:
             yield _heat(walk, [i])
-
-
-def _one_matrix(walk: Walk) -> bool:
-    """Whether weights are one matrix of which a page has room for every entry."""
-    weights = walk.arrays["weights"]
-    return bool(weights.ndim == 2 and weights.size <= _MOST)
 
 
 def _before(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
@@ -127,14 +123,12 @@ def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
     places = places_of(walk.arrays["weights"].shape)[index].tolist()
     rows = tuple(row_symbol(queries_of, i) for i in queries)
     columns = tuple(row_symbol(keys, j + 1) for j in range(len(part.exact[0])))
-    sums = tuple(_sum(row) for row in walk.arrays["weights"][index])
+    sums = tuple(  # a dash where a row has none
+        formula(sum(row, Quotient.of(0))) if all(isinstance(x, Quotient) for x in row) else Words("–")
+        for row in walk.arrays["weights"][index]
+    )
     return Heat(part.name, part.symbol, part.exact, decimal, evidence=part.evidence, title=part.title,
                 origin=_origin(walk, "weights", places), rows=rows, columns=columns, sums=sums)  # fmt: skip
-
-
-def _sum(row: Any) -> Node:
-    """The exact sum of a row; a dash where it has none."""
-    return formula(sum(row, Quotient.of(0))) if all(isinstance(x, Quotient) for x in row) else Words("–")
 
 
 def _differences(walk: Walk, queries: Iterable[int]) -> Table:
@@ -154,11 +148,6 @@ def _differences(walk: Walk, queries: Iterable[int]) -> Table:
 
 
 # -- origins -----------------------------------------------------------------------------------------------------------
-def _with_origins(walk: Walk, shown: Iterable[Block]) -> Iterator[Block]:
-    for block in shown:
-        yield _placed(walk, block) if isinstance(block, Values) and block.origin is None else block
-
-
 def _placed(walk: Walk, block: Values) -> Values:
     """The array with the places of its entries, and the factors of a product."""
     if block.name not in walk.arrays:
@@ -173,18 +162,14 @@ def _placed(walk: Walk, block: Values) -> Values:
         return block
     origin = _origin(walk, block.name, places.tolist())
     factors: tuple[Values, ...] = ()
-    if origin.rule[:1] == ("dot",) and isinstance(block.symbol, Relation) and _narrow(walk, *origin.rule[1:]):
+    narrow = sum(int(walk.arrays[name].shape[-1]) for name in (*origin.rule[1:], *origin.rule[-1:]))
+    if origin.rule[:1] == ("dot",) and isinstance(block.symbol, Relation) and narrow <= _WIDE:
         factors = tuple(_placed(walk, walk.values(array)) for array in origin.rule[1:])
     return replace(block, origin=origin, factors=factors)
 
 
 def _depth(entries: Any) -> int:
     return 1 + _depth(entries[0]) if isinstance(entries, (tuple, list)) and entries else 0
-
-
-def _narrow(walk: Walk, *arrays: str) -> bool:
-    widths = [int(walk.arrays[name].shape[-1]) for name in (*arrays, arrays[-1])]
-    return sum(widths) <= _WIDE
 
 
 def _origin(walk: Walk, array: str, places: Any) -> Origin:

@@ -5,19 +5,21 @@ Nothing of this is typed: every sentence follows from comparing numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import flint
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import flat, shape_of
 from symattn.derivations.elements import decimal, is_number
+from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk
-from symattn.derivations.walks.rounding import ROUNDINGS, rounded
 from symattn.derivations.walks.run import weighted
 from symattn.document.errors import InputError
 from symattn.document.model import Text
@@ -53,7 +55,7 @@ def with_rounding(walk: Walk, how: str) -> Rounded:
 
 def difference(walk: Walk, name: str, entries: object) -> Any:
     """Exact minus the given entries, as nested lists."""
-    found = walk.arrays[_output(walk) if name == "output" else name]
+    found = walk.arrays[walk.mixing.name if name == "output" else name]
     return np.subtract(found, objects(entries)).tolist()
 
 
@@ -78,7 +80,7 @@ def check_shapes(walk: Walk) -> None:
     """Raise InputError where the text's arrays have other shapes than the walk's."""
     printed = walk.sheet.printed
     for name, entries in [*printed.digits.items(), *printed.rounded.items()] if printed else []:
-        found = walk.arrays.get(_output(walk) if name == "output" else name)
+        found = walk.arrays.get(walk.mixing.name if name == "output" else name)
         if found is None or found.shape != shape_of(entries):
             there = "is not in this walk" if found is None else f"has shape {found.shape}"
             raise InputError(f"{walk.sheet.name}: printed {name} has shape {shape_of(entries)}; {name} {there}")
@@ -114,8 +116,9 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
     found = reproduced_by(walk)
     called = f"to {places(walk)} decimal{'s' if places(walk) > 1 else ''}"
     if found:
+        by_hand = f": --rounding {found[0]}" if len(found) == 1 else ""
         says = " and ".join(_CALLED[how] for how in found)
-        yield (f"The text rounds its weights {called}. They are {says}{_by_hand(found)}.",)
+        yield (f"The text rounds its weights {called}. They are {says}{by_hand}.",)
     else:
         yield (f"The text rounds its weights {called}, by none of the roundings known here: {', '.join(ROUNDINGS)}.",)
     if "nearest" not in found:
@@ -123,10 +126,6 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
     if "output" in printed.rounded:
         yield (("What it goes on to print follows exactly from these weights." if follows(walk) else
                 "What it goes on to print does not follow from these weights."),)  # fmt: skip
-
-
-def _by_hand(found: list[str]) -> str:
-    return f": --rounding {found[0]}" if len(found) == 1 else ""
 
 
 def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
@@ -142,10 +141,6 @@ def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
         return
 
 
-def _output(walk: Walk) -> str:
-    return walk.mixing.name
-
-
 def _equal(xs: Any, ys: Any) -> bool:
     return shape_of(xs) == shape_of(ys) and all(bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True))
 
@@ -155,3 +150,72 @@ def objects(entries: Any) -> Any:
     out = np.empty(shape_of(entries), dtype=object)
     out.reshape(-1)[:] = flat(entries)
     return out
+
+
+# -- roundings ---------------------------------------------------------------------------------------------------------
+ROUNDINGS = ("exact", "nearest", "sum")
+
+
+def floor(x: Any) -> int:
+    """⌊x⌋: from a ball, and by an exact comparison where the ball holds a whole number."""
+    rational = x.rational()
+    if rational is not None:
+        return int(rational // 1)
+    bits = 64 + max(0, int(Quotient.of(abs(x).to_float()).rational() or 0).bit_length())
+    with flint.ctx.workprec(bits):
+        ball = x.arb(bits)
+        low, high = (int(end.floor().unique_fmpz()) for end in (ball.lower(), ball.upper()))
+    return low if low == high or x < high else high
+
+
+def nearest(x: Array, places: int) -> Quotient:
+    """x to the nearest multiple of 10^−places; halfway, to the even one."""
+    unit = Fraction(1, 10**places)
+    scaled = x * 10**places
+    rational = scaled.rational()
+    whole = floor(scaled + Fraction(1, 2)) if rational is None else round(rational)
+    return Quotient.of(whole * unit)
+
+
+def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
+    """The row in multiples of 10^−places with the sum of the row, by largest remainders.
+
+    Every entry is rounded down; what is missing from the sum (a multiple of 10^−places, or InputError) goes, a unit
+    each, to the entries with the largest remainders, the earlier one where they are equal.
+    Source: Balinski, Young, Fair Representation (1982), the method of Hamilton.
+    """
+    if any(isinstance(x, Enclosed) for x in row):
+        raise InputError("weights that only balls are known of have no exact sum to keep; hint: --rounding nearest")
+    scaled = [x * 10**places for x in row]
+    total = sum(scaled, Quotient.of(0)).rational()
+    if total is None or total.denominator != 1:
+        shown = sum(row, Quotient.of(0))
+        raise InputError(f"a row with the sum {shown} has no rounding to {places} places that keeps it")
+    whole = [floor(x) for x in scaled]
+    remainders = [x - n for x, n in zip(scaled, whole, strict=True)]
+    for j in _largest(remainders, int(total) - sum(whole)):
+        whole[j] += 1
+    return [Quotient.of(Fraction(n, 10**places)) for n in whole]
+
+
+def _largest(xs: Sequence[Any], count: int) -> list[int]:
+    """The places of the ``count`` largest, earlier ones first among equals."""
+    left = list(range(len(xs)))
+    taken = []
+    for _ in range(count):
+        best = left[0]
+        for j in left[1:]:
+            if xs[best] < xs[j]:
+                best = j
+        left.remove(best)
+        taken.append(best)
+    return taken
+
+
+def rounded(weights: Any, how: str, places: int) -> Any:
+    """Nested rows of weights rounded as ``how`` says; a row that is undefined stays as it is."""
+    if weights and isinstance(weights[0], (list, tuple)):
+        return [rounded(row, how, places) for row in weights]
+    if how == "exact" or not all(map(is_number, flat(weights))):
+        return list(weights)
+    return keeping_sum(weights, places) if how == "sum" else [nearest(x, places) for x in weights]

@@ -12,12 +12,10 @@ from symattn.attention.codec.field_values import written
 from symattn.derivations.elements import ball_json, decimal_json, exact_json, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.model import Walk
-from symattn.derivations.walks.order import arrays_of, titles
-from symattn.derivations.walks.rounding import ROUNDINGS
+from symattn.derivations.walks.model import Walk, arrays_of, titles
+from symattn.derivations.walks.printed import ROUNDINGS
 from symattn.derivations.walks.steps import weights_known
 from symattn.document.errors import InputError
-from symattn.document.evidence import Evidence
 
 MOST_WEIGHTED = 4096
 
@@ -28,14 +26,19 @@ def record(walk: Walk, step: int | None) -> dict[str, Any]:
     numbers = [4, 5, 6, 7] if numbers == [8] else numbers  # the others go through the same arrays
     found: dict[str, Any] = {
         "sizes": walk.sizes,
-        "attention": _fields(walk),
+        "attention": written(walk.sheet.attention),
         "dtype": walk.dtype,
-        "steps": [_step(walk, name, number) for number in numbers for name in _names(walk, number)],
+        "steps": [
+            _step(walk, name, number)
+            for number in numbers
+            for name in arrays_of(walk, number)
+            if name != "weighted" or not too_many(walk)
+        ],
     }
     if walk.sheet.tokens:
         found["tokens"] = walk.sheet.tokens
     if step in (None, 5, 6, 7):
-        found["roundings"] = dict(_roundings(walk)) if _has_rounding(walk) else {}
+        found["roundings"] = dict(_roundings(walk)) if walk.rounding or walk.sheet.printed else {}
         if walk.sheet.printed:
             found["printed"] = _printed(walk)
     return found
@@ -46,14 +49,9 @@ def too_many(walk: Walk) -> bool:
     return bool(walk.arrays["weighted"].size > MOST_WEIGHTED)
 
 
-def _names(walk: Walk, number: int) -> list[str]:
-    names = arrays_of(walk, number)
-    return [n for n in names if n != "weighted" or not too_many(walk)]
-
-
 def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
     exact = walk.arrays[name].tolist()
-    evidence = _evidence(walk, name)
+    evidence = weights_known(walk) if name == "weights" else walk.evidence(name)
     entry = {
         "name": name,
         "step": number,
@@ -67,27 +65,10 @@ def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
         entry["enclosed"] = nested(ball_json, exact)
     errors = walk.errors(name)
     if errors is not None:
-        entry["computed"] = _floats(walk.computed[name])
+        wide = np.asarray(walk.computed[name]).astype(np.float64).tolist()
+        entry["computed"] = nested(lambda x: x if math.isfinite(x) else str(x), wide)
         entry["ulps"] = errors.tolist()
     return entry
-
-
-def _evidence(walk: Walk, name: str) -> Evidence | None:
-    return weights_known(walk) if name == "weights" else walk.evidence(name)
-
-
-def _floats(array: object) -> Any:
-    """Numbers of the format; NaN and infinities as words."""
-    wide = np.asarray(array).astype(np.float64).tolist()
-    return nested(lambda x: x if math.isfinite(x) else str(x), wide)
-
-
-def _fields(walk: Walk) -> dict[str, Any]:
-    return written(walk.sheet.attention)
-
-
-def _has_rounding(walk: Walk) -> bool:
-    return bool(walk.rounding or walk.sheet.printed)
 
 
 def _roundings(walk: Walk) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,19 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.shown import formula
 from symattn.arrays.special import Undefined
 from symattn.attention.codec.exact_arrays import flat
+from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SYMBOLS
+from symattn.attention.variants import SIZES
+from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.letters import head_symbol, row_symbol
+from symattn.derivations.attention.reading import Read, Run, run
 from symattn.derivations.elements import digits, is_number, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.model import Walk, counted, enumerated
-from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
-from symattn.derivations.walks.reading import held
+from symattn.derivations.walks.model import Walk, arrays_of, counted, enumerated, first_query, is_of_rows
 from symattn.derivations.walks.tokens import other_way, same
+from symattn.document.errors import SymattnError
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
 from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
@@ -28,6 +31,7 @@ from symattn.document.text import plain_text, text
 
 _BESIDE = 60  # characters of a reason that stands beside an array
 MANY_KEYS, MANY_FEATURES, WIDE = 6, 6, 66  # beyond these a score is not written out as a sum
+_SOME_NUMBERS = Evidence(Grade.CHECKED, "numbers of the walk's sizes")
 
 
 def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
@@ -74,7 +78,7 @@ def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
     """An array beside its formula; of heads the formula stands above, and each head has its number."""
     step, evidence = walk.pipeline[array], walk.evidence(array)
     defined, reason = equals(SYMBOLS[array], step.formula), () if plain else step.reason
-    held(walk, step, defined)
+    decided(walk, step, defined)
     if walk.arrays[array].ndim < 3:
         yield from _with_reason(
             lambda words: walk.values(array, symbol=defined, reason=words, evidence=evidence), reason
@@ -209,8 +213,10 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     plain = len(walk.mixing.of) == 2
     words = f"a weighted {'mean' if mean else 'sum'} of the values"
     formula_ = equals(SYMBOLS[array], walk.mixing.formula)
-    held(walk, walk.mixing, formula_)
-    reason: Text = (words, *_called(walk, i)) if plain else (formula_,)
+    decided(walk, walk.mixing, formula_)
+    tokens = walk.sheet.tokens
+    called: Text = (": ", name("y", tokens[i - 1], role="output")) if tokens else ()  # the token in its context
+    reason: Text = (words, *called) if plain else (formula_,)
     yield walk.values(array, _row(i), row_symbol(array, i), reason, others=others, evidence=evidence)
     rest = rounded_of(walk)
     if rest is None:
@@ -222,11 +228,6 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
         of = "printed" if label == "printed" else "rounded"
         symbol = row_symbol("output", i) - Words(of)
         yield Values(f"exact − {of}", symbol, shown, nested(lambda x: digits(x, 6), gaps), evidence=EXACTLY)
-
-
-def _called(walk: Walk, i: int) -> Text:
-    """``: y_bank`` where tokens have names: the token in its context."""
-    return (": ", name("y", walk.sheet.tokens[i - 1], role="output")) if walk.sheet.tokens else ()
 
 
 EXACTLY = Evidence(Grade.CHECKED, "a difference of exact numbers")
@@ -286,6 +287,35 @@ def _the_other_way(walk: Walk) -> Iterator[Block]:
     title = "the same with matrices absorbed" if absorbed else "the same with keys and values made"
     other_output = name("O", "absorbed" if absorbed else "made", role="output")
     yield Result(title, (equals(SYMBOLS["output"], other_output),), (Evidence(grade, where),))
+
+
+def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
+    """The formula, if it is what the step computes; None if it cannot be read. Raises FalseStep if it is false."""
+    read = Read(step, _runs(walk))
+    if not read.runs or not read.reads(formula):
+        return None
+    read.check(formula, _SOME_NUMBERS)
+    return formula
+
+
+def _runs(walk: Walk) -> tuple[Run, ...]:
+    """The walk's attention on numbers as if at random; none where its inputs are of sizes that cannot be drawn."""
+    if walk.runs is None:
+        asked = Request(walk.sheet.attention, tuple(walk.sheet.inputs), _sizes(walk))
+        try:
+            walk.runs = tuple(run(asked, seed) for seed in (0, 1))
+        except (SymattnError, KeyError):
+            walk.runs = ()
+    return walk.runs
+
+
+def _sizes(walk: Walk) -> Mapping[str, int]:
+    """Every letter of a size; those that the walk has none of are as in the list of variants."""
+    known = dict(walk.sizes)
+    n_q, n_k = walk.arrays["scores"].shape[-2:]
+    wide = known.get("d_model", known["d_k"])
+    same = {"d_model": wide, "d_y": wide, "d_out": wide, "d_s": known["d_k"], "d_w": known["d_k"]}
+    return {**SIZES, **same, **known, "n_q": n_q, "n_k": n_k}
 
 
 def _row(i: int) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The workflow token by token, on plain elements: q_i = x_i W_Q, s_ij = q_i·k_j, softmax over j, o_i = Σ_j a_ij v_j.
 
-The entries are those of ``attention.entries``, which use no array code, so that the agreement of the matrix form with
+The entries are those of ``attention.place``, which use no array code, so that the agreement of the matrix form with
 them says something. Each step is compared from the arrays that it is made of.
 """
 
@@ -17,8 +17,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
-from symattn.derivations.attention.entries import expected
-from symattn.derivations.attention.place import part
+from symattn.derivations.attention.place import expected, part
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
 from symattn.derivations.walks import run
 from symattn.derivations.walks.run import mixing
@@ -77,12 +76,6 @@ def _ball(x: object) -> Enclosed:
     return Enclosed(ball, _BITS)
 
 
-def _in_balls(array: Any) -> Any:
-    """Numbers as balls; what masks forbid, truth values and whole numbers as they are."""
-    plain = (int, Forbidden, Undefined, Enclosed)
-    return np.frompyfunc(lambda x: x if isinstance(x, plain) else _ball(x), 1, 1)(array)
-
-
 def _root(x: Fraction, n: int) -> Fraction | None:
     """The n-th root of x, if it is rational."""
     parts = [round(part ** (1 / n)) for part in (x.numerator, x.denominator)]
@@ -108,7 +101,10 @@ def step_agrees(arrays: Arrays, spec: Attention, step: Step) -> bool | None:
         return None
     given = {name: arrays[name] for name in step.of}
     if any(isinstance(x, Enclosed) for x in found.flat):
-        given = {name: _in_balls(x) for name, x in given.items()}
+        # Numbers as balls; what masks forbid, truth values and whole numbers as they are.
+        plain = (int, Forbidden, Undefined, Enclosed)
+        balls = np.frompyfunc(lambda x: x if isinstance(x, plain) else _ball(x), 1, 1)
+        given = {name: balls(x) for name, x in given.items()}
     wanted = expected(spec, step, given, found.shape, Numbers())
     return None if wanted is None else all(map(same, found.flat, wanted.flat))
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
+from symattn.attention.notation import D_K, D_MODEL, N_K, SYMBOLS
 from symattn.attention.positions.fields import Rotary
+from symattn.derivations.attention.formulas import below
 from symattn.derivations.attention.letters import row_symbol
 from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.walks.model import Walk
-from symattn.derivations.walks.order import first_query
+from symattn.derivations.walks.model import Walk, first_query
 from symattn.derivations.walks.printed import reproduced_by
-from symattn.derivations.walks.reading import held
-from symattn.derivations.walks.steps import rounded_of
+from symattn.derivations.walks.steps import decided, rounded_of
 from symattn.document.model import Code, Paragraph, Text
-from symattn.document.notation import Name, Node, Over, Power, Product, Root, equals, name, node, total
-
-_N_K = name("n", "k")
+from symattn.document.notation import Name, Node, Over, Power, Product, Root, equals, node, total
 
 
 def why(walk: Walk, number: int) -> Iterator[Paragraph]:
@@ -75,7 +72,7 @@ def _compared(walk: Walk) -> Text:
             return ("The score of a key is the cosine of its angle with the query: lengths play no part.",)
         case "distance":
             return ("The score of a key is the larger the nearer it is to the query.",)
-    found = held(walk, step, equals(row_symbol("scores", "i", "j"), Product((q, k), "·")))
+    found = decided(walk, step, equals(row_symbol("scores", "i", "j"), Product((q, k), "·")))
     return ("The score of a key is its dot product with the query", *((", ", found) if found else ()),
             ": large where they point the same way.")  # fmt: skip
 
@@ -110,7 +107,7 @@ def _weighed(walk: Walk) -> Iterator[Text]:
                    "something.",)  # fmt: skip
         case _:
             makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
-            found = held(walk, walk.pipeline["weights"], _softmax_formula(walk))
+            found = decided(walk, walk.pipeline["weights"], _softmax_formula(walk))
             yield makes, *((": ", found) if found else ()), "."
     if spec.sink:
         yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
@@ -123,11 +120,8 @@ def _softmax_formula(walk: Walk) -> Node:
     """a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink where they are asked for."""
     spec, scores = walk.sheet.attention, walk.pipeline["weights"].of[0]
     scores = "scores" if scores == "scaled" and spec.scale == 1 else scores  # the walk has one letter for both
-    base = node(2) if spec.base else Name("e")
-    below: Node = total("l", 1, _N_K, Power(base, row_symbol(scores, "i", "l")))
-    if spec.sink:
-        below = (node(1) if spec.sink == "zero" else Power(base, SYMBOLS["sink"])) + below
-    return equals(row_symbol("weights", "i", "j"), Over(Power(base, row_symbol(scores, "i", "j")), below))
+    power = Power(node(2) if spec.base else Name("e"), row_symbol(scores, "i", "j"))
+    return equals(row_symbol("weights", "i", "j"), Over(power, below(spec, scores, Name("l"), SYMBOLS["sink"])))
 
 
 def _softmax(walk: Walk) -> Iterator[Text]:
@@ -157,9 +151,9 @@ def _products(walk: Walk) -> Iterator[Text]:
 
 def _sums(walk: Walk) -> Iterator[Text]:
     weights, values = walk.mixing.of[:2]
-    sum_ = total("j", 1, _N_K, row_symbol(weights, "i", "j") * row_symbol(values, "j"))
+    sum_ = total("j", 1, N_K, row_symbol(weights, "i", "j") * row_symbol(values, "j"))
     formula = equals(row_symbol(walk.mixing.name, "i"), sum_)
-    shown = held(walk, walk.mixing, formula) if len(walk.mixing.of) == 2 else None
+    shown = decided(walk, walk.mixing, formula) if len(walk.mixing.of) == 2 else None
     if walk.mixing.name == "attended_latents":
         yield ("Latents are summed in the place of values, which are made of the sums: one product less for each "
                "key.",)  # fmt: skip

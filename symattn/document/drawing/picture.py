@@ -18,7 +18,7 @@ FORMS = ("svg", "pdf", "png")
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """What ``symattn.draw`` returns. ``title`` and ``description`` say what is seen, with its numbers."""
+    """A picture as ``symattn.draw`` returns it. ``title`` and ``description`` say what is seen, with its numbers."""
 
     topic: str
     scene: Scene
@@ -26,12 +26,12 @@ class Picture:
 
     @property
     def title(self) -> str:
-        """What the picture shows."""
+        """The title."""
         return self.scene.title
 
     @property
     def description(self) -> str:
-        """What is seen, in words and numbers, for who does not see it."""
+        """The picture in words and numbers, for who does not see it."""
         return self.scene.description
 
     def svg(self, fragment: bool = False) -> str:
@@ -60,7 +60,7 @@ class Picture:
         return self.svg()
 
     def _repr_html_(self) -> str:
-        """What notebooks show: in the colours of the page around it, and with no rule for what is not within it."""
+        """Return what notebooks show: in the colours of the page around it, with no rule for what is not within it."""
         return f'<style>{STYLE}</style>\n<div class="symattn bare">{self.svg(fragment=True)}</div>\n'
 
     def __repr__(self) -> str:

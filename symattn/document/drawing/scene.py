@@ -126,7 +126,7 @@ Item = Line | Box | Mark | Label
 
 @dataclass
 class Scene:
-    """What is drawn, in its order, on ``WIDTH`` × ``height``; ``title`` and ``description`` say it in words."""
+    """All that is drawn, in its order, on ``WIDTH`` × ``height``; ``title`` and ``description`` say it in words."""
 
     title: str
     description: str = ""

@@ -7,9 +7,26 @@ from collections.abc import Iterator
 from math import hypot
 from xml.sax.saxutils import escape, quoteattr
 
-from symattn.document.drawing.colours import COLOURS
 from symattn.document.drawing.scene import RAISED, WIDTH, Box, Item, Label, Line, Mark, Point, Role, Scene
 from symattn.document.render.common import comment
+from symattn.document.render.mathml import ROLES
+
+# Role → (name of the variable of a page, on light paper, on dark paper), each with a contrast of at least 4.5 to it.
+COLOURS: dict[Role, tuple[str, str, str]] = {
+    "paper": ("bg", "#FFFFFF", "#15171A"),
+    "ink": ("ink", "#1B1C1E", "#E8E6E1"),
+    "mute": ("mute", "#5F6368", "#A3A8AE"),
+    "rule": ("rule", "#D9D7D2", "#363A40"),
+    "tint": ("tint", "#F5F4F1", "#1E2125"),
+    "q": ("q", *ROLES["query"]),
+    "k": ("k", *ROLES["key"]),
+    "v": ("v", *ROLES["value"]),
+    "score": ("s", *ROLES["score"]),
+    "weight": ("a", *ROLES["weight"]),
+    "output": ("o", *ROLES["output"]),
+}
+SHADE = 0.36
+"""How much of a cell the largest weight covers, so that ink is read on every shade."""
 
 FONTS = "'Source Serif 4',Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,'DejaVu Serif',serif"
 LIFT = {-1: 0.22, 1: -0.38}
@@ -17,7 +34,7 @@ LIFT = {-1: 0.22, 1: -0.38}
 
 
 def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
-    """The same bytes for the same scene; ``mark`` opens a file in a comment, so that it is known as ours."""
+    """Return the same bytes for the same scene; ``mark`` opens a file in a comment, so that it is known as ours."""
     body = "".join(_item(item, fragment) for item in scene.items)
     key = f"sa-{zlib.crc32((scene.title + scene.description + body).encode()):08x}"
     size = f'viewBox="0 0 {_n(WIDTH)} {_n(scene.height)}" width="{_n(WIDTH)}" height="{_n(scene.height)}"'

@@ -5,9 +5,8 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
-from symattn.document.drawing.colours import COLOURS
 from symattn.document.drawing.scene import RAISED, WIDTH, Box, Label, Line, Mark, Scene
-from symattn.document.drawing.svg import LIFT, head
+from symattn.document.drawing.svg import COLOURS, LIFT, head
 from symattn.document.errors import MissingExtra
 
 _FONTS = ["DejaVu Serif", "DejaVu Sans"]  # the second has ℓ

@@ -127,6 +127,11 @@ def as_rows(values: Any) -> list[list[Any]]:
     return rows[depth(values)]()
 
 
+def entry(x: Any) -> nt.Node:
+    """An entry of an array, which is a node or digits, as a node."""
+    return x if isinstance(x, nt.Node) else nt.Decimal(str(x))
+
+
 def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
     """The matrices of a deeper array with their leading indices (counted from 1); others as they are."""
     if depth(values.exact) <= 2:
@@ -140,7 +145,7 @@ def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
 
 
 def all_integers(values: object) -> bool:
-    """Whether every exact entry is a whole number, so that decimals would only repeat it."""
+    """Return whether every exact entry is a whole number, so that decimals would only repeat it."""
     if isinstance(values, (tuple, list)):
         return all(all_integers(v) for v in values)
     body = values.body if isinstance(values, nt.Neg) else values

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import tempfile
 from pathlib import Path
 
+from symattn.document.cache import replaced
 from symattn.document.errors import InputError
 from symattn.document.render.common import MARK
 
@@ -47,22 +46,9 @@ def write(path: Path, content: str | bytes, force: bool) -> None:
         if path.exists() and not path.is_file():  # a device or a pipe is written to, never replaced
             path.write_bytes(content)
         else:
-            _replace(Path(os.path.realpath(path)), content)
+            replaced(Path(os.path.realpath(path)), content, _mode(path))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, _mode(path))
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _mode(path: Path) -> int:
@@ -75,7 +61,7 @@ def _mode(path: Path) -> int:
 
 
 def written_by_symattn(path: Path) -> bool:
-    """Whether the file opens or ends as symattn's own do; an empty one belongs to nobody and may be filled."""
+    """Return whether the file opens or ends as symattn's own do; an empty one belongs to nobody and may be filled."""
     with path.open("rb") as file:
         head = _text(file.read(_ENOUGH))
         file.seek(max(0, file.seek(0, os.SEEK_END) - _ENOUGH))

@@ -17,21 +17,7 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.measure import width
-from symattn.document.render.common import (
-    all_integers,
-    chain,
-    comment,
-    headings,
-    indexed,
-    ledger,
-    made,
-    numbered,
-    packed,
-    plain_text,
-    runs,
-    sheets,
-    steps_are,
-)
+from symattn.document.render import common
 from symattn.document.render.html_arrays import array_of, cells_of, heat, told_of
 from symattn.document.render.html_style import STYLE, WHOLE, read
 from symattn.document.render.mathml import link, mathml
@@ -61,7 +47,7 @@ def render(
     ``shown`` tells the same document apart from others of it in one page, by the names within it. A page that computes
     does so by the ``script`` of that name, from its ``state``.
     """
-    mark = comment(made(document.command))
+    mark = common.comment(common.made(document.command))
     document = document if document.page is None else replace(document, blocks=document.page(), page=None)
     written = _Writer(document, shown, fragment)
     tag = "article" if document.title else "div"
@@ -77,9 +63,9 @@ def _page(command: str, title: md.Text, inside: str, scripts: Iterable[str]) -> 
     """A whole page around what is ``inside``; the scripts run at its end."""
     view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     style = f"<style>{STYLE}\n{WHOLE}</style>"
-    top = f'<html lang="en"><head>{view}<title>{escape(plain_text(title))}</title>{style}</head>'
+    top = f'<html lang="en"><head>{view}<title>{escape(common.plain_text(title))}</title>{style}</head>'
     run = "".join(f"<script>{read(name)}</script>" for name in scripts)
-    made_by = f"{comment(made(command))}\n<!doctype html>"
+    made_by = f"{common.comment(common.made(command))}\n<!doctype html>"
     return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}{run}\n</body></html>\n'
 
 
@@ -92,7 +78,7 @@ class _Writer:
         self.prefix = "s" + hashlib.sha256(told).hexdigest()[:8]
         self.counter = count(1)
         self.margin = document.kind in _WITH_MARGIN and bool(document.title)
-        found = headings(document)
+        found = common.headings(document)
         self.titles = [(n, h) for n, h in found if h.level == 1]
         self.bar = not fragment and 2 <= len(self.titles) <= _BAR
         self.numbers = iter(found)
@@ -118,7 +104,7 @@ class _Writer:
         """The blocks with their numbers, split before each heading of level 1; on pages that show one step at a time
         what stands before the first is a remark on it."""
         found: list[list[tuple[md.Block, int]]] = [[]]
-        for block, number in numbered(self.document):
+        for block, number in common.numbered(self.document):
             if isinstance(block, md.Heading) and block.level == 1:
                 found.append([])
             found[-1].append((block, number))
@@ -181,7 +167,7 @@ class _Writer:
         return f"<h2>{shown}</h2>" + (f'<p class="lede">{prose(block.lede)}</p>' if block.lede else "")
 
     def foot(self) -> str:
-        found = [f"<p>{steps_are(numbers)} {escape(str(e))}.</p>" for e, numbers in ledger(self.document)]
+        found = [f"<p>{common.steps_are(numbers)} {escape(str(e))}.</p>" for e, numbers in common.ledger(self.document)]
         if self.document.verdict is not None:
             found.append(f'<p class="verdict">{escape(self.document.verdict.value)}</p>')
         if self.document.command:
@@ -219,7 +205,9 @@ class _Writer:
         return ""
 
     def contents(self) -> str:
-        items = (f'<li><a href="#{self.prefix}-{n}">{n} {prose(h.title)}</a></li>' for n, h in headings(self.document))
+        items = (
+            f'<li><a href="#{self.prefix}-{n}">{n} {prose(h.title)}</a></li>' for n, h in common.headings(self.document)
+        )
         return f"<nav><ol>{''.join(items)}</ol></nav>"
 
     # -- arrays --------------------------------------------------------------------------------------------------------
@@ -229,10 +217,11 @@ class _Writer:
         reason = f" · {prose(block.reason)}" if block.reason else ""
         caption = f"{title}{reason}{'' if self.margin or not block.evidence else _grade(block.evidence)}"
         shown = "".join(
-            self.sheet(sheet, indexed(block.symbol, index), self.origin(block, index)) for index, sheet in sheets(block)
+            self.sheet(sheet, common.indexed(block.symbol, index), self.origin(block, index))
+            for index, sheet in common.sheets(block)
         )
         of, told = block.origin, told_of(block)
-        large = ' class="large"' if of and not of.rule and all_integers(block.exact) else ""
+        large = ' class="large"' if of and not of.rule and common.all_integers(block.exact) else ""
         return f"<figure{large}{told}><figcaption>{caption}</figcaption>{shown}</figure>"
 
     @staticmethod
@@ -247,7 +236,7 @@ class _Writer:
 
     def sheet(self, values: md.Values, symbol: nt.Node, origin: md.Origin | None) -> str:
         forms = {"exact": values.exact}
-        if not all_integers(values.exact):
+        if not common.all_integers(values.exact):
             forms["decimal"] = values.decimal
         forms |= {_FORMS.get(label, label): array for label, array in values.others.items()}
         group = f"{self.prefix}-{next(self.counter)}"
@@ -327,19 +316,18 @@ def _lines_of(block: md.Steps, number: int) -> str:
 
 def _sides(step: md.Step, before: md.Step | None) -> str:
     """The first side, and what follows it; sides that are too long for one line stand under each other."""
-    first, links, whole = chain(step, before)
+    first, links, whole = common.chain(step, before)
     if whole is not None:
-        parts = packed(whole, lambda r: width(r) <= _LINE) if isinstance(whole, nt.Row) else [whole]
+        parts = common.packed(whole, lambda r: width(r) <= _LINE) if isinstance(whole, nt.Row) else [whole]
         return f'<div class="whole">{"".join(map(mathml, parts))}</div>'
     head = "" if first is None else mathml(first)
     sides = [(f"<mrow>{link(sign, side)}</mrow>", f"{sign} {plain(side)}") for sign, side in links]
     if sum(width(side) + 1.4 for _, side in links) <= _LINE:
         sides = [(f"<mrow>{''.join(shown for shown, _ in sides)}</mrow>", " ".join(said for _, said in sides))]
-    return f'<div class="first">{head}</div><div class="rest">{"".join(_display(*side) for side in sides)}</div>'
-
-
-def _display(inner: str, said: str) -> str:
-    return f'<math display="block" alttext="{escape(said, quote=True)}">{inner}</math>'
+    rest = "".join(
+        f'<math display="block" alttext="{escape(said, quote=True)}">{inner}</math>' for inner, said in sides
+    )
+    return f'<div class="first">{head}</div><div class="rest">{rest}</div>'
 
 
 def _result(block: md.Result) -> str:
@@ -357,7 +345,7 @@ def _lines(formula: nt.Node) -> str:
     if width(formula) <= _LINE:
         return mathml(formula)
     if isinstance(formula, nt.Row):
-        return "".join(map(mathml, packed(formula, lambda r: width(r) <= _LINE)))
+        return "".join(map(mathml, common.packed(formula, lambda r: width(r) <= _LINE)))
     return f'<div class="lines"><div class="line">{_sides(md.Step(formula), None)}</div></div>'
 
 
@@ -365,7 +353,7 @@ def _lines(formula: nt.Node) -> str:
 def _table(block: md.Table) -> str:
     above = ""
     if any(column.group for column in block.columns):
-        groups = (f'<th colspan="{end - start}" class="centre">{prose(g)}</th>' for g, start, end in runs(block))
+        groups = (f'<th colspan="{end - start}" class="centre">{prose(g)}</th>' for g, start, end in common.runs(block))
         above = f"<tr>{''.join(groups)}</tr>"
     titles = "".join(f'<th class="{c.align}">{prose(c.title)}</th>' for c in block.columns)
     rows = "".join(_tr(block, i, row) for i, row in enumerate(block.rows))

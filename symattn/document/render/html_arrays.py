@@ -10,7 +10,7 @@ from typing import Any
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import SUPERSCRIPTS
-from symattn.document.render.common import as_rows, depth
+from symattn.document.render.common import as_rows, depth, entry
 from symattn.document.render.mathml import fence, mathml, show
 from symattn.document.text import text as plain
 
@@ -51,7 +51,7 @@ def as_rows_of(nested: Any, like: Any) -> list[list[Any]]:
 
 def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: Any, decimal: Any) -> str:
     """The attributes of one cell."""
-    value, digits = (plain(x if isinstance(x, nt.Node) else nt.Decimal(str(x))) for x in (exact, decimal))
+    value, digits = (plain(entry(x)) for x in (exact, decimal))
     found = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
     found |= {"d": digits} if digits != value else {}
     return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in found.items())
@@ -76,7 +76,7 @@ def _shape(array: Any) -> tuple[int, ...]:
 
 def _grid(array: Any, cells: Cells | None) -> str:
     """A number, or a vector or matrix in square brackets."""
-    rows = [[_entry(x) for x in row] for row in as_rows(array)]
+    rows = [[show(entry(x), False) for x in row] for row in as_rows(array)]
     if depth(array) == 0:
         return rows[0][0]
     named = cells or [[""] * len(row) for row in rows]
@@ -87,15 +87,13 @@ def _grid(array: Any, cells: Cells | None) -> str:
     return fence("square", f'<mtable displaystyle="true">{inner}</mtable>')
 
 
-def _entry(x: Any) -> str:
-    return show(x if isinstance(x, nt.Node) else nt.Decimal(str(x)), False)
-
-
 # -- weights ---------------------------------------------------------------------------------------------------------
 def heat(block: md.Heat) -> str:
     """The heat map, with the exact weight above its decimal in each cell, and the arrows beside it."""
     keys = "".join(f'<th scope="col">{_label(k)}</th>' for k in block.columns)
-    rows = zip(block.rows, block.exact, block.decimal, *_origins(block), block.sums, strict=True)
+    assert block.origin is not None
+    origins = block.origin.places, block.origin.letters
+    rows = zip(block.rows, block.exact, block.decimal, *origins, block.sums, strict=True)
     body = "".join(_row(*row, array=block.name) for row in rows)
     caption = "Weights: how much of each key a query takes"
     table = f"<caption>{caption}</caption><thead><tr><td></td>{keys}{_SUM}</tr></thead><tbody>{body}</tbody>"
@@ -104,20 +102,15 @@ def heat(block: md.Heat) -> str:
     return f'{figure}<figure class="arrows">{pictures}</figure>'
 
 
-def _origins(block: md.Heat) -> tuple[Any, Any]:
-    assert block.origin is not None
-    return block.origin.places, block.origin.letters
-
-
 def _row(query: nt.Node, exact: Any, decimal: Any, places: Any, letters: Any, total: nt.Node, *, array: str) -> str:
     found = ""
-    for entry, digits, place, letter in zip(exact, decimal, places, letters, strict=True):
+    for value, digits, place, letter in zip(exact, decimal, places, letters, strict=True):
         weight = number(digits)
         colour = f"background:color-mix(in oklab,var(--sa-weight) {100 * weight:.4g}%,var(--sa-tint))"
         over = ' class="over"' if weight > _DARK else ""
-        small = f"<small>{decimal_of(digits)}</small>" if plain(entry) != str(digits) else ""
-        name = cell(array, place, letter, entry, digits)
-        found += f'<td style="{colour}"{over}{name}>{mathml(entry, tall=True)}{small}</td>'
+        small = f"<small>{decimal_of(digits)}</small>" if plain(value) != str(digits) else ""
+        name = cell(array, place, letter, value, digits)
+        found += f'<td style="{colour}"{over}{name}>{mathml(value, tall=True)}{small}</td>'
     return f'<tr><th scope="row">{_label(query)}</th>{found}<th class="sum">{_label(total)}</th></tr>'
 
 
@@ -131,7 +124,7 @@ def number(digits: Any) -> float:
 
 def decimal_of(digits: Any) -> str:
     """Digits as text of a page: 6.03·10⁻⁶."""
-    mantissa, _, power = plain(digits if isinstance(digits, nt.Node) else nt.Decimal(str(digits))).partition("e")
+    mantissa, _, power = plain(entry(digits)).partition("e")
     raised = "".join(SUPERSCRIPTS[c] for c in str(int(power))) if power else ""
     return escape(f"{mantissa}·10{raised}" if power else mantissa)
 

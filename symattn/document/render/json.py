@@ -33,7 +33,7 @@ def _common(document: md.Document) -> dict[str, Any]:
 
 
 def _from_blocks(document: md.Document) -> dict[str, Any]:
-    """What the kind of document promises, empty lists included, and what else there is."""
+    """Return what the kind of document promises, empty lists included, and what else there is."""
     found: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
     for block in document.blocks:
         key, entries = _entries(block)

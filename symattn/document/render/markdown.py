@@ -6,17 +6,7 @@ import re
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.render.common import (
-    comment,
-    heading,
-    headings,
-    indexed,
-    ledger,
-    made,
-    numbered,
-    sheets,
-    steps_are,
-)
+from symattn.document.render import common
 from symattn.document.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 from symattn.document.tex import tex, words
 
@@ -34,12 +24,13 @@ _SETTER = Setter(tex, lambda shown, room: shown, 46.0)
 
 def render(document: md.Document) -> str:
     """The document as Markdown: formulas in ``math`` fences and dollars, no macro of our own, no numbering."""
-    parts = [comment(made(document.command))] + (["# " + prose(document.title)] if document.title else [])
+    parts = [common.comment(common.made(document.command))] + (["# " + prose(document.title)] if document.title else [])
     if document.subtitle:
         parts.append(prose(document.subtitle))
-    for block, number in numbered(document):
-        parts.append(_contents(document) if isinstance(block, md.Contents) else _block(block, number))
-    parts += _evidence(document)
+    for block, number in common.numbered(document):
+        contents = ("  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in common.headings(document))
+        parts.append("\n".join(contents) if isinstance(block, md.Contents) else _block(block, number))
+    parts.append(" ".join(f"{common.steps_are(n)} {escape(str(e))}." for e, n in common.ledger(document)))
     if document.verdict is not None:
         parts.append(f"**Verdict: {document.verdict.value}.**")
     return "\n\n".join(p for p in parts if p) + "\n"
@@ -115,10 +106,6 @@ def _block(block: md.Block, number: int) -> str:
             return _fence(block.text.rstrip("\n"), block.language)
 
 
-def _contents(document: md.Document) -> str:
-    return "\n".join("  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in headings(document))
-
-
 def _assumption(item: md.Assumption) -> str:
     remark = f" ({prose(item.remark)})" if item.remark else ""
     return f"- **{escape(item.label)}** {prose(item.text)}{remark}"
@@ -160,7 +147,7 @@ def _result(block: md.Result) -> str:
 
 
 def _table(block: md.Table) -> str:
-    titles = [heading(c, prose) for c in block.columns]
+    titles = [common.heading(c, prose) for c in block.columns]
     align = [{"left": ":--", "right": "--:", "centre": ":-:"}[c.align] for c in block.columns]
     rows = [[_cell(cell, i in block.shaded, j) for j, cell in enumerate(row)] for i, row in enumerate(block.rows)]
     lines = ["| " + " | ".join(cells) + " |" for cells in (titles, align, *rows)]
@@ -176,11 +163,6 @@ def _values(block: md.Values) -> str:
     grade = f" *{escape(str(block.evidence))}*" if block.evidence else ""
     reason = f" — {prose(block.reason)}" if block.reason else ""
     parts = [f"**{escape(block.name)}**{reason}{grade}"]
-    for index, values in sheets(block):
-        parts.append(_fence(sheet(_SETTER, values, indexed(block.symbol, index)), "math"))
+    for index, values in common.sheets(block):
+        parts.append(_fence(sheet(_SETTER, values, common.indexed(block.symbol, index)), "math"))
     return "\n\n".join(parts)
-
-
-def _evidence(document: md.Document) -> list[str]:
-    found = [f"{steps_are(numbers)} {escape(str(e))}." for e, numbers in ledger(document)]
-    return [" ".join(found)] if found else []

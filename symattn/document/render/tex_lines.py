@@ -10,7 +10,7 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.measure import width
 from symattn.document.precedence import minus
-from symattn.document.render.common import all_integers, as_rows, chain, depth, packed
+from symattn.document.render.common import all_integers, as_rows, chain, depth, entry, packed
 from symattn.document.tex import relation_sign
 
 ERRORS = "error in ulp"
@@ -128,7 +128,7 @@ def _largest(errors: Any) -> str:
 
 def entries(values: object) -> nt.Node:
     """A number, or a vector or matrix, of nodes or digits."""
-    rows = [[x if isinstance(x, nt.Node) else nt.Decimal(str(x)) for x in row] for row in as_rows(values)]
+    rows = [[entry(x) for x in row] for row in as_rows(values)]
     return nt.matrix(rows) if isinstance(values, (tuple, list)) else rows[0][0]
 
 

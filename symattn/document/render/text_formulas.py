@@ -35,13 +35,12 @@ def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
         first, *others = lines_of(writer, step, before, indent, writer.columns - _NUMBER)
         formulas.append([pad(f"{number + i:>3}", _NUMBER) + first, *(" " * _NUMBER + line for line in others)])
         before = step
-    layouts = [_joined(writer, block, formulas, column, room) for column in range(_REASON_FROM, _REASON_TO + 1)]
+    pairs = list(zip(block.items, formulas, strict=True))
+    layouts = [
+        [line for step, left in pairs for line in _with_reason(writer, step, left, column, room)]
+        for column in range(_REASON_FROM, _REASON_TO + 1)
+    ]
     return min(layouts, key=len)
-
-
-def _joined(writer: Writer, block: md.Steps, formulas: list[list[str]], column: int, room: int) -> list[str]:
-    pairs = zip(block.items, formulas, strict=True)
-    return [line for step, left in pairs for line in _with_reason(writer, step, left, column, room)]
 
 
 def _first_sides(writer: Writer, block: md.Steps) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.render.common import all_integers, as_rows, depth, indexed, runs, sheets
+from symattn.document.render.common import all_integers, as_rows, depth, entry, indexed, runs, sheets
 from symattn.document.render.layout import NBSP, beside, grid, pad, stack, width, wrap
 from symattn.document.text import ANSI
 
@@ -168,8 +168,4 @@ def _forms(labelled: dict[str, list[list[str]]], rows: list[list[str]], room: in
 
 
 def _shown(writer: Writer, entries: object) -> list[list[str]]:
-    return [[_entry(writer, x) for x in row] for row in as_rows(entries)]
-
-
-def _entry(writer: Writer, x: object) -> str:
-    return writer.formula(x if isinstance(x, nt.Node) else nt.Decimal(str(x)))
+    return [[writer.formula(entry(x)) for x in row] for row in as_rows(entries)]

@@ -35,12 +35,12 @@ def audit(
     gradients judge backward passes, too: dQ of these queries, dK and dV of as many keys, in every head of small calls
               and in some of large ones, against the exact derivative (``symattn.bounds.sharp.backward``)
     layers    judge whole layers of decoders, too: norms, projections, rotations, the feed-forward layer and residuals
-              of each, for some tokens, against ``sources.configurations.blocks.block`` of the model's configuration
+              of each, for some tokens, against ``models.configurations.blocks.block`` of the model's configuration
 
-    What is seen: transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and attention
-    that is spelled out in operators, from the product of queries and keys to that of weights and values. A softmax
-    whose way is not understood, and a fused operator that is not read, are told as such. The report fills while the
-    model runs. Raises ``InputError`` for what is no module, ``MissingExtra`` without torch.
+    Seen are transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and attention
+    written out in operators, from the product of queries and keys to that of weights and values. A softmax that
+    cannot be followed and a fused operator that is not supported are reported as such. The report fills while the
+    model runs. Raises ``InputError`` for anything but a module, ``MissingExtra`` without torch.
 
     >>> import torch
     >>> with audit() as report:

@@ -38,7 +38,9 @@ class Watched:
         self._got: dict[str, Any] = {}
         self._beside = self._done = False
         self._again = in_backward()
-        self._versions = [(name, t, t._version) for name, t in _arrays(received)]
+        masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
+        arrays = [("q", received.q), ("k", received.k), ("v", received.v), *masks]
+        self._versions = [(name, t, t._version) for name, t in arrays]
         self._handles: list[Any] = []
         self._factors: Floats | None = None
 
@@ -79,7 +81,7 @@ class Watched:
         for place, other in enumerate(more):
             if getattr(other, "requires_grad", False):
                 more[place] = other.view_as(other)
-                self._hook(more[place], self._came_beside)
+                self._hook(more[place], lambda grad: setattr(self, "_beside", True))
         return (output, *more) if type(out) is tuple else out
 
     def close(self) -> None:
@@ -95,26 +97,24 @@ class Watched:
             self._end(Backward(reason=_WAITING))
 
     def _hook(self, tensor: Any, act: Callable[[Any], None]) -> None:
+        see = partial(self._safely, act)
+        self._handles.append(tensor.register_hook(lambda grad: None if grad is None else see(grad.detach())))
+
+    def _safely(self, act: Callable[..., None], *given: Any) -> None:
+        """Whatever symattn does not understand, the backward pass runs as without it."""
         import torch
 
-        def hook(grad: Any) -> None:
-            """Whatever symattn does not understand, the backward pass runs as without it."""
-            if self._done or grad is None:
-                return
-            try:
-                with reading(), torch.no_grad():
-                    act(grad.detach())
-            except Exception as error:
-                self._end(Backward(reason=f"a defect of symattn's own: {in_words(error)}"))
-
-        self._handles.append(tensor.register_hook(hook))
+        if self._done:
+            return
+        try:
+            with reading(), torch.no_grad():
+                act(*given)
+        except Exception as error:
+            self._end(Backward(reason=f"a defect of symattn's own: {in_words(error)}"))
 
     def _begun(self, grad: Any) -> None:
         whole = heads_apart(grad)
         self._do, self._got = (whole.transpose(1, 2) if self._heads_last else whole).clone(), {}
-
-    def _came_beside(self, grad: Any) -> None:
-        self._beside = True
 
     def _came(self, name: str, grad: Any) -> None:
         self._got[name] = grad.clone()
@@ -142,8 +142,3 @@ class Watched:
         self._got.clear()
         self._do = self._received = None
         self.told(found)
-
-
-def _arrays(received: Received) -> list[tuple[str, Any]]:
-    masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
-    return [("q", received.q), ("k", received.k), ("v", received.v), *masks]

@@ -66,7 +66,11 @@ def begun(
     trained = torch.is_grad_enabled()
     try:
         with torch.no_grad():  # what is saved for gradients here would be counted by checkpoints
-            promise = _promised(made)
+            promise: Promise | Unknown
+            try:
+                promise = promised(made.module, made.layer, made.context)
+            except Unknown as reason:
+                promise = reason
             specs = [] if isinstance(promise, Unknown) else [promise.spec]
             given = received()
             trained = trained and any(t.requires_grad for t in (given.q, given.k, given.v, *given.learned))
@@ -112,13 +116,6 @@ def _dropped(begun: Begun, draws: Draws) -> Finding:
         found = replace(found, intent=judged, unknown="")
     asked, cells = differences(call, intent)
     return replace(found, asked=asked, cells=cells, cause="; ".join(asked))
-
-
-def _promised(made: Made) -> Promise | Unknown:
-    try:
-        return promised(made.module, made.layer, made.context)
-    except Unknown as reason:
-        return reason
 
 
 def _defect(error: Exception) -> str:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.backward import Gradient, beyond, of_sums
+from symattn.bounds.sharp.backward import Gradient, of_sums
 from symattn.bounds.sharp.limits import Stores, W, half_ulp
-from symattn.bounds.sharp.scaled import scalings
+from symattn.bounds.sharp.ways import scalings
 from symattn.models.auditing.setting import Floats
 from symattn.models.auditing.tensors import heads_apart, numbers
 
@@ -40,7 +40,7 @@ def ratio(groups: Sequence[Group], came: Any) -> float:
     got = numbers(heads_apart(came))[..., :n_k]
     best = np.inf
     for taken in zip(*(scalings(g.spec, g.inputs, g.how) for g in groups), strict=True):
-        best = min(best, float(beyond(_exact(groups, taken, got.shape), got).max()))
+        best = min(best, float(_exact(groups, taken, got.shape).ratios(got).max()))
         if best <= 1:
             break
     return best

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -34,8 +34,13 @@ def cause(setting: Setting, masking: Masking | None, got: Floats, arithmetic: Ar
     if not fitting:
         scaled = _rescaled(setting, got, arithmetic)
         return f"scores are scaled by {scaled / setting.scale:.4g} times the right scale" if scaled else ""
-    if len(fitting) == 1:
-        return fitting[0]
+    return one_of(fitting)
+
+
+def one_of(fitting: Sequence[str]) -> str:
+    """Return the one mistake that fits, in words; where several do, that it is open, and the first of them."""
+    if len(fitting) <= 1:
+        return next(iter(fitting), "")
     more = f", or {len(fitting) - _TOLD} others" if len(fitting) > _TOLD else ""
     return f"open, since several mistakes fit: {'; or '.join(fitting[:_TOLD])}{more}"
 

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.backward import sampled
-from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.sample import chosen
-from symattn.bounds.sharp.scaled import bounded as within
+from symattn.bounds.sharp.ways import bounded as within
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.biases import Group, ratio
-from symattn.models.auditing.judging import Arithmetic
 from symattn.models.auditing.naming import Judged, cause
 from symattn.models.auditing.received import Received, Unread, read
 from symattn.models.auditing.setting import Floats, Setting
@@ -99,7 +96,7 @@ class Passed:
         got = {name: _of(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
-        many, how = slice(head * h // g, (head + 1) * h // g), stores(call.arithmetic)
+        many, how = slice(head * h // g, (head + 1) * h // g), call.arithmetic.together
         own = None if self.factors is None else self.factors[item : item + 1, many]
         found = nearest(spec, inputs, do, how, got, queries, keys, own)
         return Judged(spec, inputs, do, got, found, Group(item, many, spec, inputs, do, how, own))
@@ -145,12 +142,6 @@ def _check(given: Setting, do: Floats) -> None:
         raise Unread("the gradient of the output holds NaN or infinity: what made it is behind the call")
     if (given.empty() & (do != 0).any(axis=-1)).any():
         raise Unread("a query that may see no key has a gradient: nothing says what it gives")
-
-
-def stores(arithmetic: Arithmetic) -> Stores:
-    """In float32 and float64, too, the bound holds: all else is in float32 or wider."""
-    how = arithmetic.stores(False)
-    return how or Stores(Format(arithmetic.dtype), 0 if arithmetic.contract == "fused" else 2)
 
 
 def _alone(received: Received, item: int, head: int) -> Received:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from symattn.bounds.sharp.backward import beyond, outputs
-from symattn.document.errors import SymattnError
-from symattn.models.auditing.derivatives import bounded, stores
-from symattn.models.auditing.judging import Judged
+from symattn.models.auditing.derivatives import bounded
+from symattn.models.auditing.judging import CallJudgement, judge
+from symattn.models.auditing.provenance import operator_name
 from symattn.models.auditing.received import Call, Unread
 from symattn.models.auditing.setting import Floats, Mask
 from symattn.models.auditing.tensors import dtype_of
@@ -66,7 +65,7 @@ def watching(draws: Draws | None) -> Iterator[None]:
     class Drawing(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            seen.drawn(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), out)
+            seen.drawn(operator_name(func), out)
             return out
 
     with Drawing():
@@ -81,7 +80,7 @@ def draws_of(call: Call) -> Draws | None:
     return Draws((b, h, call.n_q, call.n_k), call.dropout)
 
 
-def judge_dropped(call: Call, draws: Draws) -> tuple[Judged, Mask]:
+def judge_dropped(call: Call, draws: Draws) -> tuple[CallJudgement, Mask]:
     """The output under the first of the masks that may have been drawn with which it is right, and that mask.
 
     Where there is none, that under the first. Raises ``Unread`` where no mask was seen.
@@ -97,15 +96,7 @@ def factors(kept: Mask, rate: float) -> Floats:
     return np.asarray(kept / (1 - rate))
 
 
-def _judged(call: Call, kept: Mask) -> Judged:
+def _judged(call: Call, kept: Mask) -> CallJudgement:
     assert call.got is not None
-    spec, inputs = bounded(call.given)
-    try:
-        found = outputs(spec, inputs, stores(call.arithmetic), factors(kept[:, :, call.rows], call.dropout))
-    except SymattnError as error:
-        raise Unread(str(error)) from None
-    shares = np.where(call.given.empty()[..., None], 0.0, beyond(found, call.got))
-    at = np.unravel_index(int(shares.argmax()), shares.shape)
-    ratio = float(shares[at])
-    empty = int(call.given.empty().sum())
-    return Judged(ratio, "certified" if ratio > 1 else "", empty=empty, at=tuple(int(i) for i in at[:-1]))
+    bounded(call.given)
+    return judge(call.given, call.got, call.arithmetic, factors=factors(kept[:, :, call.rows], call.dropout))

@@ -11,7 +11,7 @@ from symattn.models.auditing.arguments import differences
 from symattn.models.auditing.causes import cause
 from symattn.models.auditing.context import Unknown
 from symattn.models.auditing.finding import PASSES, Finding
-from symattn.models.auditing.judging import Arithmetic, Judged, judge
+from symattn.models.auditing.judging import Arithmetic, CallJudgement, judge
 from symattn.models.auditing.promises import Intent
 from symattn.models.auditing.received import Call
 from symattn.models.auditing.setting import Floats, Setting
@@ -33,7 +33,7 @@ def examine(call: Call, intent: Intent | Unknown, search: bool = True) -> Findin
     return found
 
 
-def _against(intent: Intent | Unknown, call: Call, given: Judged) -> tuple[Judged | None, str]:
+def _against(intent: Intent | Unknown, call: Call, given: CallJudgement) -> tuple[CallJudgement | None, str]:
     """The verdict against what is promised, or why there is none."""
     if isinstance(intent, Unknown):
         return None, str(intent)

@@ -80,7 +80,7 @@ def _padded(x: Any) -> tuple[Any, Any]:
 
 
 def _scaled(x: Any, mask: Any) -> bool:
-    """Whether queries are scaled before they meet keys."""
+    """Return whether queries are scaled before they meet keys."""
     return x.device.type == "cpu" or mask is not None
 
 

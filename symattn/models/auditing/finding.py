@@ -7,7 +7,7 @@ from typing import Literal
 
 from symattn.models.auditing.context import NO_CONFIGURATION
 from symattn.models.auditing.derivatives import Backward
-from symattn.models.auditing.judging import Judged
+from symattn.models.auditing.judging import CallJudgement
 
 State = Literal["pass", "pass as given", "wrong", "cannot tell"]
 PASSES = ("pass", "pass as given")
@@ -28,8 +28,8 @@ class Finding:
     layer: str
     via: str
     semantics: str = "–"
-    given: Judged | None = None
-    intent: Judged | None = None
+    given: CallJudgement | None = None
+    intent: CallJudgement | None = None
     unknown: str = ""
     cause: str = ""
     cells: int = 0

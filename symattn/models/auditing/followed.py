@@ -13,9 +13,7 @@ from functools import partial
 from typing import Any
 
 from symattn.models.auditing.backward import BESIDE, Watched
-from symattn.models.auditing.begun import in_words
 from symattn.models.auditing.derivatives import Backward
-from symattn.models.auditing.patches import reading
 from symattn.models.auditing.received import Received
 
 _UNSEEN = "it is spelled out in operators, and its scores do not come from one product alone, in one way"
@@ -50,20 +48,8 @@ class Followed(Watched):
                 self._at(step, partial(self._between, number, index))
             self._at(way[-1][0], partial(self._of_scores, _FIRST[way[-1][0].name()]))
 
-    def _at(self, node: Any, act: Callable[[Any, Any], None]) -> None:
-        import torch
-
-        def hook(gave: Any, came: Any) -> None:
-            """Whatever symattn does not understand, the backward pass runs as without it."""
-            if self._done:
-                return
-            try:
-                with reading(), torch.no_grad():
-                    act(gave, came)
-            except Exception as error:
-                self._end(Backward(reason=f"a defect of symattn's own: {in_words(error)}"))
-
-        self._handles.append(node.register_hook(hook))
+    def _at(self, node: Any, act: Callable[..., None]) -> None:
+        self._handles.append(node.register_hook(partial(self._safely, act)))
 
     def _end(self, found: Backward | None) -> None:
         super()._end(found)

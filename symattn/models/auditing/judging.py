@@ -7,12 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from symattn.arrays.formats import Format
 from symattn.arrays.precision import Contract, Precision
-from symattn.attention.spec import Attention
-from symattn.bounds.judgement import judge_output
+from symattn.bounds.judgement import Judgement, judge_output
 from symattn.bounds.reference import canonical
 from symattn.bounds.sharp.limits import FORMATS, Stores
-from symattn.bounds.target import Inputs
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.setting import Floats, Mask, Setting
 
@@ -22,7 +21,7 @@ Sure = Literal["", "certified", "beyond rounding to nearest", "unknown"]
 
 
 @dataclass(frozen=True)
-class Judged:
+class CallJudgement:
     """``ratio`` is the largest error as a part of what is legal; ``sure`` is empty where it is legal.
 
     ``certified``: no rounding of any implementation explains it. ``beyond rounding to nearest``: a right output gives
@@ -63,27 +62,38 @@ class Arithmetic:
         """Of the sharp test: sums are taken in float32, whatever is stored; None for wide formats."""
         return Stores.of(self.precision, True, capped)
 
+    @property
+    def together(self) -> Stores:
+        """Of all roundings together: that bound holds in float32 and float64, too, as all else is no narrower."""
+        return self.stores(False) or Stores(Format(self.dtype), 0 if self.contract == "fused" else 2)
 
-def judge(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float = ALPHA) -> Judged:
-    """``got`` (b, h, r, d_v) as the result of what ``setting`` says."""
+
+def judge(
+    setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float = ALPHA, factors: Floats | None = None
+) -> CallJudgement:
+    """``got`` (b, h, r, d_v) as the result of what ``setting`` says, with weights times ``factors`` of dropout."""
     empty = setting.empty()
     undefined = int((empty & ~np.isfinite(got).all(axis=-1)).sum())
-    return replace(_of_others(setting, got, arithmetic, alpha, empty), empty=int(empty.sum()), undefined=undefined)
+    found = _of_others(setting, got, arithmetic, alpha, empty, factors)
+    return replace(found, empty=int(empty.sum()), undefined=undefined)
 
 
-def _of_others(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float, empty: Mask) -> Judged:
+def _of_others(
+    setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float, empty: Mask, factors: Floats | None
+) -> CallJudgement:
     """Of the rows that are not empty."""
     if empty.all():
-        return Judged(0.0, "unknown", "no query that was looked at may see any key")
+        return CallJudgement(0.0, "unknown", "no query that was looked at may see any key")
     for name, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
         if not np.isfinite(array).all():
-            return Judged(np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call")
+            return CallJudgement(np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call")
     spec, inputs = canonical(setting.spec()), setting.inputs()
     cleaned = np.where(empty[..., None], 0.0, got)
+    how = arithmetic.stores(spec.softcap is not None) if factors is None else arithmetic.together
     try:
-        return _judged(spec, inputs, cleaned, arithmetic, alpha)
+        return _told(judge_output(spec, inputs, cleaned, arithmetic.precision, how, alpha, factors=factors))
     except SymattnError as error:
-        return Judged(np.nan, "unknown", str(error))
+        return CallJudgement(np.nan, "unknown", str(error))
 
 
 def output(setting: Setting) -> Floats:
@@ -102,11 +112,10 @@ def screened(setting: Setting, got: Floats, arithmetic: Arithmetic) -> bool:
     )
 
 
-def _judged(spec: Attention, inputs: Inputs, got: Floats, arithmetic: Arithmetic, alpha: float) -> Judged:
-    found = judge_output(spec, inputs, got, arithmetic.precision, arithmetic.stores(spec.softcap is not None), alpha)
+def _told(found: Judgement) -> CallJudgement:
     if found.measured is not None and not np.isfinite(found.measured.allowed).any():
-        return Judged(np.nan, "unknown", "the bound says nothing about these inputs")
+        return CallJudgement(np.nan, "unknown", "the bound says nothing about these inputs")
     words = f"weighted means of the output: {found.mean.words}" if found.mean else ""
     ratio = found.ratio if found.beyond else min(found.ratio, 1.0)
     sure: Sure = "certified" if found.certain else "beyond rounding to nearest" if found.beyond else ""
-    return Judged(ratio, sure, words, at=found.at[:-1])
+    return CallJudgement(ratio, sure, words, at=found.at[:-1])

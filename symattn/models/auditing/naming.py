@@ -10,8 +10,9 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT
-from symattn.bounds.sharp.backward import NAMES, Gradient, beyond
+from symattn.bounds.sharp.backward import NAMES, Gradient
 from symattn.models.auditing.biases import Group
+from symattn.models.auditing.causes import one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.definitions.gradient_mistakes import dropping, mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import Mistake
@@ -22,7 +23,6 @@ _ROOM = 4  # how much wider than the bound a result of a mistake is taken for th
 _CLOSE = 0.1  # of the bound: the mean error of what is computed as it came, roundings apart
 _APART = 3  # how many times as far as the nearest mistake another has to be in order not to be named beside it
 _SAME = 1e-9  # of the largest number: what two mistakes that are one differ by
-_TOLD = 3
 Grads = dict[str, Floats]
 
 
@@ -44,7 +44,7 @@ class Judged:
 
     def ratios(self) -> dict[str, float]:
         """The largest of each."""
-        return {n: float(beyond(self.found[n], a[..., self.found[n].rows, :]).max()) for n, a in self.got.items()}
+        return {n: float(self.found[n].ratios(self.found[n].of(a)).max()) for n, a in self.got.items()}
 
 
 class _Fitting(NamedTuple):
@@ -67,10 +67,7 @@ def cause(head: Judged) -> str:
         fitting = _fitting(of_wrong_attention(head.spec), head, fitting)
     least = min((f.off for f in fitting), default=0.0)
     named = [f.words for f in sorted(fitting, key=lambda f: f.off) if f.off <= _APART * least]
-    if len(named) <= 1:
-        return next(iter(named), "")
-    more = f", or {len(named) - _TOLD} others" if len(named) > _TOLD else ""
-    return f"open, since several mistakes fit: {'; or '.join(named[:_TOLD])}{more}"
+    return one_of(named)
 
 
 def _fitting(tried: Iterator[Mistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
@@ -99,7 +96,7 @@ def _distance(values: Grads, head: Judged) -> float | None:
         found = head.found[name]
         if values[name].shape != got.shape:
             return None
-        mine, theirs = (a[..., found.rows, :] for a in (values[name], got))
+        mine, theirs = found.of(values[name]), found.of(got)
         with np.errstate(all="ignore"):
             size = max(1.0, float(np.abs(mine).max() / np.abs(found.exact).max(initial=1e-300)))
             shares.append((np.abs(mine - theirs) / (size * found.allowed)).ravel())

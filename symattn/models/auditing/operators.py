@@ -35,10 +35,6 @@ def _scores(known: Known, x: Any) -> Scores | None:
     return found if isinstance(found, Scores) else None
 
 
-def _same(known: Known, args: Any, kwargs: Any) -> Node | None:
-    return known.get(args[0]) if _floats(args, kwargs) else None
-
-
 def _floats(args: Any, kwargs: Any) -> bool:
     """Whether entries stay what they are: a cast to whole numbers, or a view of the bits as another type, is none."""
     wanted = kwargs.get("dtype")
@@ -143,19 +139,14 @@ def _raised(known: Known, args: Any, kwargs: Any) -> Node | None:
     return _scores(known, args[0]) if most is None and forbids(least) else None
 
 
-def _tanh(known: Known, args: Any, kwargs: Any) -> Node | None:
-    node = _scores(known, args[0])
-    return node.capped() if node is not None else None
-
-
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(SAME, _same),
+    **dict.fromkeys(SAME, lambda known, args, kwargs: known.get(args[0]) if _floats(args, kwargs) else None),
     **dict.fromkeys(("mul", "mul_"), _scaled),
     **dict.fromkeys(("div", "div_"), _divided),
     **dict.fromkeys(("add", "add_"), _plus),
     **dict.fromkeys(("sub", "sub_"), _minus),
     **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
-    **dict.fromkeys(("tanh", "tanh_"), _tanh),
+    **dict.fromkeys(("tanh", "tanh_"), lambda known, args, kwargs: (x := _scores(known, args[0])) and x.capped()),
     **dict.fromkeys(("maximum", "max", "clamp", "clamp_", "clamp_min", "clamp_min_"), _raised),
     **dict.fromkeys(EXPONENTIALS, lambda known, args, kwargs: _scores(known, args[0])),
     "where": _chosen,

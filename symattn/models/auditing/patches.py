@@ -131,15 +131,9 @@ def _left(module: Any) -> None:
 
 
 def _functional(torch: Any) -> None:
-    functional = torch.nn.functional
-    right = functional.scaled_dot_product_attention
-
-    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
-        if doing.reading or not _watchers or torch.compiler.is_compiling():
-            return right(*args, **kwargs)
-        return _each(right, lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k))(*args, **kwargs)
-
-    _replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
+    right = torch.nn.functional.scaled_dot_product_attention
+    seen = _told(right, lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k))
+    _replace(torch.nn.functional, "scaled_dot_product_attention", seen)
 
 
 def _functions() -> None:
@@ -169,7 +163,8 @@ def _transformers() -> None:
     own, called = AttentionInterface.get_interface, PreTrainedModel.__call__
 
     def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
-        return _told(own(self, name, default), name)
+        seen = lambda watcher, function: lambda *a, **k: watcher.interface(function, name, a, k)  # noqa: E731
+        return _told(own(self, name, default), seen)
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         doing.models.append(context_of(self, args, kwargs))
@@ -182,25 +177,19 @@ def _transformers() -> None:
     _replace(PreTrainedModel, "__call__", __call__)
 
 
-def _told(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """An attention function whose calls are told to the watchers."""
+def _told(function: Function, seen: Callable[[Watcher, Function], Function]) -> Function:
+    """A function whose calls every watcher sees, one inside of the other: each calls what it was given."""
     import torch
 
+    @wraps(function)
     def attention(*args: Any, **kwargs: Any) -> Any:
-        if doing.reading or not _watchers or torch.compiler.is_compiling():
-            return function(*args, **kwargs)
-        told = _each(function, lambda watcher, inner: lambda *a, **k: watcher.interface(inner, name, a, k))
-        return told(*args, **kwargs)
+        inner = function
+        if not (doing.reading or torch.compiler.is_compiling()):
+            for watcher in tuple(_watchers):
+                inner = wraps(inner)(seen(watcher, inner))
+        return inner(*args, **kwargs)
 
-    attention.__wrapped__ = function  # type: ignore[attr-defined]
     return attention
-
-
-def _each(function: Function, seen: Callable[[Watcher, Function], Function]) -> Function:
-    """``function`` as every watcher sees it, one inside of the other: each calls what it was given."""
-    for watcher in tuple(_watchers):
-        function = wraps(function)(seen(watcher, function))
-    return function
 
 
 def _replace(owner: Any, name: str, new: Any) -> None:

@@ -16,8 +16,7 @@ from symattn.models.auditing.context import NO_CONFIGURATION, Context, Unknown
 from symattn.models.auditing.masking import Masking
 from symattn.models.auditing.received import Call
 from symattn.models.auditing.setting import Floats, Setting
-from symattn.models.configurations.adapter import attention, family_of
-from symattn.models.configurations.loading import configuration
+from symattn.models.configurations.adapter import attention, known
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def promised(module: Any, name: str, context: Context | None) -> Promise:
     kind = _kind(config, name, module)
     try:
         spec = attention(config, layer=_layer(module, name), kind=kind, called=True)
-        return Promise(spec, kind, family_of(configuration(config)).scaled_before)
+        return Promise(spec, kind, known(config)[1].scaled_before)
     except SymattnError as error:
         raise Unknown(str(error)) from None
 

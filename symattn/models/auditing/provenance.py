@@ -193,6 +193,11 @@ def _storage(tensor: Any) -> int | None:
         return None
 
 
+def operator_name(func: Any) -> str:
+    """The name of an operator of torch, without that of its overload; one of higher order has none."""
+    return str(getattr(getattr(func, "overloadpacket", func), "__name__", ""))
+
+
 def number(x: Any) -> float | None:
     """A number, or an array of one element, as a float; None for an array without data."""
     if isinstance(x, (int, float)) and not isinstance(x, bool):

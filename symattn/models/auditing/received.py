@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.spec import Attention
 from symattn.models.auditing.judging import Arithmetic
-from symattn.models.auditing.places import looked_at, visible
+from symattn.models.auditing.masking import looked_at, visible
 from symattn.models.auditing.setting import Floats, Mask, Setting
 from symattn.models.auditing.tensors import allowed_of, dtype_of, heads_apart, joined, mask_of, numbers, summed
 
@@ -105,7 +105,8 @@ def read(
     places = visible(received.places, rows, n_q, n_k)[None, None] if received.places.masks_anything else None
     scale = 1 / sqrt(q.shape[-1]) if received.scale is None else float(received.scale)
     batch = max(int(t.shape[0]) for t in (q, k, v))
-    some, keys, values = (_batched(numbers(t), batch) for t in (q[:, :, rows], k, v))
+    arrays = (numbers(t) for t in (q[:, :, rows], k, v))
+    some, keys, values = (np.ascontiguousarray(np.broadcast_to(a, (batch, *a.shape[1:]))) for a in arrays)
     setting = Setting(
         some,
         keys,
@@ -158,7 +159,3 @@ def _roughest(received: Received, *arrays: Any) -> str:
     if len(found) > 1 and received.via != "operators":
         raise Unread(f"q, k, v are of {', '.join(dtype_of(t) for t in arrays)}")
     return max(found, key=lambda dtype: Format(dtype).u)
-
-
-def _batched(array: Floats, batch: int) -> Floats:
-    return np.ascontiguousarray(np.broadcast_to(array, (batch, *array.shape[1:])))

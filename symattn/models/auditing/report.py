@@ -9,9 +9,8 @@ from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
-from symattn.models.auditing.derivatives import Backward
 from symattn.models.auditing.finding import PASSES, Finding
-from symattn.models.auditing.judging import ALPHA, Judged
+from symattn.models.auditing.judging import ALPHA, CallJudgement
 from symattn.models.auditing.layers.finding import LayerFinding
 
 
@@ -180,9 +179,14 @@ class AuditReport(Printable):
         numbers = ("given", "intent", *(("gradients",) if self.gradients else ()))
         titles = ("layer", "via", "semantics", *numbers, "verdict")
         columns = tuple(Column((t,), "right" if t in numbers else "left") for t in titles)
-        rows = tuple(tuple((words,) for words in self._row(f)) for f in self.findings)
+        rows = []
+        for f in self.findings:
+            ratios = f.backward.ratios.values() if f.backward else ()
+            gradients = (f"{max(ratios):.2g}" if ratios else "–",) if self.gradients else ()
+            words = (f.layer, f.via, f.semantics, _short(f.given), _short(f.intent), *gradients, f.verdict)
+            rows.append(tuple((word,) for word in words))
         wrong = tuple(i for i, f in enumerate(self.findings) if f.state not in PASSES)
-        return Table(columns, rows, wrong)
+        return Table(columns, tuple(rows), wrong)
 
     def _table_of_layers(self) -> Table:
         titles = ("layer", "parts", "error", "verdict")
@@ -192,17 +196,8 @@ class AuditReport(Printable):
         )
         return Table(columns, rows, tuple(i for i, f in enumerate(self.layers) if f.state != "pass"))
 
-    def _row(self, f: Finding) -> tuple[str, ...]:
-        gradients = (_largest(f.backward),) if self.gradients else ()
-        return f.layer, f.via, f.semantics, _short(f.given), _short(f.intent), *gradients, f.verdict
 
-
-def _largest(backward: Backward | None) -> str:
-    ratios = backward.ratios.values() if backward else ()
-    return f"{max(ratios):.2g}" if ratios else "–"
-
-
-def _short(judgement: Judged | None) -> str:
+def _short(judgement: CallJudgement | None) -> str:
     return "–" if judgement is None else _number(judgement.ratio)
 
 

@@ -15,7 +15,17 @@ from symattn.attention.spec import Attention
 from symattn.models.auditing.fast_path import LAYERS, inside
 from symattn.models.auditing.operators import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
 from symattn.models.auditing.patches import doing, in_backward, reading
-from symattn.models.auditing.provenance import Added, Exponentials, Known, Node, Scores, Softmax, Weights, made_of
+from symattn.models.auditing.provenance import (
+    Added,
+    Exponentials,
+    Known,
+    Node,
+    Scores,
+    Softmax,
+    Weights,
+    made_of,
+    operator_name,
+)
 from symattn.models.auditing.received import Received, Unread
 
 
@@ -58,7 +68,7 @@ def mode(listener: Listener) -> Any:
             if _composed(func):  # in inference mode, and there alone, such operators come here as one
                 with self:
                     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-            return self.tracer.called(_name(func), func, args, kwargs)
+            return self.tracer.called(operator_name(func), func, args, kwargs)
 
     return Following()
 
@@ -230,11 +240,6 @@ def _composed(func: Any) -> bool:
 
     known = hasattr(func, "_op_dk")
     return known and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
-
-
-def _name(func: Any) -> str:
-    """Of an operator, without that of its overload; an operator of higher order has none."""
-    return str(getattr(getattr(func, "overloadpacket", func), "__name__", ""))
 
 
 def _changed(func: Any, args: Any, kwargs: Any) -> list[Any]:

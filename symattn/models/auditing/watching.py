@@ -186,7 +186,9 @@ class Audit:
         """
         with reading():
             call = begun(made, received, self._rows, self._contract, dropping=self._gradients)
-            watched = self._awaited(call)
+            watched = None
+            if self._gradients and isinstance(call, Begun) and call.trained:  # there may be a backward pass
+                watched = Watched(call.received, call.made.heads_last, self._rows, self._contract)
             draws = draws_of(call.call) if isinstance(call, Begun) else None
             if watched is not None:
                 args, kwargs = watched.given(args, kwargs, first)
@@ -205,12 +207,6 @@ class Audit:
     def _unseen(self, found: Finding) -> Finding:
         """Of a call whose gradients are not awaited: told where there are some all the same."""
         return replace(found, backward=_INSIDE) if self._gradients and hidden() and not found.reason else found
-
-    def _awaited(self, call: Begun | Finding) -> Watched | None:
-        """The backward pass of a call that was read, if gradients are audited and there may be one."""
-        if not self._gradients or isinstance(call, Finding) or not call.trained:
-            return None
-        return Watched(call.received, call.made.heads_last, self._rows, self._contract)
 
     def _judged(self, first: Begun | Finding, out: Any, draws: Draws | None = None) -> Finding:
         if isinstance(first, Finding):

@@ -84,16 +84,10 @@ class Comparison(Printable):
             rest = "has no fault" if other is Verdict.NO_FAULT else "is undecided"
             return f"The {self.wrong[0]} is wrong, the {right[0]} {rest}"
         if self.verdict is Verdict.UNDECIDED:
-            return f"Undecided: {self._undecided}"
+            why = "see what a verdict needs" if self.together.cases else "no inputs go to both"
+            return f"Undecided: {'the files do not hold the same inputs' if self.together.unlike else why}"
         same = self.together.equal == self.together.cases
         return "Both have no fault, and " + ("they are equal" if same else "they differ by rounding alone")
-
-    @property
-    def _undecided(self) -> str:
-        """Why nothing can be said."""
-        if self.together.unlike:
-            return "the files do not hold the same inputs"
-        return "see what a verdict needs" if self.together.cases else "no inputs go to both"
 
     def __repr__(self) -> str:
         return self._brief(f"comparison: {self.words}")

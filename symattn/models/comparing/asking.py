@@ -121,7 +121,8 @@ class Asked:
     def _besides(self, way: Way, at: Difference) -> Iterator[tuple[str, Array]]:
         """What must change nothing, and the state at a place when it is other."""
         if way.padding or (self.own.encodes and way.items > 1):
-            yield "padding", self._at(way, self.sequences, self._other_pad, at)
+            another = self.pad - 1 if self.pad else 1  # whichever word it is
+            yield "padding", self._at(way, self.sequences, another, at)
         if way.items > 1:
             changed = self.sequences
             for k in range(len(changed)):
@@ -129,11 +130,6 @@ class Asked:
             yield "another sequence", self._at(way, changed, self.pad, at)
         if way.drafts:
             yield "drafts that were taken back", self._at(replace(way, draft=3), self.sequences, self.pad, at)
-
-    @property
-    def _other_pad(self) -> int:
-        """A word besides the one that fills up, whichever that is."""
-        return self.pad - 1 if self.pad else 1
 
     def _at(self, way: Way | None, sequences: tuple[Text, ...], pad: int, at: Difference) -> Array:
         """The float64 state of a way, or of the reference, at a place."""

@@ -31,22 +31,22 @@ def generation(
     positions: Positions = models.generates,
     seed: int = SEED,
 ) -> Generation:
-    """Prefill, decoding from caches, padding, batches, several tokens at once: the same logits, or which are wrong?
+    """Check that decoding from caches, padding and batches give the logits of the prefill, and find what is wrong.
 
-    ``model`` is one of transformers that generates, with an encoder or without; it is copied and not changed.
-    ``tokens`` are the token ids of one sequence, or how many are drawn; by default some more than a window has. Each
-    way (``symattn.models.comparing.ways``, or those that ``ways`` names) runs in the model's own type and again in
-    float64. ``caches`` are caches of your own by name: functions of the configuration and the largest length; one that
-    quantises is judged by what it gives back (``symattn.models.comparing.stored``). ``positions`` makes the position
-    ids of padded batches of the mask (b, columns) and the number of columns in the cache; by default they are those
-    that ``generate`` passes.
+    ``model`` is a generating model of transformers, with an encoder or without; it is copied and not changed.
+    ``tokens`` are the token ids of one sequence, or how many to draw; by default a few more than a window holds.
+    Each way (all of ``symattn.models.comparing.ways``, or those in ``ways``) runs in the model's own type and again
+    in float64. ``caches`` are your own caches by name: functions of the configuration and the largest length; one
+    that quantises is judged by what it returns (``symattn.models.comparing.stored``). ``positions`` makes the
+    position ids of padded batches from the mask (b, columns) and the number of columns in the cache; the default is
+    what ``generate`` passes.
 
-    The reference is one prefill of the sequence alone in float64, without cache and padding, in which attention is
-    symattn's definition where the model lets it be exchanged. A way is wrong at a layer and a token if its states there
-    differ from the reference's in float64 by more than rounding explains, which is measured: 2¹⁰ times the rounding
-    errors seen in the model's own type, scaled by the ratio of the unit roundoffs. The grade is ``sampled``. Rigorous
-    is that |way − prefill| in that type is at most the sum of both sides' distances from their float64 selves and of
-    the difference in float64. Raises ``InputError`` for what is no such model.
+    The reference is one prefill of the sequence alone in float64, without cache and padding; its attention is
+    symattn's definition if the model allows this. A way is wrong at a layer and token if its states there differ
+    from the reference's in float64 by more than rounding explains, which is measured: 2¹⁰ times the rounding errors
+    in the model's own type, scaled by the ratio of the unit roundoffs. The grade is ``sampled``. It is rigorous
+    that |way − prefill| in that type is at most the sum of both sides' distances from their float64 selves and of
+    the difference in float64. Raises ``InputError`` for any other model.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

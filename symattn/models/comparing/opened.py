@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from symattn.document.errors import InputError
+from symattn.document.errors import CannotRun, InputError
 from symattn.models.comparing import checkpoints, models
 from symattn.models.configurations.configuration import Configuration
-from symattn.programs.loading import CannotRun, load, one_line
+from symattn.programs.loading import load, one_line
 
 #: Neither a folder nor a configuration says what computes attention or experts: names of kernels would be fetched.
 _USUAL = {"attn_implementation": None, "experts_implementation": None}

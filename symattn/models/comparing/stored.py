@@ -66,7 +66,8 @@ class Recorded:
                     call if isinstance(call, int) else (_wide(call[0][which]), _wide(call[1][which]))
                     for call in self.calls[layer]
                 ]
-                u = _roundoff(next(call[0][which] for call in self.calls[layer] if not isinstance(call, int)))
+                first = next(call[0][which] for call in self.calls[layer] if not isinstance(call, int))
+                u = float(Format(str(first.dtype).removeprefix("torch.")).u)
                 if found := _lost(calls, self.steps[layer], u, _NAMES[which]):
                     return Lost(layer, *found)
         return None
@@ -119,15 +120,11 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():
             columns = np.flatnonzero(beyond.any(axis=(0, 1, 3)))
-            return int(columns[0]), _place(what, columns) + _named(back, wanted, room, columns)
+            many = f"{len(columns)} columns, column {columns[0]} first," if len(columns) > 1 else f"column {columns[0]}"
+            words = f"the {what} in {many} come back {_named(back, wanted, room, columns)}"
+            return int(columns[0]), words
         last = back
     return None
-
-
-def _place(what: str, columns: Array) -> str:
-    if len(columns) == 1:
-        return f"the {what} in column {columns[0]} come back "
-    return f"the {what} in {len(columns)} columns, column {columns[0]} first, come back "
 
 
 def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
@@ -145,10 +142,6 @@ def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
         return f"as those in column {other}"
     times = float((np.abs(a - b) / np.maximum(r, _LEAST)).max())
     return f"{times:.2g} steps of quantisation from what was handed in"
-
-
-def _roundoff(a: Any) -> float:
-    return float(Format(str(a.dtype).removeprefix("torch.")).u)
 
 
 def _wide(a: Any) -> Array:

@@ -51,7 +51,7 @@ class Place:
     @property
     def apart(self) -> float:
         """|first − second| in parts of what one of them is allowed: of two legal ones it is at most 2."""
-        return float(_apart(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed)))
+        return float(difference(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed)))
 
     RECORD = "case, output, index, exact, allowed, first, second, difference / allowed = apart, inputs"
 
@@ -112,15 +112,12 @@ def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[
         example = fault.counterexample
         if example is not None and example.index:
             yield Case("counterexample", "the smallest input that shows a fault", _arrays(example.inputs))
-    fewer = min(sides, key=lambda side: side.runner.convention.batch_axes(_heads(side)))
+    heads = {id(side): int(getattr(getattr(side.subject, "spec", None), "heads", 1)) for side in sides}
+    fewer = min(sides, key=lambda side: side.runner.convention.batch_axes(heads[id(side)]))
     rng = np.random.default_rng(fewer.seed)
     for group in fewer.subject.first().values():
         yield from islice(group(fewer, rng), 12)
     yield from fewer.subject.drawn(fewer, fewer.examples)
-
-
-def _heads(side: Session) -> int:
-    return int(getattr(getattr(side.subject, "spec", None), "heads", 1))
 
 
 def _arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -165,7 +162,7 @@ def _place(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: st
         assert a.ratios is not None
         assert b.ratios is not None
         limits = a.expected.allowed
-        apart = _apart(a.got, b.got, limits)
+        apart = difference(a.got, b.got, limits)
         size = (
             np.maximum(a.ratios, b.ratios) if by == "ratio" else (apart > 0).astype(float) if by == "first" else apart
         )
@@ -191,7 +188,7 @@ def _at(outputs: Sequence[str], first: CaseResult, second: CaseResult, of: int, 
     )  # fmt: skip
 
 
-def _apart(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
+def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """|a − b| / limits; 0 where both are the same, NaN among them, and +∞ where one alone is no number."""
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):

@@ -14,8 +14,8 @@ from symattn.attention.spec import Attention
 from symattn.bounds.sharp.sample import chosen
 from symattn.document.errors import InputError
 from symattn.models.comparing.answer import Comparison, Side
-from symattn.models.comparing.together import Given, Place, Together
-from symattn.programs.closeness import exact_and_allowed
+from symattn.models.comparing.together import Given, Place, Together, difference
+from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
 from symattn.programs.traces import verify_trace
 from symattn.programs.traces.judging import ROWS
@@ -56,7 +56,10 @@ def compare_traces(
     unlike = _unlike(spec, one, other)
     apart = {} if unlike else _parting(spec, one, other)
     how: dict[str, Any] = {"precision": precision, "contract": contract, "layout": layout, "rows": rows, "also": apart}
-    sides = [_side(path, spec, how) for path in paths]
+    sides = []
+    for path in paths:
+        with _told_of(path):
+            sides.append(Side(path, verify_trace(path, spec, **how)))
     if unlike:
         words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
         return Comparison(sides[0], sides[1], Together(unlike=unlike), command, (words,))
@@ -65,11 +68,6 @@ def compare_traces(
         looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
         found = _joined(found, _places(mine, theirs, arithmetic, looked), mine.place not in apart)
     return Comparison(sides[0], sides[1], found, command)
-
-
-def _side(path: str, spec: Attention, how: dict[str, Any]) -> Side:
-    with _told_of(path):
-        return Side(path, verify_trace(path, spec, **how))
 
 
 @contextmanager
@@ -129,20 +127,16 @@ def _places(one: Piece, other: Piece, precision: Precision, rows: Sequence[int])
     differ = _differ(a, b)
     if not differ.any():
         return ()
-    exact, allowed = exact_and_allowed(one.made["o"], one.inputs, one.spec, precision, rows)
-
-    def off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            found = np.abs(x - y) / allowed
-        return np.where(np.isnan(found), np.inf, found)
+    right = measured(one.made["o"], one.inputs, one.spec, precision, rows)
+    assert right is not None
 
     def place(number: int) -> Place:
         at = tuple(int(i) for i in np.unravel_index(number, differ.shape))
-        mine, theirs = (Given(float(y[at]), float(off(y, exact)[at])) for y in (a, b))
+        mine, theirs = (Given(float(y[at]), float(difference(y, right.near, right.allowed)[at])) for y in (a, b))
         index = (*one.place, *at[:-2], rows[at[-2]], at[-1])
-        return Place("trace", "output", index, float(exact[at]), float(allowed[at]), mine, theirs)
+        return Place("trace", "output", index, float(right.near[at]), float(right.allowed[at]), mine, theirs)
 
-    return place(int(differ.argmax())), place(int(np.where(differ, off(a, b), -1.0).argmax()))
+    return place(int(differ.argmax())), place(int(np.where(differ, difference(a, b, right.allowed), -1.0).argmax()))
 
 
 def _joined(found: Together, places: tuple[Place, ...], equal: bool) -> Together:

@@ -75,10 +75,6 @@ def _ran(way: Way, model: Model, ids: Array, mask: Array, positions: Positions, 
 
 
 # -- those that are tried ----------------------------------------------------------------------------------------------
-def _one_by_one(n: int) -> Sequence[int]:
-    return (1,) * n
-
-
 def _decoding(n: int) -> Sequence[int]:
     return (n // 2, *(1,) * (n - n // 2))
 
@@ -86,10 +82,6 @@ def _decoding(n: int) -> Sequence[int]:
 def _several(n: int) -> Sequence[int]:
     rest = n - n // 2
     return (n // 2, *(_SEVERAL,) * (rest // _SEVERAL), *((rest % _SEVERAL,) if rest % _SEVERAL else ()))
-
-
-def _half(n: int) -> Sequence[int]:
-    return (n // 2,)
 
 
 def plain_cache(config: object, length: int) -> Any:
@@ -118,11 +110,11 @@ TAKEN_BACK = "drafts taken back"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
 WAYS: tuple[Way, ...] = (
     Way(PREFILL),
-    Way(PREFIX, chunks=_half),
+    Way(PREFIX, chunks=lambda n: (n // 2,)),
     Way(CONTINUATION, other=True),
     Way("eager", implementation="eager"),
     Way("sdpa", implementation="sdpa"),
-    Way("token by token", plain_cache, _one_by_one),
+    Way("token by token", plain_cache, lambda n: (1,) * n),
     *(Way(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
     *(Way(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
     Way(f"dynamic cache, {TAKEN_BACK}", own_cache, _decoding, drafts=_DRAFTS),

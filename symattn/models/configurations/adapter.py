@@ -37,9 +37,7 @@ def attention(source: Any, layer: int | None = None, kind: str = "self", called:
 
 def partly(source: Any, layer: int | None, kind: str = "self", called: bool = True) -> tuple[Attention, str]:
     """The attention without positions that cannot be told, and why: of the ``called`` one, they are done before it."""
-    c = configuration(source)
-    family = family_of(c)
-    c = c if c.model_type in FAMILIES else c.part("text_config")
+    c, family = known(source)
     if family.before and not called:
         c.cannot_tell(f"{family.before}, for which there is no field")
     at = Place(c, _layer(source, layer), _kind(c, family, kind))
@@ -60,19 +58,22 @@ def partly(source: Any, layer: int | None, kind: str = "self", called: bool = Tr
 
 def layers(source: object, kind: str = "self") -> int:
     """How many layers the configuration has. Raises as ``attention`` does."""
-    c = configuration(source)
-    family = family_of(c)
-    c = c if c.model_type in FAMILIES else c.part("text_config")
+    c, family = known(source)
     return c.count(*family.depth(_kind(c, family, kind)))
 
 
-def family_of(c: Configuration) -> Family:
-    """The row of the family, or that of the text of a model which also sees or hears. Raises CannotTell."""
-    if c.model_type in FAMILIES:
-        return FAMILIES[c.model_type]
-    if isinstance(c.optional("text_config"), dict) and (inner := c.part("text_config")).model_type in FAMILIES:
-        return FAMILIES[inner.model_type]
-    c.cannot_tell(f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each that is known")
+def known(source: Any) -> tuple[Configuration, Family]:
+    """Return a configuration and the row of its family, or those of the text of a model which also sees or hears.
+
+    Raises CannotTell where there is no such row.
+    """
+    c = configuration(source)
+    if c.model_type not in FAMILIES and isinstance(c.optional("text_config"), dict):
+        inner = c.part("text_config")
+        c = inner if inner.model_type in FAMILIES else c
+    if c.model_type not in FAMILIES:
+        c.cannot_tell(f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each that is known")
+    return c, FAMILIES[c.model_type]
 
 
 def _kind(c: Configuration, family: Family, kind: str) -> Any:

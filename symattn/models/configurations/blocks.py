@@ -10,11 +10,10 @@ import numpy as np
 
 from symattn.attention.layers.block import Block
 from symattn.document.errors import InputError
-from symattn.models.configurations.adapter import attention, family_of, partly
+from symattn.models.configurations.adapter import attention, known, partly
 from symattn.models.configurations.configuration import CannotTell, Configuration
-from symattn.models.configurations.families import FAMILIES, Packing
+from symattn.models.configurations.families import Packing
 from symattn.models.configurations.layouts import LAYOUTS, UNSAID, Layout
-from symattn.models.configurations.loading import configuration
 from symattn.models.configurations.weights import inputs
 
 #: Activations by their names in configurations: the one of ``Block``, and whether Transformers spells it in operators.
@@ -69,10 +68,10 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
     for, those that cannot be told are no error.
     """
     spec, unplaced = partly(source, layer)
-    c = configuration(source)
-    family = family_of(c)
-    c = c if c.model_type in FAMILIES else c.part("text_config")
-    layout = _layout(c)
+    c, family = known(source)
+    if c.model_type not in LAYOUTS:
+        c.cannot_tell(UNSAID.get(c.model_type, "nobody has written down what its layers are around the attention"))
+    layout = LAYOUTS[c.model_type]
     activation, spelled, unknown = _activation(c, layout)
     sums = _sums(c, layout)
     open_ = {"attention.position": unplaced, "mlp.hidden": unknown, **dict.fromkeys(_SUMS, sums)}
@@ -88,12 +87,6 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
         gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
     )  # fmt: skip
     return Promised(made, layout, spelled, family.packing, family.scaled_before, open_)
-
-
-def _layout(c: Configuration) -> Layout:
-    if c.model_type not in LAYOUTS:
-        c.cannot_tell(UNSAID.get(c.model_type, "nobody has written down what its layers are around the attention"))
-    return LAYOUTS[c.model_type]
 
 
 def _sums(c: Configuration, layout: Layout) -> str:
@@ -142,7 +135,7 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
     """
     block(source, layer)
     found = promised(source, layer)
-    c = configuration(source)
+    c, family = known(source)
     left = c.model_type == "gpt2"  # which stores its matrices for tokens on the left
     given: dict[str, np.ndarray] = {}
     inner: dict[str, np.ndarray] = {}
@@ -155,7 +148,7 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
             inner[name.removeprefix(attended)] = array
         else:
             given |= _outside(name, array, found, left)
-    own = inputs(inner, found.block.attention, family_of(c))
+    own = inputs(inner, found.block.attention, family)
     if found.shared:
         given |= {n.replace("attention_norm", "mlp_norm"): a for n, a in given.items() if n.startswith("attention_n")}
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}

@@ -51,7 +51,7 @@ class Checkpoint:
             raise InputError(f"{self.path} has no attention of the layer {layer} by a name that is known")
         sizes = {below: self._shape(name) for below, name in found.items()}
         self._check(sum(8 * int(np.prod(shape, dtype=object)) for shape in sizes.values()))
-        return {below: self._wide(self._get(name)) for below, name in found.items()}
+        return {below: self._wide(self.file.get_tensor(name)) for below, name in found.items()}
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
         """The rows of the embedding of tokens. Raises InputError for ids that it does not have."""
@@ -74,9 +74,6 @@ class Checkpoint:
         if piece.get_dtype() not in _WIDE:
             raise InputError(f"{self.path}: {name[:80]} holds {piece.get_dtype()}; known: {', '.join(sorted(_WIDE))}")
         return tuple(piece.get_shape())
-
-    def _get(self, name: str) -> Any:
-        return self.file.get_tensor(name)
 
     def _check(self, size: int) -> None:
         if size > MOST_BYTES:

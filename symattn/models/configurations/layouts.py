@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 #: By a part of ``Block``, the path of the module that computes it.
 Paths = Mapping[str, str]
@@ -46,10 +46,10 @@ class Layout:
     unless: Mapping[str, str] = field(default_factory=dict)
 
 
-def _linear(attention: str, o: str = "o_proj", packed: str = "", **more: str) -> dict[str, str]:
+def _linear(attention: str, o: str = "o_proj", packed: str = "", each: str = "q_proj k_proj v_proj") -> dict[str, str]:
     """The paths of an attention's projections: ``q_proj``, ``k_proj``, ``v_proj``, or one of them all."""
-    names = {"in": packed} if packed else {"q": "q_proj", "k": "k_proj", "v": "v_proj"}
-    below = {f"attention.{part}": f"{attention}.{name}" for part, name in {**names, "o": o, **more}.items()}
+    names = {"in": packed} if packed else dict(zip("qkv", each.split(), strict=True))
+    below = {f"attention.{part}": f"{attention}.{name}" for part, name in {**names, "o": o}.items()}
     return {"attention": attention, **below}
 
 
@@ -57,9 +57,19 @@ def _norms(attention: str, mlp: str = "") -> dict[str, str]:
     return {"attention_norm": attention} | ({"mlp_norm": mlp} if mlp else {})
 
 
-_GATED = {"mlp.gate": "mlp.gate_proj", "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj"}
+def _mlp(up: str, down: str) -> dict[str, str]:
+    return {"mlp.up": up, "mlp.down": down}
+
+
+def _layered(*paths: Paths, **more: Any) -> Layout:
+    """A layer with norms of the whole row and, if nothing else is said, a feed-forward layer without a gate."""
+    every = {part: path for some in paths for part, path in some.items()}
+    return Layout(paths=every, norm="layer", **{"eps": "layer_norm_eps", "gated": False, **more})
+
+
+_GATED = {"mlp.gate": "mlp.gate_proj", **_mlp("mlp.up_proj", "mlp.down_proj")}
 _PACKED = {"mlp.in": "mlp.gate_up_proj", "mlp.down": "mlp.down_proj"}
-_FOUR = {"mlp.up": "mlp.dense_h_to_4h", "mlp.down": "mlp.dense_4h_to_h"}
+_FOUR = _mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
 _OWN = _linear("self_attn")
 _BOTH = _norms("input_layernorm", "post_attention_layernorm")
 _NORMED = {"attention.q_norm": "self_attn.q_norm", "attention.k_norm": "self_attn.k_norm"}
@@ -68,43 +78,28 @@ _SANDWICH = {
     "mlp_norm": "pre_feedforward_layernorm", "mlp_norm_after": "post_feedforward_layernorm",
 }  # fmt: skip
 _LLAMA = Layout(paths={**_BOTH, **_OWN, **_GATED})
-_GEMMA = replace(_LLAMA, one_plus=True)
-_GEMMA2 = Layout(
-    paths={**_SANDWICH, **_OWN, **_GATED}, order="sandwich", acts="hidden_activation", one_plus=True
-)  # fmt: skip
-_COHERE = Layout(
-    paths={**_norms("input_layernorm"), **_OWN, **_GATED}, norm="layer", eps="layer_norm_eps", parallel=True,
-    shared=True,
-)  # fmt: skip
-
-_BERT = Layout(
-    paths={
-        **_norms("attention.output.LayerNorm", "output.LayerNorm"),
-        "attention": "attention.self", "attention.q": "attention.self.query", "attention.k": "attention.self.key",
-        "attention.v": "attention.self.value", "attention.o": "attention.output.dense",
-        "mlp.up": "intermediate.dense", "mlp.down": "output.dense",
-    },
-    norm="layer", eps="layer_norm_eps", order="post", gated=False,
-    unless={"add_cross_attention": "the layer reads another sequence"},
-)  # fmt: skip
+_GEMMA2 = Layout(paths={**_SANDWICH, **_OWN, **_GATED}, order="sandwich", acts="hidden_activation", one_plus=True)
+_COHERE = _layered(_norms("input_layernorm"), _OWN, _GATED, parallel=True, shared=True, gated=True)
 _INNER = Layout(
-    paths={
-        **_norms("post_attention_layernorm", "post_feedforward_layernorm"), **_OWN, **_GATED, **_NORMED,
-    },
+    paths={**_norms("post_attention_layernorm", "post_feedforward_layernorm"), **_OWN, **_GATED, **_NORMED},
     order="inner",
+)
+_CROSSED = {"add_cross_attention": "the layer reads another sequence"}
+_BERT = _layered(
+    _norms("attention.output.LayerNorm", "output.LayerNorm"), _mlp("intermediate.dense", "output.dense"),
+    {**_linear("attention.self", each="query key value"), "attention.o": "attention.output.dense"},
+    order="post", unless=_CROSSED,
 )  # fmt: skip
+_GPT: dict[str, Any] = {"eps": "layer_norm_epsilon", "acts": "activation_function"}
+_TOGETHER = "query_key_value"
+_LIKE_LLAMA = "llama mistral ministral qwen2 smollm3 ernie4_5 seed_oss helium cwm"
 
 LAYOUTS: dict[str, Layout] = {
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "ministral": _LLAMA,
-    "qwen2": _LLAMA,
+    **dict.fromkeys(_LIKE_LLAMA.split(), _LLAMA),
     "qwen3": replace(_LLAMA, paths={**_LLAMA.paths, **_NORMED}),
-    "smollm3": _LLAMA,
-    "ernie4_5": _LLAMA,
-    "arcee": Layout(paths={**_BOTH, **_OWN, "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj"}, gated=False),
+    "arcee": Layout(paths={**_BOTH, **_OWN, **_mlp("mlp.up_proj", "mlp.down_proj")}, gated=False),
     "granite": replace(_LLAMA, unless={"residual_multiplier": "what is added to the tokens is scaled"}),
-    "gemma": _GEMMA,
+    "gemma": replace(_LLAMA, one_plus=True),
     "gemma2": _GEMMA2,
     "gemma3_text": replace(_GEMMA2, paths={**_GEMMA2.paths, **_NORMED}),
     "glm": Layout(paths={**_BOTH, **_OWN, **_PACKED}),
@@ -116,104 +111,54 @@ LAYOUTS: dict[str, Layout] = {
         order="sandwich",
     ),
     "phi3": Layout(paths={**_BOTH, **_linear("self_attn", packed="qkv_proj"), **_PACKED}),
-    "starcoder2": Layout(
-        paths={**_BOTH, **_OWN, "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"},
-        norm="layer", eps="norm_epsilon", gated=False,
+    "olmo": replace(_LLAMA, norm="layer", eps=1e-5),
+    **dict.fromkeys(("olmo2", "exaone4"), _INNER),
+    **dict.fromkeys(("cohere", "cohere2"), _COHERE),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), _BERT),
+    "starcoder2": _layered(_BOTH, _OWN, _mlp("mlp.c_fc", "mlp.c_proj"), eps="norm_epsilon"),
+    "stablelm": _layered(_BOTH, _OWN, _GATED, parallel="use_parallel_residual", shared=True, gated=True),
+    "phi": _layered(
+        _norms("input_layernorm"), _linear("self_attn", "dense"), _mlp("mlp.fc1", "mlp.fc2"), parallel=True, shared=True
     ),
-    "stablelm": Layout(
-        paths={**_BOTH, **_OWN, **_GATED}, norm="layer", eps="layer_norm_eps", parallel="use_parallel_residual",
-        shared=True,
+    "gpt_neox": _layered(_BOTH, _linear("attention", "dense", _TOGETHER), _FOUR, parallel="use_parallel_residual"),
+    "gptj": _layered(
+        _norms("ln_1"), _linear("attn", "out_proj"), _mlp("mlp.fc_in", "mlp.fc_out"), parallel=True, shared=True, **_GPT
     ),
-    "phi": Layout(
-        paths={
-            **_norms("input_layernorm"), **_linear("self_attn", "dense"), "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2",
-        },
-        norm="layer", eps="layer_norm_eps", parallel=True, shared=True, gated=False,
+    "gpt2": _layered(
+        _norms("ln_1", "ln_2"), _linear("attn", "c_proj", "c_attn"), _mlp("mlp.c_fc", "mlp.c_proj"), unless=_CROSSED,
+        **_GPT,
     ),
-    "cohere": _COHERE,
-    "cohere2": _COHERE,
-    "gpt_neox": Layout(
-        paths={**_BOTH, **_linear("attention", "dense", "query_key_value"), **_FOUR},
-        norm="layer", eps="layer_norm_eps", parallel="use_parallel_residual", gated=False,
+    "gpt_neo": _layered(
+        _norms("ln_1", "ln_2"), _linear("attn.attention", "out_proj"), _mlp("mlp.c_fc", "mlp.c_proj"), **_GPT
     ),
-    "gptj": Layout(
-        paths={**_norms("ln_1"), **_linear("attn", "out_proj"), "mlp.up": "mlp.fc_in", "mlp.down": "mlp.fc_out"},
-        norm="layer", eps="layer_norm_epsilon", parallel=True, shared=True, acts="activation_function", gated=False,
+    "falcon": _layered(
+        _BOTH, _linear("self_attention", "dense", _TOGETHER), _FOUR,
+        eps="layer_norm_epsilon", parallel="parallel_attn", shared=True, acts="activation",
     ),
-    "gpt2": Layout(
-        paths={
-            **_norms("ln_1", "ln_2"), **_linear("attn", "c_proj", "c_attn"),
-            "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj",
-        },
-        norm="layer", eps="layer_norm_epsilon", acts="activation_function", gated=False,
-        unless={"add_cross_attention": "the layer reads another sequence"},
+    "opt": _layered(
+        _norms("self_attn_layer_norm", "final_layer_norm"), _linear("self_attn", "out_proj"), _mlp("fc1", "fc2"),
+        eps=1e-5, acts="activation_function",
     ),
-    "falcon": Layout(
-        paths={**_BOTH, **_linear("self_attention", "dense", "query_key_value"), **_FOUR},
-        norm="layer", eps="layer_norm_epsilon", parallel="parallel_attn", shared=True, acts="activation", gated=False,
-    ),
-    "opt": Layout(
-        paths={
-            **_norms("self_attn_layer_norm", "final_layer_norm"), **_linear("self_attn", "out_proj"),
-            "mlp.up": "fc1", "mlp.down": "fc2",
-        },
-        norm="layer", eps=1e-5, acts="activation_function", gated=False,
-    ),
-    "gpt_neo": Layout(
-        paths={
-            **_norms("ln_1", "ln_2"), **_linear("attn.attention", "out_proj"),
-            "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj",
-        },
-        norm="layer", eps="layer_norm_epsilon", acts="activation_function", gated=False,
-    ),
-    "bloom": Layout(
-        paths={**_BOTH, **_linear("self_attention", "dense", "query_key_value"), **_FOUR},
-        norm="layer", eps="layer_norm_epsilon", fixed="gelu_new", gated=False,
+    "bloom": _layered(
+        _BOTH, _linear("self_attention", "dense", _TOGETHER), _FOUR, eps="layer_norm_epsilon", fixed="gelu_new",
         unless={"apply_residual_connection_post_layernorm": "the residual starts after the norm"},
     ),
-    "mpt": Layout(
-        paths={
-            **_norms("norm_1", "norm_2"), **_linear("attn", "out_proj", "Wqkv"),
-            "mlp.up": "ffn.up_proj", "mlp.down": "ffn.down_proj",
-        },
-        norm="layer", eps="layer_norm_epsilon", fixed="gelu", gated=False,
+    "mpt": _layered(
+        _norms("norm_1", "norm_2"), _linear("attn", "out_proj", "Wqkv"), _mlp("ffn.up_proj", "ffn.down_proj"),
+        eps="layer_norm_epsilon", fixed="gelu",
     ),
-    "olmo": replace(_LLAMA, norm="layer", eps=1e-5),
-    "olmo2": _INNER,
-    "seed_oss": _LLAMA,
-    "helium": _LLAMA,
-    "cwm": _LLAMA,
-    "exaone4": _INNER,
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), _BERT),
-    "distilbert": Layout(
-        paths={
-            **_norms("sa_layer_norm", "output_layer_norm"), "attention": "attention", "attention.q": "attention.q_lin",
-            "attention.k": "attention.k_lin", "attention.v": "attention.v_lin", "attention.o": "attention.out_lin",
-            "mlp.up": "ffn.lin1", "mlp.down": "ffn.lin2",
-        },
-        norm="layer", eps=1e-12, order="post", acts="activation", gated=False,
+    "distilbert": _layered(
+        _norms("sa_layer_norm", "output_layer_norm"), _mlp("ffn.lin1", "ffn.lin2"),
+        _linear("attention", "out_lin", each="q_lin k_lin v_lin"),
+        eps=1e-12, order="post", acts="activation",
     ),
 }  # fmt: skip
 
+_WITH_EXPERTS = "mixtral qwen2_moe qwen3_moe gpt_oss deepseek_v3 olmoe flex_olmo ernie4_5_moe dots1 granitemoe glm4_moe"
 _EXPERTS = "a router sends each token to experts of its own, for which Block has no part"
 #: Families whose layers cannot be said as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "mixtral",
-            "qwen2_moe",
-            "qwen3_moe",
-            "gpt_oss",
-            "deepseek_v3",
-            "olmoe",
-            "flex_olmo",
-            "ernie4_5_moe",
-            "dots1",
-            "granitemoe",
-            "glm4_moe",
-        ),
-        _EXPERTS,
-    ),
+    **dict.fromkeys(_WITH_EXPERTS.split(), _EXPERTS),
     **dict.fromkeys(("nemotron", "persimmon"), "its activation is the square of ReLU, which is none of Block's"),
     **dict.fromkeys(("t5", "mt5"), "its norms and its parts with two sequences are not written down here"),
 }

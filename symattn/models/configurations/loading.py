@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from symattn.attention.codec.json_text import loaded
 from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import CannotTell, Configuration
 
@@ -45,35 +45,12 @@ def _of_fields(data: Any, where: str, given: object = None) -> Configuration:
 
 
 def decoded(path: Path) -> Any:
-    """The JSON of a file that nobody vouches for. Raises InputError."""
+    """Return the JSON of a file that nobody vouches for. Raises InputError."""
     path = path / "config.json" if path.is_dir() else path
-    try:
-        data = json.loads(_text(path))
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path} is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}"
-        ) from None
-    except (RecursionError, ValueError):  # a whole number of thousands of digits is a ValueError
-        raise InputError(f"{path} is nested too deeply, or holds a number too long, to be a configuration") from None
+    data = loaded(path, MOST_BYTES)
     if _depth(data) > MOST_DEPTH:
         raise InputError(f"{path} is nested more than {MOST_DEPTH} levels deep; no configuration is")
     return data
-
-
-def _text(path: Path) -> str:
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is not a file")
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{path} is larger than {MOST_BYTES} bytes; no configuration is")
-    return content.decode("utf-8-sig")
 
 
 def _depth(data: Any) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from symattn.models.configurations.rules import Place, Rule
+from symattn.models.configurations.rules import Place, Rule, fixed, rule
 
 
-def _causal(at: Place) -> dict[str, Any]:
+@rule("causal")
+def causal(at: Place) -> dict[str, Any]:
     if at.c.optional("use_bidirectional_attention"):
         at.c.cannot_tell("use_bidirectional_attention is set; which of the queries see later keys is not known")
     if at.c.optional("is_causal") is False:
@@ -15,13 +17,12 @@ def _causal(at: Place) -> dict[str, Any]:
     return {"causal": True}
 
 
-def _by_decoder(at: Place) -> dict[str, Any]:
-    return _causal(at) if at.c.switched("is_decoder") else {}
+@rule("causal if `is_decoder`, else every query sees every key")
+def by_decoder(at: Place) -> Mapping[str, Any]:
+    return causal(at) if at.c.switched("is_decoder") else {}
 
 
-causal = Rule("causal", _causal)
-two_sided = Rule("every query sees every key", lambda at: {})
-by_decoder = Rule("causal if `is_decoder`, else every query sees every key", _by_decoder)
+two_sided = fixed("every query sees every key")
 
 
 def window_of(at: Place) -> int | None:
@@ -30,32 +31,28 @@ def window_of(at: Place) -> int | None:
     return None if told is None else at.c.as_count("sliding_window", told)
 
 
-def _everywhere(at: Place) -> dict[str, Any]:
+@rule("`sliding_window` keys, that of the query among them, in every layer; null for all")
+def everywhere(at: Place) -> dict[str, Any]:
     return {"window": window_of(at)}
 
 
-everywhere = Rule("`sliding_window` keys, that of the query among them, in every layer; null for all", _everywhere)
+@rule("`sliding_window` keys in every layer if `use_sliding_window`")
+def if_asked(at: Place) -> Mapping[str, Any]:
+    return everywhere(at) if at.c.flag("use_sliding_window") else {}
 
 
-def _if_asked(at: Place) -> dict[str, Any]:
-    return _everywhere(at) if at.c.flag("use_sliding_window") else {}
-
-
-def _local(at: Place) -> dict[str, Any]:
+@rule("`window_size` keys, that of the query among them, where `attention_layers` says local")
+def local(at: Place) -> dict[str, Any]:
     kind = at.c.words("attention_layers", at.layer + 1)[at.layer]
     if kind not in ("global", "local"):
         at.c.cannot_tell(f"layer {at.layer} is {kind[:40]!r}; known: global, local")
     return {"window": at.c.count("window_size")} if kind == "local" else {}
 
 
-def _around(at: Place) -> dict[str, Any]:
+@rule("a window of ⌊`local_attention`/2⌋ keys on either side where `layer_types` says sliding")
+def around(at: Place) -> dict[str, Any]:
     half = at.c.count("local_attention") // 2
     return {"window": (half, half)} if layer_type(at) == "sliding_attention" else {}
-
-
-around = Rule("a window of ⌊`local_attention`/2⌋ keys on either side where `layer_types` says sliding", _around)
-if_asked = Rule("`sliding_window` keys in every layer if `use_sliding_window`", _if_asked)
-local = Rule("`window_size` keys, that of the query among them, where `attention_layers` says local", _local)
 
 
 def by_types(otherwise: str = "") -> Rule:
@@ -66,16 +63,14 @@ def by_types(otherwise: str = "") -> Rule:
                 asked``: none unless ``use_sliding_window``; empty: as told
     """
 
-    def run(at: Place) -> dict[str, Any]:
-        return of_type(at, layer_type(at, otherwise))
-
     older = {
         "even": "; without them layers 0, 2, … slide",
         "after": "; without them layers from `max_window_layers` on slide, if `use_sliding_window`",
         "if asked": "; without them none slides unless `use_sliding_window`",
         "but last": "; without them all slide but the last of each `sliding_window_pattern`",
     }
-    return Rule(f"windows by `layer_types`{older.get(otherwise, '')}", run)
+    says = f"windows by `layer_types`{older.get(otherwise, '')}"
+    return Rule(says, lambda at: of_type(at, layer_type(at, otherwise)))
 
 
 def layer_type(at: Place, otherwise: str = "") -> str:

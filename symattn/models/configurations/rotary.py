@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from symattn.attention.positions import rotary_fields as scaling
 from symattn.attention.positions.fields import Rotary
-from symattn.attention.positions.rotary_fields import (
-    LinearScaling,
-    LongRopeScaling,
-    NTKScaling,
-    ProportionalScaling,
-    Scaling,
-    YarnScaling,
-)
+from symattn.attention.positions.rotary_fields import Scaling
 from symattn.models.configurations.masking import layer_type
 from symattn.models.configurations.rules import Place, Rule
 
@@ -27,14 +21,14 @@ def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", loc
     local   names a field of older files: the base of layers that have a window, whose frequencies are not stretched
     """
 
-    def run(at: Place) -> dict[str, Any]:
-        told = parameters(at, local)
-        return {"position": position(at, told, layout, share)}
-
     pairs = "ℓ and ℓ + r/2" if layout == "half" else "2ℓ and 2ℓ + 1"
     part = f", `{share}` of the columns" if share else ""
     part += f", in layers that slide with the base `{local}`" if local else ""
-    return Rule(f"rotations of the columns {pairs}{part}", run, before=True)
+    return Rule(
+        f"rotations of the columns {pairs}{part}",
+        lambda at: {"position": position(at, parameters(at, local), layout, share)},
+        before=True,
+    )
 
 
 def where_sliding(rule: Rule, otherwise: str) -> Rule:
@@ -74,8 +68,8 @@ def parameters(at: Place, local: str = "") -> Told:
     if local and not new and layer_type(at, "but last") != "full_attention" and local in c:
         return {"rope_theta": c.find(local)}
     if not new and "rope_theta" in c and (not local or local in c):
-        scaling = c.optional("rope_scaling") or {}
-        return {"rope_theta": c.find("rope_theta"), **_object(at, scaling, "rope_scaling")}
+        stretched = _object(at, c.optional("rope_scaling") or {}, "rope_scaling")
+        return {"rope_theta": c.find("rope_theta"), **stretched}
     told = _object(at, c.told("rope_parameters"), "rope_parameters")
     if any(isinstance(inner, Mapping) for inner in told.values()):
         kind = layer_type(at)
@@ -145,16 +139,8 @@ def _factor(at: Place, told: Told) -> int | float:
     return at.c.as_number("factor", at.c.count("max_position_embeddings") / _length(at, told))
 
 
-def _linear(at: Place, told: Told) -> Scaling:
-    return LinearScaling(factor=_number(at, told, "factor"))
-
-
-def _dynamic(at: Place, told: Told) -> Scaling:
-    return NTKScaling(factor=_number(at, told, "factor"), length=at.c.count("max_position_embeddings"))
-
-
 def _llama3(at: Place, told: Told) -> Scaling:
-    return YarnScaling(
+    return scaling.YarnScaling(
         factor=_number(at, told, "factor"), length=_length(at, told), slow=_number(at, told, "low_freq_factor"),
         fast=_number(at, told, "high_freq_factor"), ramp="turns", weight=0,
     )  # fmt: skip
@@ -170,7 +156,7 @@ def _yarn(at: Place, told: Told) -> Scaling:
     truncated = told.get("truncate", True)
     if not isinstance(truncated, bool):
         raise at.c.refusal("rope_parameters.truncate", truncated, "true or false")
-    return YarnScaling(
+    return scaling.YarnScaling(
         factor=_factor(at, told), length=_length(at, told), whole=truncated,
         slow=_number(at, told, "beta_slow", 1), fast=_number(at, told, "beta_fast", 32),
         weight=_number(at, told, "mscale") if both and usual else usual,
@@ -182,7 +168,7 @@ def _longrope(at: Place, told: Told) -> Scaling:
     if told.get("attention_factor") is not None:
         at.c.cannot_tell("attention_factor is given for longrope, for which there is no field")
     short, long = (_factors(at, told, name) for name in ("short_factor", "long_factor"))
-    return LongRopeScaling(short=short, long=long, factor=_factor(at, told), length=_length(at, told))
+    return scaling.LongRopeScaling(short=short, long=long, factor=_factor(at, told), length=_length(at, told))
 
 
 def _factors(at: Place, told: Told, name: str) -> tuple[int | float, ...]:
@@ -195,13 +181,15 @@ def _factors(at: Place, told: Told, name: str) -> tuple[int | float, ...]:
 def _proportional(at: Place, told: Told) -> Scaling:
     if told.get("factor") not in (None, 1, 1.0):
         at.c.cannot_tell("rope_type proportional has a factor, for which there is no field")
-    return ProportionalScaling(share=_number(at, told, "partial_rotary_factor", 1))
+    return scaling.ProportionalScaling(share=_number(at, told, "partial_rotary_factor", 1))
 
 
 _SCALINGS: dict[str, Callable[[Place, Told], Scaling | None]] = {
     "default": lambda at, told: None,
-    "linear": _linear,
-    "dynamic": _dynamic,
+    "linear": lambda at, told: scaling.LinearScaling(factor=_number(at, told, "factor")),
+    "dynamic": lambda at, told: scaling.NTKScaling(
+        factor=_number(at, told, "factor"), length=at.c.count("max_position_embeddings")
+    ),
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,

@@ -34,6 +34,13 @@ class Place:
         own = f"{half}_attention_heads"
         return self.c.count(own if self.kind != "self" and own in self.c else HEADS[0], *HEADS[1:])
 
+    def sharing(self, field: str, keys: int) -> dict[str, Any]:
+        """The heads, and those of keys that they share. Raises InputError where the ``field`` is no divisor."""
+        heads = self.heads
+        if heads % keys:
+            raise self.c.refusal(field, keys, f"a divisor of {heads}, the number of heads")
+        return {"heads": heads, "kv_heads": keys if keys != heads else None}
+
     @property
     def d_k(self) -> int:
         """The number of columns of a head: ``head_dim``, or those of the model shared evenly among the heads."""
@@ -64,22 +71,21 @@ class Rule:
         return self.run(at)
 
 
+def rule(says: str, before: bool = False) -> Callable[[Callable[[Place], Mapping[str, Any]]], Rule]:
+    """Make a function of a place a rule that says this."""
+    return lambda run: Rule(says, run, before)
+
+
 # -- heads -------------------------------------------------------------------------------------------------------------
-def _heads(at: Place) -> dict[str, Any]:
+@rule("each head has keys of its own")
+def heads(at: Place) -> dict[str, Any]:
     return {"heads": at.heads}
 
 
-def _grouped(at: Place) -> dict[str, Any]:
+@rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋")
+def grouped(at: Place) -> dict[str, Any]:
     told = at.c.find(*KEYS)
-    heads = at.heads
-    keys = heads if told is None else at.c.as_count(KEYS[0], told)
-    if heads % keys:
-        raise at.c.refusal(KEYS[0], keys, f"a divisor of {heads}, the number of heads")
-    return {"heads": heads, "kv_heads": keys if keys != heads else None}
-
-
-heads = Rule("each head has keys of its own", _heads)
-grouped = Rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋", _grouped)
+    return at.sharing(KEYS[0], at.heads if told is None else at.c.as_count(KEYS[0], told))
 
 
 def fixed(says: str, **fields: Any) -> Rule:
@@ -94,12 +100,13 @@ unscaled = fixed("the scores are not scaled", scale=1)
 def without(field: str, why: str) -> Rule:
     """A field that must be false, 0 or null, since there is no field of ``Attention`` for it."""
 
+    @rule(f"`{field}` is refused: {why}")
     def run(at: Place) -> dict[str, Any]:
         if at.c.find(field):
             at.c.cannot_tell(f"{field} is set: {why}, for which there is no field")
         return {}
 
-    return Rule(f"`{field}` is refused: {why}", run)
+    return run
 
 
 # -- scale and cap -----------------------------------------------------------------------------------------------------
@@ -128,15 +135,13 @@ def softcap(field: str) -> Rule:
     return Rule(f"scores are capped at `{field}`, null for no cap", run)
 
 
-def _gpt2(at: Place) -> dict[str, Any]:
+@rule("`scale_attn_weights`, and 1/(layer + 1) more by `scale_attn_by_inverse_layer_idx`")
+def gpt2_scale(at: Place) -> dict[str, Any]:
     scaled = at.c.flag("scale_attn_weights")
     if not at.c.flag("scale_attn_by_inverse_layer_idx"):
         return {"scale": None if scaled else 1}
     more = at.layer + 1
     return {"scale": inverse_root(at.d_k * more * more if scaled else more * more)}
-
-
-gpt2_scale = Rule("`scale_attn_weights`, and 1/(layer + 1) more by `scale_attn_by_inverse_layer_idx`", _gpt2)
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------

@@ -10,13 +10,17 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.models.configurations.rotary import parameters, position
-from symattn.models.configurations.rules import Place, Rule
+from symattn.models.configurations.rules import Place, Rule, fixed, rule
 
 _MILLIONTH = 1e-6
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
-def _latent(at: Place) -> dict[str, Any]:
+@rule(
+    "keys and values from a latent, queries too unless `q_lora_rank` is null; latents have RMSNorm with ε = 10⁻⁶; "
+    "pairs by `rope_interleave`; the scale times (1 + w log(s)/10)² for w = `mscale_all_dim` of YaRN"
+)
+def latent(at: Place) -> dict[str, Any]:
     c = at.c
     columns = c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim")
     interleaved = c.flag("rope_interleave")
@@ -38,50 +42,35 @@ def _stretched(place: Rotary, columns: int) -> float | None:
     return float((1 + 0.1 * scaling.shared * log(scaling.factor)) ** 2 / sqrt(columns))
 
 
-latent = Rule(
-    "keys and values from a latent, queries too unless `q_lora_rank` is null; latents have RMSNorm with ε = 10⁻⁶; "
-    "pairs by `rope_interleave`; the scale times (1 + w log(s)/10)² for w = `mscale_all_dim` of YaRN",
-    _latent,
-)
-
-
 # -- Falcon ------------------------------------------------------------------------------------------------------------
-def _falcon(at: Place) -> dict[str, Any]:
-    heads = at.heads
+@rule(
+    "one head of keys if `multi_query`, `num_kv_heads` of them if `new_decoder_architecture`, else as many as heads; "
+    "rotations of the columns ℓ and ℓ + r/2; with `alibi` it is refused, since the slopes are divided by √d_k"
+)
+def falcon(at: Place) -> dict[str, Any]:
     if at.c.flag("new_decoder_architecture"):
         keys = at.c.count("num_kv_heads")
     else:
-        keys = 1 if at.c.flag("multi_query") else heads
-    if heads % keys:
-        raise at.c.refusal("num_kv_heads", keys, f"a divisor of {heads}, the number of heads")
+        keys = 1 if at.c.flag("multi_query") else at.heads
+    shared = at.sharing("num_kv_heads", keys)
     if at.c.flag("alibi"):
         at.c.cannot_tell("Falcon divides the slopes of ALiBi by √d_k, for which there is no field")
-    return {
-        "heads": heads,
-        "kv_heads": keys if keys != heads else None,
-        "position": position(at, parameters(at), "half", ""),
-    }
-
-
-falcon = Rule(
-    "one head of keys if `multi_query`, `num_kv_heads` of them if `new_decoder_architecture`, else as many as heads; "
-    "rotations of the columns ℓ and ℓ + r/2; with `alibi` it is refused, since the slopes are divided by √d_k",
-    _falcon,
-)
+    return {**shared, "position": position(at, parameters(at), "half", "")}
 
 
 # -- other positions ---------------------------------------------------------------------------------------------------
-def _absolute(at: Place) -> dict[str, Any]:
+@rule("a `position_embedding_type` other than `absolute` is refused")
+def absolute(at: Place) -> dict[str, Any]:
     if (kind := at.c.optional("position_embedding_type")) not in (None, "absolute"):
         at.c.cannot_tell(f"position_embedding_type is {str(kind)[:40]!r}, whose terms this adapter does not know")
     return {}
 
 
-absolute = Rule("a `position_embedding_type` other than `absolute` is refused", _absolute)
-alibi = Rule("ALiBi with computed slopes", lambda at: {"position": Alibi()})
+alibi = fixed("ALiBi with computed slopes", position=Alibi())
 
 
-def _gptj(at: Place) -> dict[str, Any]:
+@rule("rotations of the columns 2ℓ and 2ℓ + 1, `rotary_dim` of them, with the base 10000")
+def gptj(at: Place) -> dict[str, Any]:
     width = at.c.find("rotary_dim")
     if width is None:
         at.c.cannot_tell("rotary_dim is null: all columns turn by the width of the model, for which there is no field")
@@ -89,25 +78,22 @@ def _gptj(at: Place) -> dict[str, Any]:
     return {"position": Rotary(width=None if columns == at.d_k else columns, layout="interleaved")}
 
 
-gptj = Rule("rotations of the columns 2ℓ and 2ℓ + 1, `rotary_dim` of them, with the base 10000", _gptj)
-
-
 def buckets(two_sided: bool) -> Rule:
     """The buckets of T5, which its first layer makes for all."""
 
+    sides = "of both directions" if two_sided else "of one direction"
+
+    @rule(f"a bias for each bucket of distances, {sides}; all layers read the table of the first")
     def run(at: Place) -> dict[str, Any]:
         number = at.c.count("relative_attention_num_buckets")
-        return {
-            "position": Buckets(
-                number=number, max_distance=at.c.count("relative_attention_max_distance"), bidirectional=two_sided
-            )
-        }
+        far = at.c.count("relative_attention_max_distance")
+        return {"position": Buckets(number=number, max_distance=far, bidirectional=two_sided)}
 
-    sides = "of both directions" if two_sided else "of one direction"
-    return Rule(f"a bias for each bucket of distances, {sides}; all layers read the table of the first", run)
+    return run
 
 
-def _mpt(at: Place) -> dict[str, Any]:
+@rule("ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused")
+def mpt(at: Place) -> dict[str, Any]:
     told = at.c.find("attn_config")
     if not isinstance(told, Mapping):
         told = told.to_dict() if hasattr(told, "to_dict") else {}
@@ -123,10 +109,11 @@ def _mpt(at: Place) -> dict[str, Any]:
     return {"position": Alibi() if told["alibi"] else None}
 
 
-mpt = Rule("ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused", _mpt)
-
-
-def _disentangled(at: Place) -> dict[str, Any]:
+@rule(
+    "disentangled terms by `pos_att_type`, in `position_buckets` buckets up to `max_relative_positions`; the term of "
+    "keys takes the row of i − j"
+)
+def disentangled(at: Place) -> dict[str, Any]:
     c = at.c
     if not c.flag("relative_attention"):
         return {}
@@ -145,10 +132,3 @@ def _disentangled(at: Place) -> dict[str, Any]:
         to_content="p2c" in terms, backwards=False,
     )  # fmt: skip
     return {"position": place}
-
-
-disentangled = Rule(
-    "disentangled terms by `pos_att_type`, in `position_buckets` buckets up to `max_relative_positions`; the term of "
-    "keys takes the row of i − j",
-    _disentangled,
-)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.arrays.array import Array
 from symattn.arrays.notes import note
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.programs.booleans import are_booleans
 from symattn.programs.graphs.operators import binary, transpose
-from symattn.programs.graphs.values import Context, Joined, place, root, whole
+from symattn.programs.graphs.values import Context, Joined, are_booleans, place, root, whole
 
 
 def softmax(c: Context, x: Any, axis: int = -1) -> Any:
@@ -23,34 +21,18 @@ def softmax(c: Context, x: Any, axis: int = -1) -> Any:
     return transpose(c, soft(transpose(c, x, order)), [order.index(n) for n in range(x.ndim)])
 
 
-def linear(c: Context, x: Array, w: Any, b: Any = None) -> Any:
-    """x Wᵀ + b, as PyTorch has it."""
-    if isinstance(w, Joined) and w.turned:
-        made = Joined(tuple(x @ p for p in w.parts))
-        return made if b is None else binary("add")(c, made, b)
-    w = w.whole(c) if isinstance(w, Joined) else w
-    y = x @ c.xp.matrix_transpose(c.lifted(w))
-    return y if b is None else y + c.lifted(b)
-
-
-def gemm(c: Context, a: Any, b: Any, add: Any, alpha: float, beta: float, turned: tuple[bool, bool]) -> Any:
-    """α A B + β C, with A and B transposed where that is asked for."""
-    if isinstance(b, Joined) and turned == (False, b.turned) and alpha == beta == 1:
-        made = Joined(tuple(a @ p for p in b.parts))
+def product(
+    c: Context, a: Any, b: Any, add: Any = None, alpha: float = 1, beta: float = 1, transA: int = 0, transB: int = 0
+) -> Any:
+    """α A B + β C, with A and B transposed where that is asked for: matrix products, linear layers, ONNX's Gemm."""
+    if isinstance(b, Joined) and not transA and bool(transB) == b.turned and alpha == beta == 1:
+        made = Joined(tuple(c.lifted(a) @ p for p in b.parts))
         return made if add is None else binary("add")(c, made, add)
-    b, add = (x.whole(c) if isinstance(x, Joined) else x for x in (b, add))
-    left, right = (c.xp.matrix_transpose(x) if t else x for x, t in zip((a, c.lifted(b)), turned, strict=True))
-    y = left @ right
-    y = y if alpha == 1 else y * c.lifted(alpha)
+    a, b, add = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b, add))
+    both = zip((c.lifted(a), c.lifted(b)), (transA, transB), strict=True)
+    left, right = (c.xp.matrix_transpose(x) if turned else x for x, turned in both)
+    y = left @ right if alpha == 1 else (left @ right) * c.lifted(alpha)
     return y if add is None else y + (c.lifted(add) if beta == 1 else c.lifted(add) * c.lifted(beta))
-
-
-def matmul(c: Context, a: Any, b: Any) -> Any:
-    """A B."""
-    if isinstance(b, Joined) and not b.turned:
-        return Joined(tuple(c.lifted(a) @ p for p in b.parts))
-    a, b = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b))
-    return c.lifted(a) @ c.lifted(b)
 
 
 def scaled_dot_product_attention(

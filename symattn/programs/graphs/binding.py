@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.inputs import accepted, required
 from symattn.attention.projections import merge_heads
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.document.keywords import plain
+from symattn.document.keywords import UPSTREAM, plain
 from symattn.programs.graphs.form import Given, Graph, Ref
 from symattn.programs.graphs.operators import concat, expand
 from symattn.programs.graphs.values import Context, Joined
 from symattn.programs.modules import ROLES
 from symattn.programs.names import meaning
-from symattn.verification.definitions.gradients import UPSTREAM
 
 _TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}
 _TABLES |= {"cos_cache": "cos", "sin_cache": "sin"}
@@ -76,7 +75,9 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
     Raises ``InputError`` where it is open what an array is, and where the specification lacks or needs one.
     """
     said = {name: key for key, name in (told or {}).items()}
-    _check_told(graph, said)
+    there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
+    if strange := next((n for n in said if n not in there), None):
+        raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}")
     used = graph.used
     slots = [_input(graph, g, spec, said) for g in graph.inputs if g.name in used]
     slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
@@ -87,19 +88,11 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
     return tuple(slots)
 
 
-def _check_told(graph: Graph, said: Mapping[str, str]) -> None:
-    there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
-    if strange := next((n for n in said if n not in there), None):
-        raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}")
-
-
 def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
-    needed = [n for n, wanted in NEEDED.items() if wanted(spec)]
     base = ("x", "w_q", "w_k", "w_v") if "x" in names else ("q", "k", "v")
-    if lacking := next((n for n in (*base, *needed) if n not in names), None):
+    if lacking := next((n for n in (*base, *required(spec)) if n not in names), None):
         raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; hint: {lacking}=NAME")
-    taken = {n for n, wanted in (NEEDED | OPTIONAL).items() if wanted(spec)}
-    known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *taken}
+    known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *accepted(spec)}
     if strange := next((n for n in names if n not in known), None):
         raise InputError(
             f"{graph.name} takes {strange}, which this attention does not; hint: give the field that needs it"
@@ -174,8 +167,5 @@ def bound(slots: tuple[Slot, ...], c: Context, inputs: Mapping[str, Any]) -> dic
     """The arrays of the graph by its names, for inputs of the specification."""
     like = inputs["x"] if "x" in inputs else inputs["q"]
     batch = tuple(like.shape[:-2])
-    return {s.given.name: _shaped(s.filled(c, inputs, batch)) for s in slots}
-
-
-def _shaped(array: object) -> Any:
-    return np.asarray(array) if isinstance(array, np.generic) else array
+    filled = {s.given.name: s.filled(c, inputs, batch) for s in slots}
+    return {name: np.asarray(a) if isinstance(a, np.generic) else a for name, a in filled.items()}

@@ -14,10 +14,9 @@ import numpy as np
 
 from symattn.attention.sizes import same
 from symattn.document.errors import InputError
-from symattn.programs.booleans import are_booleans
 from symattn.programs.graphs.fused import attention, rotary_embedding
 from symattn.programs.graphs.operators import arange, part
-from symattn.programs.graphs.values import Context, is_plain, length, whole
+from symattn.programs.graphs.values import Context, are_booleans, is_plain, length, whole
 
 _OPSET = 25  # of Attention, whose attributes are told here
 

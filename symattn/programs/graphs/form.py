@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from symattn.document.errors import InputError
 
 MOST_NODES = 10_000
+#: What an operator does with a node: the context, its operands in order, its attributes by name.
+Rule = Callable[..., Any]
 
 
 class Ref(NamedTuple):
@@ -50,7 +52,8 @@ class Given(NamedTuple):
 class Graph:
     """A graph of one ``language`` (``onnx``, ``torch``): nodes in an order in which they can be run.
 
-    ``weights`` are arrays that any numbers may stand for, ``constants`` values that are what they are.
+    ``weights`` are arrays that any numbers may stand for, ``constants`` values that are what they are, ``rules`` the
+    operators of the language that are read.
     """
 
     language: str
@@ -60,6 +63,7 @@ class Graph:
     constants: Mapping[str, Any]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
+    rules: Mapping[str, Rule] = field(repr=False)
 
     def __post_init__(self) -> None:
         if len(self.nodes) > MOST_NODES:

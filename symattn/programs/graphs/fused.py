@@ -19,13 +19,11 @@ from symattn.document.errors import InputError
 from symattn.programs.graphs.attending import meant_scale
 from symattn.programs.graphs.operators import gather
 from symattn.programs.graphs.values import Context, decimal, is_plain, place
-from symattn.programs.onnx.attention import INPUTS, OUTPUTS, Node, of_node
-
-_STASHED = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
+from symattn.programs.onnx.attention import FLOATS, INPUTS, OUTPUTS, Node, of_node
 
 
 def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tuple[Any, ...]:
-    """Attention as ``sources.onnx`` reads the node: Y, present_key, present_value and qk_matmul_output."""
+    """Attention as ``programs.onnx`` reads the node: Y, present_key, present_value and qk_matmul_output."""
     if len(operands) > len(INPUTS):
         raise InputError(f"{len(operands)} inputs; known: {', '.join(INPUTS)}")
     given = {role: _lifted(c, role, x) for role, x in zip(INPUTS, operands, strict=False) if x is not None}
@@ -98,8 +96,8 @@ def layer_normalization(
 
 def _check_stashed(kind: int) -> None:
     """The format in which the norm is taken is not followed, as no rounding is; it must be one of floats."""
-    if kind not in _STASHED:
-        raise InputError(f"stash_type is {kind}; known: {_STASHED}")
+    if kind not in FLOATS:
+        raise InputError(f"stash_type is {kind}; known: {FLOATS}")
 
 
 def _flattened(c: Context, x: Any, axis: int) -> tuple[Any, Callable[[Any], Any]]:

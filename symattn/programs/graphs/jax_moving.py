@@ -126,13 +126,10 @@ def pad(c: Context, x: Any, value: Any, padding_config: Sequence[Sequence[int]])
             raise InputError("padding between elements is not read")
         if low < 0 or high < 0:
             x = op.part(c, x, axis, max(-low, 0), None if high >= 0 else length(x.shape[axis]) + high)
-        parts = [op.full(c, _with(x.shape, axis, n), value) for n in (max(low, 0), max(high, 0))]
+        shapes = ([n if k == axis else length(m) for k, m in enumerate(x.shape)] for n in (max(low, 0), max(high, 0)))
+        parts = [op.full(c, shape, value) for shape in shapes]
         x = concatenate(c, [parts[0], x, parts[1]], axis) if low > 0 or high > 0 else x
     return x
-
-
-def _with(shape: Sequence[Any], axis: int, n: int) -> list[Any]:
-    return [n if k == axis else length(m) for k, m in enumerate(shape)]
 
 
 def reverse(c: Context, x: Any, dimensions: Sequence[int]) -> Any:
@@ -155,7 +152,8 @@ def dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any, **_: object)
     if not of_a:
         a, b = op.unsqueeze(c, a, [a.ndim]), op.unsqueeze(c, b, [b.ndim])
         of_a, of_b = [a.ndim - 1], [b.ndim - 1]
-    free_a, free_b = (_left(x.ndim, s, t) for x, s, t in ((a, of_a, batch_a), (b, of_b, batch_b)))
+    taken = (a, (*of_a, *batch_a)), (b, (*of_b, *batch_b))
+    free_a, free_b = ([k for k in range(x.ndim) if k not in axes] for x, axes in taken)
     summed = len(of_a) - 1
     left = op.transpose(c, a, [*of_a[:-1], *batch_a, *free_a, of_a[-1]])
     right = op.transpose(c, b, [*of_b[:-1], *batch_b, *free_b, of_b[-1]])
@@ -169,11 +167,6 @@ def dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any, **_: object)
     for _axis in range(summed):
         found = op.reduce("sum")(c, found, [0], False)
     return _in_order(c, found, len(batch_a), (len(free_a), more_a), (len(free_b), more_b))
-
-
-def _left(axes: int, *taken: Sequence[int]) -> list[int]:
-    """The axes that are in none of these."""
-    return [k for k in range(axes) if not any(k in t for t in taken)]
 
 
 def _in_order(c: Context, x: Any, batch: int, of_a: tuple[int, int], of_b: tuple[int, int]) -> Any:

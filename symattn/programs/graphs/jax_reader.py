@@ -6,27 +6,31 @@ arrays within an argument (the tree of parameters of flax, a module of equinox) 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from inspect import Parameter, signature
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
 
+from symattn.arrays.base import ArrayBase
+from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError
+from symattn.document.keywords import UPSTREAM
 from symattn.programs.frameworks import import_jax
 from symattn.programs.graphs.form import MOST_NODES, Given, Graph, Node, Ref
-from symattn.programs.graphs.jax_sizes import size_nodes
-from symattn.programs.graphs.ranges import whole
+from symattn.programs.graphs.jax_table import RULES
+from symattn.programs.graphs.ranges import type_name, whole
+from symattn.programs.graphs.running import run
 from symattn.programs.loading import one_line
 from symattn.programs.modules import flat
 from symattn.programs.names import meaning
-from symattn.verification.definitions.gradients import UPSTREAM
+from symattn.programs.signature import PLACED, parameters
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 _LONGEST = 256  # turns of a scan that is unrolled
-_BITWISE = ("and", "or", "not")  # of truth values, or of the bits of whole numbers
 Axes = Literal["bhnd", "bnhd"]
 
 
@@ -41,21 +45,47 @@ def traced(function: Callable[..., Any], *args: Any, layout: Axes = "bhnd", name
     jax = import_jax()
     label = name or getattr(function, "__name__", type(function).__name__)
     flat, tree = jax.tree_util.tree_flatten_with_path((function, args, told))
-    own = [(path, leaf) for path, leaf in flat if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
-    others = [None if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else leaf for _, leaf in flat]
+    traceable = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for _, leaf in flat]
+    own = [known for known, is_array in zip(flat, traceable, strict=True) if is_array]
 
     def called(*arrays: Any) -> Any:
         rest = iter(arrays)
-        leaves = [next(rest) if x is None else x for x in others]
+        leaves = [next(rest) if is_array else leaf for (_, leaf), is_array in zip(flat, traceable, strict=True)]
         own_function, places, keywords = jax.tree_util.tree_unflatten(tree, leaves)
         return own_function(*places, **keywords)
 
-    closed = jaxpr_of(label, called, [leaf for _, leaf in own])
+    closed = _jaxpr(label, called, [leaf for _, leaf in own])
     names = [_named(jax, path, function, len(args)) for path, _ in own]
     return of_jaxpr(closed, label, names, layout)
 
 
-def jaxpr_of(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+def on_kind(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
+    """``function`` for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
+
+    Of several outputs it gives the first. Raises ``InputError`` where the function cannot be traced, or a primitive is
+    not read.
+    """
+    jax, label = import_jax(), getattr(function, "__name__", type(function).__name__)
+
+    def called(*places: Any, **told: Any) -> Any:
+        leaves, tree = jax.tree_util.tree_flatten((places, told), is_leaf=lambda x: isinstance(x, ArrayBase))
+        at = [i for i, x in enumerate(leaves) if isinstance(x, kind)]
+
+        def of_arrays(*arrays: Any) -> Any:
+            filled = dict(zip(at, arrays, strict=True))
+            own_places, own_told = jax.tree_util.tree_unflatten(tree, [filled.get(i, x) for i, x in enumerate(leaves)])
+            found = function(*own_places, **own_told)
+            return found[0] if isinstance(found, tuple) else found
+
+        shapes = [jax.ShapeDtypeStruct(leaves[i].plain_shape, jax.numpy.float32) for i in at]
+        names = [f"argument {i}" for i in at]
+        graph = of_jaxpr(_jaxpr(label, of_arrays, shapes), label, [(name, False) for name in names])
+        return run(graph, dict(zip(names, (leaves[i] for i in at), strict=True)), leaves[at[0]])[0]
+
+    return called
+
+
+def _jaxpr(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """The jaxpr. Raises ``InputError`` with what JAX says where the function cannot be traced."""
     try:
         return import_jax().make_jaxpr(function)(*arrays)
@@ -66,25 +96,16 @@ def jaxpr_of(label: str, function: Callable[..., Any], arrays: Sequence[Any]) ->
         raise InputError(f"{label} cannot be traced: {one_line(error)}{mend}") from error
 
 
-def _named(jax: Any, path: Any, function: object, places: int) -> tuple[str, bool]:
+def _named(jax: Any, path: Any, function: Any, places: int) -> tuple[str, bool]:
     """What an array is called, and whether it is a weight: one that stands within a tree."""
     which, *inner = path
-    if which.idx == 0:
-        return jax.tree_util.keystr(tuple(inner), simple=True, separator="."), True
-    first, *deeper = inner
-    if deeper:
+    deeper = inner if which.idx == 0 else inner[1:]
+    if which.idx == 0 or deeper:
         return jax.tree_util.keystr(tuple(deeper), simple=True, separator="."), True
-    return (_parameters(function, places)[first.idx] if which.idx == 1 else str(first.key)), False
-
-
-def _parameters(function: Any, places: int) -> list[str]:
-    """The names of the places of a function; ``0``, ``1``, … for those that its signature does not name."""
-    try:
-        found = tuple(signature(function).parameters.values())
-    except (TypeError, ValueError):
-        found = ()
-    named = [p.name for p in found if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
-    return [*named, *(str(n) for n in range(len(named), places))]
+    if which.idx == 2:
+        return str(inner[0].key), False
+    named = [p.name for p in parameters(function) or () if p.kind in PLACED]
+    return [*named, *(str(n) for n in range(len(named), places))][inner[0].idx], False
 
 
 def of_jaxpr(
@@ -128,7 +149,7 @@ class _Reader:
         """What was read, without the nodes that no output needs."""
         kept = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
         nodes = _needed(self._nodes, kept)
-        return Graph("jax", self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept)
+        return Graph("jax", self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept, RULES)
 
     def add(
         self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **told: Any
@@ -143,7 +164,7 @@ class _Reader:
     def constant(self, value: Any) -> Ref:
         """A value that is what it is; floats of any format as float64, whole numbers as int64."""
         found = np.asarray(value)
-        told = _type(found.dtype)
+        told = type_name(found.dtype)
         found = found.astype(np.float64) if told == "float" else found
         found = whole(found) if told.startswith(("int", "uint")) else found
         ref = Ref(self._fresh())
@@ -157,15 +178,19 @@ class _Reader:
     # -- inputs and outputs --------------------------------------------------------------------------------------------
     def given(self, aval: Any, called: str, weight: bool, layout: Axes) -> Ref:
         """An argument, and the nodes that bring it from the order of the specification to that of the function."""
-        shape, floats = tuple(_length(n) for n in aval.shape), _kind(aval.dtype) == "float"
+        shape, floats = (
+            tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape),
+            _kind(aval.dtype) == "float",
+        )
         unique = called if called not in self._taken else f"{called} {len(self._taken)}"
         if weight:
             known = tuple(n for n in shape if isinstance(n, int))
             side = flat(called, known) if len(known) == len(shape) else shape
             self._weights.append(Given(unique, side, floats, called))
             return Ref(unique) if side == shape else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
-        moved = layout == "bnhd" and len(shape) == 4 and _is_heads(called)
-        self._inputs.append(Given(unique, _swapped(shape) if moved else shape, floats))
+        of_heads = meaning(called) in ("q", "k", "v") or called == "do" or called in UPSTREAM.split()
+        moved = layout == "bnhd" and len(shape) == 4 and of_heads
+        self._inputs.append(Given(unique, tuple(shape[k] for k in (0, 2, 1, 3)) if moved else shape, floats))
         return self._turned(Ref(unique)) if moved else Ref(unique)
 
     @property
@@ -208,9 +233,8 @@ class _Reader:
         inner = next((told[k] for k in _CALLED if k in told), None) if name in _CALLS else None
         if inner is not None:
             return self.inlined(inner, operands)
-        types = [_type(getattr(v.aval, "dtype", "")) for v in equation.outvars]
+        types = [type_name(getattr(v.aval, "dtype", "")) for v in equation.outvars]
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
-        name = f"{name}.bits" if name in _BITWISE and types[0] != "bool" else name
         given = {k: self._attribute(v) for k, v in told.items()}
         made = self.add(name, operands, len(types), types, **given)
         if name == "reduce_max" or (name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima):
@@ -229,7 +253,7 @@ class _Reader:
             return x
         if isinstance(x, (int, np.integer)):
             return int(x)
-        return size_nodes(str(x), self._sizes, self.add) if type(x).__name__ == "_DimExpr" else str(x)
+        return _size_nodes(str(x), self._sizes, self.add) if type(x).__name__ == "_DimExpr" else str(x)
 
     def _scanned(self, told: Mapping[str, Any], operands: list[Any]) -> list[Any]:
         """A scan turn by turn. Raises ``InputError`` where the number of turns is open, or large."""
@@ -260,25 +284,34 @@ def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
     return tuple(reversed(kept))
 
 
-def _type(dtype: object) -> str:
-    """``float`` for floats of any format, those of ml_dtypes as well; else the name, such as ``uint32``."""
-    return "float" if str(dtype).startswith(("bfloat", "float")) else str(dtype)
-
-
 def _kind(dtype: object) -> str:
     """What a cast is to; the range of whole numbers is told with the node."""
-    found = _type(dtype)
+    found = type_name(dtype)
     return "int" if found.startswith(("int", "uint")) else found
 
 
-def _length(n: Any) -> int | str:
-    """A number, or the words of one that was left open."""
-    return int(n) if isinstance(n, (int, np.integer)) else str(n)
+# -- lengths left open: sums of products of such lengths --------------------------------------------------------------
+_SIGNS: Mapping[type[ast.operator], str] = {ast.Add: "dim.add", ast.Sub: "dim.sub", ast.Mult: "dim.mul"}
+_MOST = 200  # characters
 
 
-def _is_heads(name: str) -> bool:
-    return meaning(name) in ("q", "k", "v") or name == "do" or name in UPSTREAM.split()
+def _size_nodes(text: str, known: Mapping[str, Ref], add: Callable[..., list[Ref]]) -> Any:
+    """The value of ``2*n - 1``, as JAX prints a length. Raises ``InputError`` for quotients, and unknown letters."""
 
+    def value(tree: ast.expr) -> Any:
+        if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+            return tree.value
+        if isinstance(tree, ast.Name) and tree.id in known:
+            return known[tree.id]
+        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+            return add("dim.mul", [-1, value(tree.operand)])[0]
+        if isinstance(tree, ast.BinOp) and type(tree.op) in _SIGNS:
+            return add(_SIGNS[type(tree.op)], [value(tree.left), value(tree.right)])[0]
+        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Pow) and isinstance(tree.right, ast.Constant):
+            powers = [value(tree.left)] * int(tree.right.value)  # type: ignore[arg-type]
+            return reduce(lambda found, base: add("dim.mul", [found, base])[0], powers)
+        raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
 
-def _swapped(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    return (shape[0], shape[2], shape[1], shape[3])
+    if len(text) > _MOST:
+        raise InputError(f"the length {text[:60]}… is not read")
+    return value(ast.parse(text, mode="eval").body)

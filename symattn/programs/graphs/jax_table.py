@@ -6,7 +6,7 @@ Source: JAX, ``jax.lax``; what a primitive takes besides its operands is told by
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,9 @@ import numpy as np
 from symattn.document.errors import InputError
 from symattn.programs.graphs import jax_moving as moving
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.casting import cast
-from symattn.programs.graphs.ranges import are_whole, bits, check_wide
-from symattn.programs.graphs.running import Rule
-from symattn.programs.graphs.values import Context, Joined, is_plain, length
-
-
-def _same(c: Context, x: object, **_: object) -> Any:
-    return x
+from symattn.programs.graphs.form import Rule
+from symattn.programs.graphs.ranges import are_whole, bits, cast, check_wide
+from symattn.programs.graphs.values import Context, Joined, is_plain
 
 
 def _is_int(x: object) -> bool:
@@ -120,26 +115,13 @@ def _integer_power(c: Context, x: Any, y: int) -> Any:
     return op.power(c, x, y)
 
 
-def _reciprocal_root(c: Context, x: Any, **_: object) -> Any:
-    return op.divide(c, 1.0, op.unary("sqrt")(c, x))
+def _of_known(what: str, rule: Callable[..., Any]) -> Rule:
+    def run(c: Context, *arrays: Any) -> Any:
+        if not all(map(is_plain, arrays)):
+            raise InputError(f"{what} of computed numbers is not read")
+        return rule(*arrays)
 
-
-def _logistic(c: Context, x: Any, **_: object) -> Any:
-    """1/(1 + e⁻ˣ)."""
-    one = c.lifted(1.0)
-    return one / (one + c.xp.exp(-c.lifted(x)))
-
-
-def _remainder(c: Context, a: Any, b: Any) -> Any:
-    if not (is_plain(a) and is_plain(b)):
-        raise InputError("a remainder of computed numbers is not read")
-    return np.fmod(a, b)
-
-
-def _sign(c: Context, x: Any) -> Any:
-    if not is_plain(x):
-        raise InputError("a sign of computed numbers is not read")
-    return np.sign(x)
+    return run
 
 
 def _at_maximum(c: Context, x: Any, m: Any) -> Any:
@@ -153,54 +135,28 @@ def _at_maximum(c: Context, x: Any, m: Any) -> Any:
     return c.kind.letters(*(max(int(a), int(b)) for a, b in zip(x.shape, m.shape, strict=True)))
 
 
-def _finite(c: Context, x: Any) -> Any:
-    return np.isfinite(x) if is_plain(x) else c.xp.isfinite(x)
-
-
-def _sizes(rule: Any) -> Rule:
-    return lambda c, a, b: rule(length(a), length(b))
-
-
 _KEPT = "stop_gradient copy copy_p name reduce_precision sharding_constraint"
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_KEPT.split(), _same),
-    "add": _binary("add"),
-    "add_any": _binary("add"),
-    "sub": _binary("subtract"),
-    "mul": _binary("multiply"),
+    **dict.fromkeys(_KEPT.split(), op.same),
+    **op.table(_binary, "add=add add_any=add sub=subtract mul=multiply"),
+    **op.table(op.binary, "eq=equal ne=not_equal lt=less le=less_equal gt=greater ge=greater_equal"),
+    **op.table(op.binary, "and=logical_and or=logical_or"),
+    **op.table(_unary, "neg=negative abs=abs exp=exp exp2=exp2 log=log tanh=tanh erf=erf sqrt=sqrt sin=sin cos=cos"),
+    **op.table(_unary, "not=logical_not"),
     "div": op.divide_whole,
-    "rem": _remainder,
-    "sign": _sign,
-    "neg": _unary("negative"),
-    "abs": _unary("abs"),
+    "rem": _of_known("a remainder", np.fmod),
+    "sign": _of_known("a sign", np.sign),
     "max": _extreme("maximum", -np.inf),
     "min": _extreme("minimum", np.inf),
-    "exp": _unary("exp"),
-    "exp2": _unary("exp2"),
-    "log": _unary("log"),
-    "tanh": _unary("tanh"),
-    "erf": _unary("erf"),
-    "sqrt": _unary("sqrt"),
-    "rsqrt": _reciprocal_root,
-    "sin": _unary("sin"),
-    "cos": _unary("cos"),
-    "logistic": _logistic,
+    "rsqrt": lambda c, x, **_: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
+    "logistic": lambda c, x, **_: c.lifted(1.0) / (c.lifted(1.0) + c.xp.exp(-c.lifted(x))),
     "expm1": lambda c, x, **_: c.xp.exp(c.lifted(x)) - c.lifted(1.0),
     "log1p": lambda c, x, **_: c.xp.log(c.lifted(1.0) + c.lifted(x)),
     "square": lambda c, x: _integer_power(c, x, 2),
     "integer_pow": _integer_power,
     "pow": _power,
-    "is_finite": _finite,
-    "eq": op.binary("equal"),
+    "is_finite": lambda c, x: np.isfinite(x) if is_plain(x) else c.xp.isfinite(x),
     "eq.max": _at_maximum,
-    "ne": op.binary("not_equal"),
-    "lt": op.binary("less"),
-    "le": op.binary("less_equal"),
-    "gt": op.binary("greater"),
-    "ge": op.binary("greater_equal"),
-    "and": op.binary("logical_and"),
-    "or": op.binary("logical_or"),
-    "not": _unary("logical_not"),
     "and.bits": bits(np.bitwise_and),
     "or.bits": bits(np.bitwise_or),
     "not.bits": bits(np.bitwise_not),
@@ -230,7 +186,7 @@ RULES: Mapping[str, Rule] = {
     "scan.rows": moving.stack,
     "size": op.size,
     "dim_as_value": lambda c, dim: dim,
-    "dim.add": _sizes(operator.add),
-    "dim.sub": _sizes(operator.sub),
-    "dim.mul": _sizes(operator.mul),
+    "dim.add": op.of_lengths(operator.add),
+    "dim.sub": op.of_lengths(operator.sub),
+    "dim.mul": op.of_lengths(operator.mul),
 }

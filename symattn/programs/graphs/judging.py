@@ -14,6 +14,7 @@ from symattn.arrays.formats import Format
 from symattn.arrays.notes import listening
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import expected
 from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError
@@ -23,7 +24,7 @@ from symattn.programs.graphs.program import Program
 from symattn.verification.arithmetic.suspects import Sample, explained
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.semantics import Difference, Identity, Sizes, drawn, identity_test
+from symattn.verification.semantics import Difference, Identity, drawn, identity_test
 
 _JUDGED = Precision.of("float32")  # beyond what an implementation in it may do, a difference is a fault
 _LEFT = 1e-6  # of the squared difference that a mistake which explains it may leave: the graph is run in float64
@@ -167,14 +168,10 @@ def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
         return ("No size was left open: there is nothing to prove for all sizes.",)
     if prove is False:
         return (f"Not proved for all {', '.join(open_)}: no proof was asked for.",)
-    if prove is None and _size(program) > MOST:
+    # Every column of every head is an expression in d_model² products.
+    if prove is None and program.sizes.d_model**2 * program.spec.heads > MOST:
         return (f"Not proved for all {', '.join(open_)}: the layer is large; hint: fewer columns, or --prove.",)
     return ()
-
-
-def _size(program: Program) -> int:
-    """Return how much work a proof is: every column of every head is an expression in d_model² products."""
-    return program.sizes.d_model**2 * program.spec.heads
 
 
 def notes_of(program: Program, hypotheses: list[str], found: Identity) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs.graphs import onnx_types
 from symattn.programs.graphs.form import Given, Graph, Node, Ref
-from symattn.programs.graphs.ranges import whole
+from symattn.programs.graphs.onnx_table import RULES
+from symattn.programs.graphs.ranges import type_name, whole
+from symattn.programs.onnx.attention import FLOATS
 
 MOST_BYTES = 2**28
-_FLOATS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
 _HELD = {
     1: (4, "float_data"),
     10: (2, "int32_data"),
@@ -69,15 +69,15 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
     weights, constants = [], {}
     for key, a in arrays.items():
         shape = _shape(f"{name}: {key[:40]!r}", a, file)
-        if a.data_type in _FLOATS and len(shape) > 0:
+        if a.data_type in FLOATS and len(shape) > 0:
             weights.append(Given(key, shape, label=_label(g, key)))
         else:
             constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
     opset = _opset(name, model)
-    types = onnx_types.of_nodes(g)
+    types = _types(g)
     nodes = tuple(_node(name, n, opset, types) for n in g.node)
     outputs = tuple(v.name for v in g.output)
-    return Graph("onnx", name, inputs, tuple(weights), constants, nodes, outputs[:1])
+    return Graph("onnx", name, inputs, tuple(weights), constants, nodes, outputs[:1], RULES)
 
 
 def _opset(name: str, model: Any) -> int:
@@ -108,7 +108,7 @@ def _given(name: str, value: Any) -> Given:
             raise InputError(f"{place}; 1 to {_LONGEST} is read; hint: leave that axis open")
         letter = n.dim_param if n.dim_param.isidentifier() else f"n_{len(value.name)}_{k}"
         shape.append(n.dim_value if n.HasField("dim_value") else letter)
-    return Given(value.name, tuple(shape), tensor.elem_type in _FLOATS)
+    return Given(value.name, tuple(shape), tensor.elem_type in FLOATS)
 
 
 def _shape(place: str, a: Any, file: Path) -> tuple[int, ...]:
@@ -184,3 +184,40 @@ def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             raise InputError(f"{place}: {attribute.name} cannot be read: {str(error)[:80]}") from None
         yield attribute.name, value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+# -- types: of inputs and constants as told, of others by what the operators keep --------------------------------------
+# Source: ONNX, Operator Schemas: operands of one type give an output of that type, and nothing is promoted.
+_TRUTH = frozenset(["Not", "And", "Or", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+_SECOND = ("Where", "CastLike")  # the type of their second operand; of any other operator that of the first
+
+
+def _types(graph: Any) -> Mapping[str, str]:
+    """Return a type for each value of a ``GraphProto`` by name: ``uint8``, ``bool``, ``float``; empty if it is open."""
+    found = {v.name: _type(v.type.tensor_type.elem_type) for v in graph.input}
+    found |= {a.name: _type(a.data_type) for a in graph.initializer}
+    for node in graph.node:
+        found |= dict.fromkeys(node.output, _type_made(node, [found.get(name, "") for name in node.input]))
+    return found
+
+
+def _type(number: int) -> str:
+    from onnx import TensorProto
+
+    known = number in TensorProto.DataType.values()
+    return type_name(TensorProto.DataType.Name(number).lower().replace("double", "float64")) if known else ""
+
+
+def _type_made(node: Any, operands: list[str]) -> str:
+    told = {a.name: a for a in node.attribute}
+    if node.op_type in _TRUTH:
+        return "bool"
+    if node.op_type == "Shape":
+        return "int64"
+    if node.op_type == "Cast":
+        return _type(told["to"].i) if "to" in told else ""
+    if node.op_type in ("Constant", "ConstantOfShape"):
+        value = told.get("value")
+        return _type(value.t.data_type) if value else "float" if node.op_type == "ConstantOfShape" else ""
+    at = 1 if node.op_type in _SECOND else 0
+    return operands[at] if at < len(operands) else ""

@@ -17,8 +17,8 @@ from symattn.document.errors import InputError
 from symattn.programs.graphs import attending as at
 from symattn.programs.graphs import contributed, fused
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.casting import cast, cast_like
-from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.form import Rule
+from symattn.programs.graphs.ranges import cast, cast_like
 from symattn.programs.graphs.values import Context, length, place
 
 _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
@@ -28,10 +28,6 @@ def _cast(c: Context, x: Any, to: int, **_: object) -> Any:
     if to not in _TYPES:
         raise InputError(f"the type number {to} is not read")
     return cast(c, x, _TYPES[to])
-
-
-def _constant(c: Context, value: Any = None, **others: Any) -> Any:
-    return value if value is not None else next(iter(others.values()))
 
 
 def _slice(c: Context, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
@@ -73,51 +69,22 @@ def _flatten(c: Context, x: Array, axis: int = 1) -> Any:
     return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))
 
 
-def _shape(c: Context, x: Any, start: int = 0, end: int | None = None) -> np.ndarray:
-    return op.shape(c, x)[start:end]
-
-
-def _trilu(c: Context, x: object, k: object = 0, upper: int = 1) -> Any:
-    return op.triangle(c, x, k, bool(upper))
-
-
-def _gemm(c: Context, a: object, b: object, add: object = None, alpha: float = 1, beta: float = 1, transA: int = 0,
-          transB: int = 0) -> Any:  # fmt: skip
-    return at.gemm(c, a, b, add, alpha, beta, (bool(transA), bool(transB)))
-
-
-def _reshape(c: Context, x: Any, shape: Any, allowzero: int = 0) -> Any:
-    return op.reshape(c, x, shape) if allowzero else op.kept_reshape(c, x, shape)
-
-
 RULES: Mapping[str, Rule] = {
-    "Add": op.binary("add"),
-    "Sub": op.binary("subtract"),
-    "Mul": op.binary("multiply"),
+    **op.table(op.binary, "Add=add Sub=subtract Mul=multiply And=logical_and Or=logical_or Equal=equal Less=less"),
+    **op.table(op.binary, "LessOrEqual=less_equal Greater=greater GreaterOrEqual=greater_equal"),
+    **op.table(op.unary, "Sqrt=sqrt Exp=exp Tanh=tanh Neg=negative Not=logical_not"),
     "Div": op.divide_whole,
     "Pow": op.power,
-    "Sqrt": op.unary("sqrt"),
-    "Exp": op.unary("exp"),
-    "Tanh": op.unary("tanh"),
-    "Neg": op.unary("negative"),
-    "Not": op.unary("logical_not"),
-    "And": op.binary("logical_and"),
-    "Or": op.binary("logical_or"),
-    "Equal": op.binary("equal"),
-    "Less": op.binary("less"),
-    "LessOrEqual": op.binary("less_equal"),
-    "Greater": op.binary("greater"),
-    "GreaterOrEqual": op.binary("greater_equal"),
     "Where": op.where,
     "Cast": _cast,
     "CastLike": cast_like,
     "Identity": lambda c, x: x,
-    "Constant": _constant,
+    "Constant": lambda c, value=None, **others: value if value is not None else next(iter(others.values())),
     "ConstantOfShape": lambda c, shape, value=0.0: op.full(c, shape, np.asarray(value).reshape(-1)[0]),
     "Range": op.arange,
-    "Trilu": _trilu,
-    "Shape": _shape,
-    "Reshape": _reshape,
+    "Trilu": lambda c, x, k=0, upper=1: op.triangle(c, x, k, bool(upper)),
+    "Shape": lambda c, x, start=0, end=None: op.shape(c, x)[start:end],
+    "Reshape": lambda c, x, shape, allowzero=0: op.reshape(c, x, shape) if allowzero else op.kept_reshape(c, x, shape),
     "Flatten": _flatten,
     "Transpose": lambda c, x, perm=None: op.transpose(c, x, perm),
     "Unsqueeze": lambda c, x, axes: op.unsqueeze(c, x, axes),
@@ -130,8 +97,8 @@ RULES: Mapping[str, Rule] = {
     "ReduceSum": _reduce("sum"),
     "ReduceMax": _reduce("max"),
     "ReduceMean": _reduce("mean"),
-    "MatMul": at.matmul,
-    "Gemm": _gemm,
+    "MatMul": lambda c, a, b: at.product(c, a, b),
+    "Gemm": at.product,
     "Softmax": _softmax,
     "Attention": fused.attention,
     "RotaryEmbedding": fused.rotary_embedding,

@@ -21,6 +21,21 @@ _COMPARISONS = frozenset(["equal", "not_equal", "less", "less_equal", "greater",
 _LAST = 2**31  # an end of a slice from here on is the end of the axis
 
 
+def table(of: Callable[[str], Any], words: str) -> dict[str, Any]:
+    """Return a rule for each ``Own=name``: what a language calls an operator, and its name in the namespace."""
+    return {own: of(name) for own, _, name in (word.partition("=") for word in words.split())}
+
+
+def same(c: Context, x: object, *_: object, **__: object) -> Any:
+    """What changes no number."""
+    return x
+
+
+def of_lengths(rule: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """An operator of two lengths."""
+    return lambda c, a, b: rule(length(a), length(b))
+
+
 def binary(name: str) -> Callable[..., Any]:
     """An operator of two arrays by its name in the namespace."""
 
@@ -68,9 +83,7 @@ def _plain(name: str, a: Any, b: Any) -> Any:
     return getattr(np, {"pow": "power"}.get(name, name))(a, b)
 
 
-def divide(c: Context, a: Any, b: Any) -> Any:
-    """a / b."""
-    return binary("divide")(c, a, b)
+divide = binary("divide")
 
 
 def divide_whole(c: Context, a: Any, b: Any) -> Any:

@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from symattn.document.errors import InputError, SymattnError
-from symattn.programs.graphs.form import Graph, Node, Ref
+from symattn.programs.graphs.form import Graph, Node, Ref, Rule
 from symattn.programs.graphs.ranges import settled
 from symattn.programs.graphs.values import Context, Joined
 
-#: What an operator does with a node: the context, its operands in order, its attributes by name.
-Rule = Callable[..., Any]
 #: Operators that take ``Joined`` arrays as they are.
-APART = frozenset(
-    [
-        "MatMul",
-        "Gemm",
-        "Add",
-        "Split",
-        "Slice",
-        "aten.linear",
-        "aten.addmm",
-        "aten.matmul",
-        "aten.add",
-        "aten.chunk",
-        "aten.split",
-        "aten.split_with_sizes",
-        "aten.slice",
-        "getitem",
-        "dot_general",
-        "add",
-        "split",
-        "slice",
-    ]
-)
-
-
-def table(language: str) -> Mapping[str, Rule]:
-    """The operators of a language that are read."""
-    if language == "onnx":
-        from symattn.programs.graphs.onnx_table import RULES
-    elif language == "jax":
-        from symattn.programs.graphs.jax_table import RULES
-    else:
-        from symattn.programs.graphs.torch_table import RULES
-    return RULES
+APART = frozenset(["MatMul", "Gemm", "Add", "Split", "Slice", "dot_general", "add", "split", "slice", "getitem"])
+_OF_TORCH = ("linear", "addmm", "matmul", "add", "chunk", "split", "split_with_sizes", "slice")
+APART |= {f"aten.{name}" for name in _OF_TORCH}
 
 
 def unknown(graph: Graph) -> tuple[str, ...]:
     """The operators of a graph that are not read, each once."""
-    known = table(graph.language)
-    return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in known))
+    return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in graph.rules))
 
 
 def check_operators(graph: Graph) -> None:
@@ -71,24 +39,29 @@ def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]
     Raises ``InputError`` for an operator that is not read and for a missing array that some node takes; what a
     kind lacks is refused by name, with the operator that asked for it.
     """
-    rules, context = table(graph.language), Context(like)
+    context = Context(like)
     values: dict[str, Any] = {**graph.constants, **given}
     used = graph.used
     lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in given), None)
     if lacking is not None:
         raise InputError(f"{graph.name}: no array is given for {lacking}")
-    for node in graph.nodes:
-        if node.operator not in rules:
+    for node in (_typed(graph, node) for node in graph.nodes):
+        if node.operator not in graph.rules:
             check_operators(graph)
-        made = _made(rules[node.operator], context, node, values)
-        apart = isinstance(made, tuple) and (len(node.outputs) > 1 or graph.language == "onnx")
-        several = made if apart else (made,)
+        made = _made(graph.rules[node.operator], context, node, values)
+        several = made if isinstance(made, tuple) and graph.language != "torch" else (made,)
         if lost := next((name for name in node.outputs[len(several) :] if name), None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
         typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
         several = tuple(_settled(node, x, told) for x, told in typed)
         values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
     return tuple(values[name] for name in graph.outputs)
+
+
+def _typed(graph: Graph, node: Node) -> Node:
+    """The node; one that may be of truth values or of bits by the name that it has for what it makes."""
+    of_bits = f"{node.operator}.bits"
+    return replace(node, operator=of_bits) if of_bits in graph.rules and node.types[:1] != ("bool",) else node
 
 
 def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, object]) -> Any:

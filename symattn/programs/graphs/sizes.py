@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
+from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.programs.graphs.binding import Slot
 from symattn.programs.graphs.form import Graph
-from symattn.verification.semantics import Sizes, spec_width
+from symattn.verification.semantics import spec_width
 
 _TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, where they are open
 _BATCH = 2

@@ -9,10 +9,10 @@ import numpy as np
 
 from symattn.document.errors import InputError
 from symattn.programs.graphs.form import Given, Graph, Node, Ref
-from symattn.programs.graphs.ranges import whole
+from symattn.programs.graphs.ranges import type_name, whole
+from symattn.programs.graphs.torch_table import RULES
 
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
-_BITWISE = ("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_not")  # of truth values, or of whole numbers
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
 _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 
@@ -41,39 +41,24 @@ def of_program(program: Any, name: str = "the program") -> Graph:
         elif node.op == "call_function":
             nodes += list(_node(node))
         elif node.op == "output":
-            outputs = _first(program)
+            # the first output that a caller gets: before it may stand buffers that the program changes
+            returned = (s.arg for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT")
+            outputs = tuple(arg.name for arg in returned if hasattr(arg, "name"))[:1]
         else:
             raise InputError(f"{name}: the node {node.name} of the kind {node.op} is not read")
-    return Graph("torch", name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs)
-
-
-def _first(program: Any) -> tuple[str, ...]:
-    """The first output that a caller gets: before it may stand buffers that the program changes."""
-    specs = (s for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT")
-    return tuple(s.arg.name for s in specs if hasattr(s.arg, "name"))[:1]
+    return Graph("torch", name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs, RULES)
 
 
 def _node(node: Any) -> Iterator[Node]:
-    operator = _name(node.target)
+    # ``aten.view`` for an overload of it, ``getitem`` for Python's operator
+    packet = getattr(node.target, "overloadpacket", None)
+    operator = str(packet) if packet is not None else str(getattr(node.target, "__name__", node.target))
     if operator.rpartition(".")[2] in _LEFT_OUT:
         return
     told: Mapping[str, Any] = {k: _operand(v) for k, v in node.kwargs.items() if k not in ("device", "layout")}
     told = {k: v for k, v in told.items() if k not in ("pin_memory", "memory_format")}
-    made = _type(getattr(node.meta.get("val"), "dtype", ""))
-    operator += ".bits" if operator in _BITWISE and made != "bool" else ""
+    made = type_name(getattr(node.meta.get("val"), "dtype", ""))
     yield Node(operator, tuple(map(_operand, node.args)), (node.name,), told, (made,))
-
-
-def _type(dtype: object) -> str:
-    """``float`` for floats of any format, else the name, such as ``uint8``."""
-    name = str(dtype).removeprefix("torch.")
-    return "float" if name.startswith(("float", "bfloat")) else name
-
-
-def _name(target: object) -> str:
-    """``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
-    packet = getattr(target, "overloadpacket", None)
-    return str(packet) if packet is not None else str(getattr(target, "__name__", target))
 
 
 def _operand(x: Any) -> Any:

@@ -11,18 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import attending as at
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.casting import cast, cast_like
-from symattn.programs.graphs.ranges import bits
-from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.form import Rule
+from symattn.programs.graphs.ranges import bits, cast, cast_like
 from symattn.programs.graphs.values import Context, length
-
-
-def _same(c: Context, x: object, *_: object, **__: object) -> Any:
-    return x
 
 
 def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
@@ -62,73 +56,43 @@ def _full(value: Any) -> Rule:
     return run
 
 
-def _arange(c: Context, *ends: Any, **_: object) -> Any:
-    return op.arange(c, *((0, *ends) if len(ends) == 1 else ends))
-
-
 def _softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
     return at.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
 
-def _flatten(c: Context, x: Array, start: int = 0, end: int = -1) -> Any:
-    return op.reshape(c, x, (*x.shape[: start % x.ndim], -1, *x.shape[end % x.ndim + 1 :]))
-
-
-def _masked_fill(c: Context, x: Any, mask: Any, value: Any) -> Any:
-    return op.where(c, mask, value, x)
-
-
-def _sizes(rule: Any) -> Rule:
-    return lambda c, a, b: rule(length(a), length(b))
-
-
-_KEPT = "aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
+_KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_KEPT.split(), _same),
-    "aten._assert_tensor_metadata": _same,
+    **dict.fromkeys(_KEPT.split(), op.same),
     "aten.dropout": _dropout,
-    "aten.to": _to,
-    "aten._to_copy": _to,
+    **dict.fromkeys(("aten.to", "aten._to_copy"), _to),
     "aten.type_as": cast_like,
     "aten.add": _add(op.binary("add")),
     "aten.sub": _add(op.binary("subtract")),
-    "aten.mul": op.binary("multiply"),
+    **op.table(op.binary, "aten.mul=multiply aten.eq=equal aten.lt=less aten.le=less_equal aten.gt=greater"),
+    **op.table(op.binary, "aten.ge=greater_equal aten.logical_and=logical_and aten.logical_or=logical_or"),
+    **op.table(op.binary, "aten.bitwise_and=logical_and aten.bitwise_or=logical_or"),
+    **op.table(op.unary, "aten.sqrt=sqrt aten.exp=exp aten.tanh=tanh aten.neg=negative"),
+    **op.table(op.unary, "aten.logical_not=logical_not aten.bitwise_not=logical_not"),
     "aten.div": op.divide,
     "aten.pow": op.power,
-    "aten.sqrt": op.unary("sqrt"),
-    "aten.exp": op.unary("exp"),
-    "aten.tanh": op.unary("tanh"),
-    "aten.neg": op.unary("negative"),
-    "aten.logical_not": op.unary("logical_not"),
-    "aten.bitwise_not": op.unary("logical_not"),
-    "aten.logical_and": op.binary("logical_and"),
-    "aten.bitwise_and": op.binary("logical_and"),
-    "aten.logical_or": op.binary("logical_or"),
-    "aten.bitwise_or": op.binary("logical_or"),
     "aten.bitwise_not.bits": bits(np.bitwise_not),
     "aten.bitwise_and.bits": bits(np.bitwise_and),
     "aten.bitwise_or.bits": bits(np.bitwise_or),
-    "aten.eq": op.binary("equal"),
-    "aten.lt": op.binary("less"),
-    "aten.le": op.binary("less_equal"),
-    "aten.gt": op.binary("greater"),
-    "aten.ge": op.binary("greater_equal"),
     "aten.where": op.where,
-    "aten.masked_fill": _masked_fill,
+    "aten.masked_fill": lambda c, x, mask, value: op.where(c, mask, value, x),
     "aten.ones": _full(1),
     "aten.zeros": _full(0),
     "aten.full": lambda c, shape, value, dtype=None, **_: op.full(
         c, shape, value if dtype is None else cast(c, value, dtype)
     ),
-    "aten.arange": _arange,
+    "aten.arange": lambda c, *ends, **_: op.arange(c, *((0, *ends) if len(ends) == 1 else ends)),
     "aten.triu": lambda c, x, k=0: op.triangle(c, x, k, True),
     "aten.tril": lambda c, x, k=0: op.triangle(c, x, k, False),
-    "aten.sym_size": op.size,
-    "aten.size": op.size,
-    "aten.view": op.reshape,
-    "aten.reshape": op.reshape,
-    "aten._unsafe_view": op.reshape,
-    "aten.flatten": _flatten,
+    **dict.fromkeys(("aten.sym_size", "aten.size"), op.size),
+    **dict.fromkeys(("aten.view", "aten.reshape", "aten._unsafe_view"), op.reshape),
+    "aten.flatten": lambda c, x, start=0, end=-1: op.reshape(
+        c, x, (*x.shape[: start % x.ndim], -1, *x.shape[end % x.ndim + 1 :])
+    ),
     "aten.transpose": op.swap,
     "aten.t": lambda c, x: op.swap(c, x, 0, 1),
     "aten.permute": op.transpose,
@@ -145,18 +109,13 @@ RULES: Mapping[str, Rule] = {
     "aten.sum": _reduce("sum"),
     "aten.mean": _reduce("mean"),
     "aten.amax": _reduce("max"),
-    "aten.matmul": at.matmul,
-    "aten.bmm": at.matmul,
-    "aten.mm": at.matmul,
-    "aten.linear": at.linear,
-    "aten.addmm": lambda c, b, x, w: at.gemm(c, x, w, b, 1, 1, (False, False)),
-    "aten.softmax": _softmax,
-    "aten._softmax": _softmax,
-    "aten.scaled_dot_product_attention": lambda c, q, k, v, mask=None, dropout=0.0, causal=False, **told: (
-        at.scaled_dot_product_attention(c, q, k, v, mask, dropout, causal, **told)
-    ),
-    "add": _sizes(operator.add),
-    "sub": _sizes(operator.sub),
-    "mul": _sizes(operator.mul),
-    "floordiv": _sizes(operator.floordiv),
+    **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), lambda c, a, b: at.product(c, a, b)),
+    "aten.linear": lambda c, x, w, b=None: at.product(c, x, w, b, transB=1),
+    "aten.addmm": lambda c, b, x, w: at.product(c, x, w, b),
+    **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax),
+    "aten.scaled_dot_product_attention": at.scaled_dot_product_attention,
+    "add": op.of_lengths(operator.add),
+    "sub": op.of_lengths(operator.sub),
+    "mul": op.of_lengths(operator.mul),
+    "floordiv": op.of_lengths(operator.floordiv),
 }

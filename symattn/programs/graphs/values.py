@@ -16,6 +16,7 @@ import numpy as np
 
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.indexed import Indexed
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import note
 from symattn.document.errors import InputError, Refused
 
@@ -46,7 +47,8 @@ class Context:
         entries = np.asarray(x, dtype=object)
         made = np.empty(entries.shape, dtype=object)
         for at in np.ndindex(entries.shape):
-            made[at] = self._number(entries[at])
+            x_at = entries[at]  # a size, a whole number, or a float as what it stands for
+            made[at] = self._meant(float(x_at)) if isinstance(x_at, (float, np.floating)) else self.kind.of(x_at)
         return made[()] if not entries.shape else self._joined(made)
 
     def _joined(self, entries: np.ndarray) -> Any:
@@ -55,12 +57,6 @@ class Context:
             return _indexed(entries)
         flat = [entries[at] for at in np.ndindex(entries.shape)]
         return self.xp.reshape(self.xp.stack([self.kind.of(x) for x in flat]), entries.shape)
-
-    def _number(self, x: Any) -> Any:
-        """One entry: a size, a whole number, or a float as what it stands for."""
-        if isinstance(x, (float, np.floating)):
-            return self._meant(float(x))
-        return self.kind.of(x)
 
     def _forbidden(self) -> Any:
         return self.kind.of(-np.inf) if self.kind is Indexed else self.kind.literal(np.asarray(-np.inf))
@@ -150,20 +146,39 @@ def _indexed(entries: np.ndarray) -> Indexed:
     """Numbers as an array of ``indexed`` whose lengths are numbers."""
 
     def at(places: Any) -> Any:
-        index = tuple(int(np.ravel_multi_index(t, [int(f) for f in _factors(n)])) if t else 0
+        index = tuple(int(np.ravel_multi_index(t, [int(n)] if n != 1 else [])) if t else 0
                       for (_, t), n in zip(places, entries.shape, strict=True))  # fmt: skip
         return Indexed.lift(entries[index]).at(())
 
     return Indexed([int(n) for n in entries.shape], at)
 
 
-def _factors(n: int) -> tuple[int, ...]:
-    return (n,) if n != 1 else ()
-
-
 def is_plain(x: object) -> bool:
     """Whether a value is no array of a kind."""
     return not isinstance(x, ArrayBase)
+
+
+def are_booleans(mask: Any) -> bool:
+    """Return whether a mask says which scores are allowed, and is no number to add to them.
+
+    Letters have no type: conditions on places are told by their form. Raises ``Refused`` for other letters, which may
+    be either.
+    """
+    if mask.dtype is not None:
+        return bool(namespace_of(mask).isdtype(mask.dtype, "bool"))
+    from symattn.arrays.index.building import is_truth
+    from symattn.arrays.index.expressions import Letter
+
+    elements = [mask.at(places) for places in mask.places()]
+    if all(map(is_truth, elements)):
+        return True
+    pending = list(elements)
+    while pending:
+        found = pending.pop()
+        if isinstance(found, Letter):
+            raise Refused("a mask of letters may be of booleans or of numbers: that is not known for all sizes")
+        pending += found.children
+    return False
 
 
 def length(x: Any) -> Any:

@@ -76,7 +76,7 @@ _FLEX = ("scale", "softmax_precision")
 # The first opset that has an attribute or an input; all others are there from the operator's first.
 _SINCE = {"nonpad_kv_seqlen": 24, "left_window_size": 25, "right_window_size": 25}
 _FIRST = 23
-_PRECISIONS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
+FLOATS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
 # What qk_matmul_output shows in each mode: the last of these steps that the specification has.
 _MODES = (("scaled",), ("scaled", "capped"), ("scaled", "capped", "biased", "masked"), ("weights",))
 
@@ -130,7 +130,9 @@ def of_node(node: Node, given: Mapping[str, Any], opset: int | None = None) -> O
     """
     node.known(*(_FLEX if node.operator == "FlexAttention" else _ATTRIBUTES))
     _check(node, given)
-    _check_opset(node, given, opset)
+    for name in (*node.attributes, *given):
+        if opset is not None and opset < (first := _SINCE.get(name, _FIRST)):
+            raise InputError(f"{node.operator}: opset {opset} has no {name}; {first} is the first")
     q, k, v = (_heads(node, given[role], role) for role in "QKV")
     offset, lengths = 0, given.get("nonpad_kv_seqlen")
     if lengths is not None:
@@ -205,15 +207,8 @@ def _check(node: Node, given: Mapping[str, Any]) -> None:
     if (causal := node.attributes.get("is_causal", 0)) not in (0, 1):
         raise InputError(f"{node.operator}: is_causal is {str(causal)[:40]!r}; known: 0 and 1")
     precision = node.attributes.get("softmax_precision", 1)
-    if precision not in _PRECISIONS:
-        raise InputError(f"{node.operator}: softmax_precision is {precision}; known: {_PRECISIONS}")
+    if precision not in FLOATS:
+        raise InputError(f"{node.operator}: softmax_precision is {precision}; known: {FLOATS}")
     mode = node.attributes.get("qk_matmul_output_mode", 0)
     if mode not in range(len(_MODES)):
         raise InputError(f"{node.operator}: qk_matmul_output_mode is {mode}; known: 0 to {len(_MODES) - 1}")
-
-
-def _check_opset(node: Node, given: Mapping[str, Any], opset: int | None) -> None:
-    """Raise InputError for an attribute or an input that an opset has not yet."""
-    for name in (*node.attributes, *given):
-        if opset is not None and opset < _SINCE.get(name, _FIRST):
-            raise InputError(f"{node.operator}: opset {opset} has no {name}; {_SINCE.get(name, _FIRST)} is the first")

@@ -16,7 +16,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.sizes import same
 from symattn.document.errors import InputError, Refused
-from symattn.programs.booleans import are_booleans
+from symattn.programs.graphs.values import are_booleans
 
 _BROADCAST = 23  # the opset in which one column of a mask stands for all keys
 Found = tuple[dict[str, Any], dict[str, Any]]  # fields of ``Attention``, and inputs

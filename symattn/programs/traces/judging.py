@@ -6,25 +6,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from symattn.arrays.formats import FORMATS
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.mistake import Mistake
 from symattn.bounds.sharp.sample import chosen
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs.closeness import close_to_exact, worst_share
-from symattn.programs.traces.causes import cause
-from symattn.programs.traces.pieces import Piece, count, pieces
+from symattn.programs.frameworks import read as numbers
+from symattn.programs.question import Question
+from symattn.programs.traces.pieces import Piece, count, floats, pieces
 from symattn.programs.traces.reading import read
 from symattn.programs.traces.steps import BESIDE
+from symattn.verification.arithmetic.suspects import Sample, explained
+from symattn.verification.diagnosis.matching import LITTLE
 from symattn.verification.report import STEPS, Check, Fault, Report
 
 ROWS, ALPHA = 32, 1e-9
 _CHOSEN = 2.0**-10  # the part of the probability alpha that is for queries of ``also``
 _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
 _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
+_ROWS = 48  # queries that are looked at
+_ENTRIES = 2**18  # of the inputs, beyond which no cause is sought: hundreds of mistakes are tried
 _RAN = "Nothing was run: the numbers of the file are judged, and what made them is not known."
 
 
@@ -103,7 +111,8 @@ class _Judged:
         words = self._output(piece, rows, sorted({*more} - {*rows}))
         rows = sorted({*rows, *more})
         self.looked = max(self.looked, len(rows))
-        self._take("o", words, self._share(piece, rows), piece)
+        share = worst_share(piece.made["o"], piece.inputs, piece.spec, self.precision, rows)
+        self._take("o", words, share, piece)
         for name, (judge, most) in BESIDE.items():
             if name not in piece.made:
                 continue
@@ -123,11 +132,8 @@ class _Judged:
 
     def _close(self, piece: Piece, rows: Sequence[int] | None, alpha: float) -> str:
         return close_to_exact(
-            piece.made["o"], piece.inputs, piece.spec, self.asked, contract=self.contract, alpha=alpha, rows=rows
+            Question(piece.made["o"], piece.inputs, piece.spec, self.asked, self.contract, alpha, rows)
         )
-
-    def _share(self, piece: Piece, rows: Sequence[int]) -> float:
-        return worst_share(piece.made["o"], piece.inputs, piece.spec, self.precision, rows)
 
     def _take(self, name: str, words: str, share: float, piece: Piece) -> None:
         """Note what came of a check of a piece."""
@@ -143,7 +149,7 @@ class _Judged:
         """What is wrong in the first head in which something is."""
         said = "; ".join(words.splitlines())
         where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
-        found = cause(piece, self.precision) if name == "o" else None
+        found = _cause(piece, self.precision) if name == "o" else None
         if found is None:
             told = "; no one mistake that is known explains it" if name == "o" else ""
             return Fault(_STEP[name], None, f"{said}{where}{told}")
@@ -176,3 +182,34 @@ class _Judged:
             yield f"The output has to be as near as {law}, take it but for a probability of at most {self.whole:g}."
         for name, most in self.left_out.items():
             yield f"Not judged: the {_NAMED[name]}, since there are more than {most} keys."
+
+
+# -- which one mistake explains an output that is wrong: what it takes away of the distance from the definition --
+def _cause(piece: Piece, precision: Precision) -> tuple[Mistake, float] | None:
+    """The mistake that leaves least of ‖y − o‖², and the share that it explains; None where none leaves little.
+
+    Sought in the one head first, then in all of them, where heads may have changed places.
+    """
+    for part in (piece, piece.whole):
+        sample = None if part is None else _sample(part, precision)
+        found = None if sample is None else explained(sample, LITTLE)
+        if found:
+            return found[0], 1 - found[1]
+    return None
+
+
+def _sample(piece: Piece, precision: Precision) -> Sample | None:
+    """Some queries at the edge by which places are counted, so that the specification stays what it is."""
+    n_q = piece.inputs["q"].shape[-2]
+    top = piece.spec.alignment == "top-left"
+    rows = range(min(n_q, _ROWS)) if top else range(max(0, n_q - _ROWS), n_q)
+    inputs = {n: _of_queries(n, a, n_q, rows) for n, a in piece.inputs.items()}
+    if sum(a.size for a in inputs.values()) > _ENTRIES or piece.spec.position is not None:
+        return None
+    spec = replace(piece.spec, fully_masked="zeros") if piece.spec.fully_masked == "error" else piece.spec
+    return Sample(spec, floats(inputs), numbers(piece.made["o"][..., list(rows), :])[0], precision.input)
+
+
+def _of_queries(name: str, a: np.ndarray, n_q: int, rows: Sequence[int]) -> np.ndarray:
+    by_query = name == "q" or (name in ("mask", "bias") and a.ndim > 1 and a.shape[-2] == n_q > 1)
+    return np.asarray(a[..., list(rows), :]) if by_query else a

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.inputs import accepted, required
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
@@ -41,12 +41,11 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     named = _named(path, found)
-    taken = {name for name, wanted in (NEEDED | OPTIONAL).items() if wanted(spec)}
-    for name in ("q", "k", "v", "o", *(n for n, wanted in NEEDED.items() if wanted(spec))):
+    for name in ("q", "k", "v", "o", *required(spec)):
         if name not in named:
             raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(found))[:200]}")
     for name in named:
-        if name not in {*"qkv", *_MADE, *taken}:
+        if name not in {*"qkv", *_MADE, *accepted(spec)}:
             raise InputError(f"{path} holds {name}, which this attention does not take; hint: ask for it (--{name} …)")
     return {name: _in_order(f"{path}: {name}", a, name, layout) for name, a in named.items()}
 

@@ -17,15 +17,17 @@ from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.means import mean_of
-from symattn.proof.coq.printing import auxiliary
+from symattn.proof.coq.printing import auxiliary, identifier
 from symattn.proof.coq.readable import Stated, readable, reading, variables
 from symattn.proof.coq.steps import renamed, steps
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import (
     Lemma,
+    bound,
     bounded,
     equated,
     free_of,
+    lemma,
     shown_by,
     simplified,
     with_arrays,
@@ -218,3 +220,18 @@ def _put(x: Term, meant: Mapping[int, Term]) -> Term:
     if x.head == "Letter" and x.numbers[0] in meant:
         return renamed(meant[x.numbers[0]], dict(enumerate(x.numbers[1:])))
     return Term(x.head, x.numbers, tuple(_put(y, meant) for y in x.below))
+
+
+def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: bool = False) -> list[Lemma]:
+    """All equations, signs and inferences of certificates; with ``regroup`` there are hints to put sums in order."""
+    every = [(c, e) for c in certificates for e in c.get("equations", ())]
+    signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"] or (c,)]
+    others = [
+        (c, e) for c in certificates if c["kind"] not in ("certificate", "sign") for e in c.get("conclusions", (c,))
+    ]
+    many = len(every) + len(signs) + len(others)
+    names = [identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)]
+    last = len(every) + len(signs)
+    equations = [lemma(name, e, c["rules"], c["positive"], regroup) for name, (c, e) in zip(names, every, strict=False)]
+    bounds = [bound(name, c, e, regroup) for name, (c, e) in zip(names[len(every) : last], signs, strict=True)]
+    return [*equations, *bounds, *[inferred(name, *x, regroup) for name, x in zip(names[last:], others, strict=True)]]

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from symattn.document.errors import InputError
 from symattn.proof.coq import theory
-from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.printing import auxiliary
 from symattn.proof.coq.writing import HEAD, Lemma
 

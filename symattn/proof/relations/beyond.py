@@ -8,7 +8,6 @@ numbers, past what they are one part of, and past their squares and exponentials
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from fractions import Fraction
 from math import ceil, exp, prod
 from random import Random
@@ -81,23 +80,10 @@ def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction
     0 nor 1."""
     bodies = [d.body for d in glossary.defined.values() if isinstance(d, Definition)]
     spoken = [meaning.body for meaning in glossary.spoken.values()]
-    found = {abs(x) for part in (*every, *bodies, *spoken) for x in _numbers(part)}
+    numbers = (x for x in nt.within(*every, *bodies, *spoken) if isinstance(x, (nt.Number, nt.Decimal)))
+    found = {abs(Fraction(x.value if isinstance(x, nt.Number) else x.digits)) for x in numbers}
     powers = {Fraction(round(exp(x))) for x in found if 1 < x <= _POWERS}
     return tuple(sorted((found | powers) - {0, 1}))
-
-
-def _numbers(x: Any) -> Iterator[Fraction]:
-    if isinstance(x, tuple):
-        for part in x:
-            yield from _numbers(part)
-    elif isinstance(x, nt.Number):
-        yield Fraction(x.value)
-    elif isinstance(x, nt.Decimal):
-        yield Fraction(x.digits)
-    elif isinstance(x, Node):
-        whole: Any = x
-        for f in fields(whole):
-            yield from _numbers(getattr(whole, f.name))
 
 
 def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Iterator[Drawn]:
@@ -130,18 +116,13 @@ def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
     made = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
     bodies = [d.body for d in made if isinstance(d, Definition)]
     whole = tuple(every)
-    short = all(len(shape.split()) < 2 or not mentions(whole, key, glossary) for key, shape in glossary.given.items())
-    return short and len(bodies) == len(made) and not glossary.loss and not _has_slope((*whole, *bodies))
-
-
-def _has_slope(x: Any) -> bool:
-    if isinstance(x, tuple):
-        return any(map(_has_slope, x))
-    if not isinstance(x, Node):
+    wide = [key for key, shape in glossary.given.items() if len(shape.split()) > 1]
+    if any(mentions(x, key, glossary) for x in whole for key in wide):
         return False
-    whole: Any = x
-    slope = isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇")
-    return slope or any(_has_slope(getattr(whole, f.name)) for f in fields(whole))
+    slopes = (
+        isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇") for x in nt.within(*whole, *bodies)
+    )
+    return len(bodies) == len(made) and not glossary.loss and not any(slopes)
 
 
 def _sizes(numbers: Iterable[Fraction], largest: int) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.arrays.ball import precision
 from symattn.document.errors import Undecided
-from symattn.document.text import text
+from symattn.document.text import equal_sizes, text
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.statement import Numbers, Pair, Sides, pairs
 
@@ -59,7 +59,7 @@ def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair]
     least = 1.0
     for left, right in stated:
         if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
-            at = ", ".join(f"{sort} = {length}" for sort, length in world.sizes.items())
+            at = equal_sizes(world.sizes)
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
         least = min([least, *nearness(left, right)])
     return least

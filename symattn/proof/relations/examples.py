@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -65,17 +64,12 @@ def _every_group_is_named(relation: Relation) -> None:
             groups.append([side])
         else:
             groups[-1].append(side)
-    if len(groups) > 1 and not all(any(map(_has_letter, group)) for group in groups):
+    if len(groups) > 1 and not all(any(map(_is_letter, nt.within(*group))) for group in groups):
         raise Unread("a number beside ≠ that no letter stands for")
 
 
-def _has_letter(x: Any) -> bool:
-    if isinstance(x, tuple):
-        return any(map(_has_letter, x))
-    if isinstance(x, Name):
-        return x.base not in ("e", "π")
-    node: Any = x
-    return isinstance(x, Node) and any(_has_letter(getattr(x, f.name)) for f in fields(node))
+def _is_letter(x: Node) -> bool:
+    return isinstance(x, Name) and x.base not in ("e", "π")
 
 
 def _value(x: Node) -> Any:

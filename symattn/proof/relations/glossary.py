@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from symattn.document import notation as nt
+from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 
@@ -54,7 +55,7 @@ class Glossary:
     of the first row, 0 where rows are counted from 0. ``alike``: what must be equal for several things to be so.
     ``rows``: vectors before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of
     index letters that stand for one index. ``labels``: given arrays → the assumption of a document that is made of
-    them, for claims of means and variances.
+    them, for claims of means and variances. ``roles`` are the colours of letters.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Glossary:
     families: Mapping[str, Callable[[Reader, tuple[Node, ...]], Any]] = field(default_factory=dict)
     laws: Mapping[str, Law] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, nt.Role | None] = field(default_factory=lambda: ARRAY_ROLES)
     permutations: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
@@ -106,6 +108,17 @@ class Glossary:
             more["defined"] = made
         joined: Any = {k: {**getattr(found, k), **v} if isinstance(v, Mapping) else v for k, v in more.items()}
         return replace(found, **joined)
+
+    def where(self, *definitions: str) -> Glossary:
+        """This with letters that are defined as they are printed: "dP = G Vᵀ", "p_i = e^{s_i}/Z"."""
+        found = self
+        for definition in definitions:
+            relation = formula(definition, self.roles)
+            assert isinstance(relation, Relation)
+            assert isinstance(relation.first, Name)
+            letter, letters = self.stem(relation.first)
+            found = found.also(defined={letter: Definition(letters, relation.rest[0][1])})
+        return found
 
     def valued(self, letter: str, number: Node) -> Glossary:
         """This, where a given letter is a number."""

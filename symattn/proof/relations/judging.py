@@ -16,7 +16,7 @@ from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.notation import Node, Relation
-from symattn.document.text import text
+from symattn.document.text import equal_sizes, text
 from symattn.proof.literals import named
 from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import FalseStep, NotRead, compared, compared_if_finite
@@ -164,7 +164,7 @@ def _general(question: Question) -> Evidence:
 def _where(question: Question, compiled: Compiled) -> str:
     """The sizes, and for means and variances the assumptions about the arrays that the relation holds."""
     g, shapes = question.glossary, compiled.declared.arrays
-    where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
+    where = f"{equal_sizes(question.sized)}, all entries" if question.sized else "all sizes"
     if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
         where = "all entries, " + ", ".join(f"{key} of shape {shape}" for key, shape in shapes.items() if shape)
     used = {label for key, label in g.labels.items() if mentions(question.relation, key, g)}
@@ -262,7 +262,7 @@ def _checked(
             exact = Numbers(there, number)
             if _met(compiled, where, exact):
                 compared(compiled, equations, exact)
-    where_ = f" at sizes up to {_words(largest)}" if largest else ""
+    where_ = f" at sizes up to {equal_sizes(largest)}" if largest else ""
     return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}")
 
 
@@ -317,10 +317,6 @@ def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence
                   for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))  # fmt: skip
         if not any(compared(compiled, [link], world)[0] < near for world, near in worlds):
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
-
-
-def _words(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{sort} = {n}" for sort, n in found.items())
 
 
 def relations(x: Any) -> Iterable[Relation]:

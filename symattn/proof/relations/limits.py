@@ -110,21 +110,13 @@ def _vanishes(exponent: Node, letter: Name, g: Glossary) -> Node:
     raise Unread(f"e to the power {text(exponent)} is not seen to tend to 0")
 
 
-def _has(x: Any, letter: Name) -> bool:
-    if isinstance(x, tuple):
-        return any(_has(part, letter) for part in x)
-    if x == letter:
-        return True
-    whole: Any = x
-    return isinstance(x, Node) and any(_has(getattr(whole, f.name), letter) for f in fields(whole))
+def _has(x: Node, letter: Name) -> bool:
+    return letter in nt.within(x)
 
 
-def _without(x: Any, letter: Name, g: Glossary) -> None:
+def _without(x: Node, letter: Name, g: Glossary) -> None:
     """Raises Unread for a letter that stands for something with ``letter`` in it, or for what only code knows."""
-    if isinstance(x, tuple):
-        for part in x:
-            _without(part, letter, g)
-    elif isinstance(x, Name):
+    if isinstance(x, Name):
         meaning = g.defined.get(g.stem(x)[0])
         if meaning and not isinstance(meaning, Definition):
             raise Unread(f"whether {text(x)} depends on {text(letter)}")
@@ -132,7 +124,6 @@ def _without(x: Any, letter: Name, g: Glossary) -> None:
             if _has(meaning.body, letter):
                 raise Unread(f"{text(x)} depends on {text(letter)}")
             _without(meaning.body, letter, g)
-    elif isinstance(x, Node):
-        whole: Any = x
-        for f in fields(whole):
-            _without(getattr(whole, f.name), letter, g)
+    else:
+        for part in nt.parts(x):
+            _without(part, letter, g)

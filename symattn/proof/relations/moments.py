@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +60,9 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
     return Value(mean, found[0].letters)
 
 
-def mentions(x: Any, key: str, g: Glossary) -> bool:
+def mentions(x: Node, key: str, g: Glossary) -> bool:
     """Whether a formula holds an array, by its own letter or in what another is defined as."""
-    if isinstance(x, tuple):
-        return any(mentions(part, key, g) for part in x)
-    if not isinstance(x, Node) or text(x) in g.sizes:
+    if text(x) in g.sizes:
         return False
     if isinstance(x, Name):
         words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
@@ -73,18 +70,12 @@ def mentions(x: Any, key: str, g: Glossary) -> bool:
         held = [g.defined[word] for word in words if word in g.defined]
         if key in words or any(isinstance(d, Definition) and mentions(d.body, key, g) for d in held):
             return True
-    whole: Any = x
-    return any(mentions(getattr(whole, f.name), key, g) for f in fields(whole))
+    return any(mentions(part, key, g) for part in nt.parts(x))
 
 
-def averages(x: Any) -> bool:
+def averages(x: Node) -> bool:
     """Whether E, Var or Cov stands in a formula."""
-    if isinstance(x, tuple):
-        return any(map(averages, x))
-    if not isinstance(x, Node):
-        return False
-    whole: Any = x
-    return is_moment(x) or any(averages(getattr(whole, f.name)) for f in fields(whole))
+    return any(map(is_moment, nt.within(x)))
 
 
 def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:

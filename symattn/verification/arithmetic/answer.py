@@ -9,8 +9,7 @@ from typing import Any
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
-from symattn.verification.arithmetic.presets import named
-from symattn.verification.arithmetic.ranking import Pair
+from symattn.verification.arithmetic import presets, ranking
 from symattn.verification.arithmetic.trial import Trial
 from symattn.verification.summing.order import Order
 from symattn.verification.summing.scores import Scores
@@ -52,7 +51,7 @@ class Answer(Printable):
     @property
     def like(self) -> tuple[str, ...]:
         """Whose attention stores the same, see ``presets``; empty where nothing is known to give the bits."""
-        return named(_right(self.trial).contract) if self.trial and self.known else ()
+        return presets.named(_right(self.trial).contract) if self.trial and self.known else ()
 
     @property
     def cause(self) -> str:
@@ -105,23 +104,19 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
         yield Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))
     if like:
         yield Paragraph((f"So does {' and '.join(like)}.",))
-    yield _table(trial)
+    columns = (Column(("what is stored",), "left"), Column(("of the bits",)))
+    rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in _shown(trial))
+    yield Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))
     yield Note((f"One call with normal numbers: {shapes}; {told.outputs} outputs. {_SAMPLED}",))
 
 
-def _right(trial: Trial) -> Pair:
+def _right(trial: Trial) -> ranking.Pair:
     """What gives the bits, with a mistake that was found twice or without one."""
     found = trial.found
     return found.wrong if found.wrong is not None and trial.sure else found.best
 
 
-def _shown(trial: Trial) -> list[Pair]:
+def _shown(trial: Trial) -> list[ranking.Pair]:
     found = trial.found
     wrong = [found.wrong] if found.wrong is not None and trial.sure else []
     return [*wrong, *found.right[:_SHOWN]]
-
-
-def _table(trial: Trial) -> Table:
-    columns = (Column(("what is stored",), "left"), Column(("of the bits",)))
-    rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in _shown(trial))
-    return Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))

@@ -18,7 +18,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.contracts import Contract, replay
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.judgement import by_filter
+from symattn.bounds.judgement import judge_by_filter
 from symattn.bounds.reference import Variant
 from symattn.bounds.sharp.blocks import applies
 from symattn.bounds.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
@@ -61,7 +61,7 @@ class Grown:
     def beyond(self, out: Floats) -> str:
         """What is beyond the limits of roundings to nearest in an output, in words; empty where nothing is."""
         try:
-            found = by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
+            found = judge_by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
         except Refused:
             return ""
         if found.beyond == "elements" and found.accused:

@@ -84,7 +84,9 @@ def arithmetic(sample: Sample, more: Iterable[Suspect] = ()) -> Found:
     Mistakes that take away the distance from the definition are tried, and ``more``.
     """
     found = Found(tuple(_ranked(sample)))
-    wrong = None if found.best.fits else _mistaken(sample, more)
+    wrong = None
+    if not found.best.fits:
+        wrong = _first(_finest(sample, suspect) for suspect in chain(suspects(sample), more))
     if wrong is None or not wrong.fits:
         return found
     right = sorted((*found.right, *_beside(sample, wrong.contract)), key=_by_score)
@@ -153,12 +155,8 @@ def _by_score(pair: Pair) -> float:
     return -pair.score
 
 
-def _mistaken(sample: Sample, more: Iterable[Suspect]) -> Pair | None:
-    """The first mistake that explains the bits with some contract; else the one that explains most."""
-    return _first(_finest(sample, suspect) for suspect in chain(suspects(sample), more))
-
-
 def _first(pairs: Iterable[Pair]) -> Pair | None:
+    """Return the first mistake that explains the bits with some contract; else the one that explains most."""
     tried = []
     for found in pairs:
         if found.fits:

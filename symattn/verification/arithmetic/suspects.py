@@ -16,12 +16,10 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.bounds import storing
-from symattn.bounds.case_result import UNFIT
+from symattn.bounds import case_result, storing, target
 from symattn.bounds.contracts import Contract, Made, replay
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant
-from symattn.bounds.target import Inputs
 from symattn.verification.rules import known, of_entries
 from symattn.verification.rules.families import Family, families
 
@@ -37,7 +35,7 @@ class Sample(NamedTuple):
     """A specification, inputs, and what the function gave for them in the format."""
 
     spec: Attention
-    inputs: Inputs
+    inputs: target.Inputs
     got: np.ndarray
     format: Format
 
@@ -47,7 +45,7 @@ class Sample(NamedTuple):
         try:
             with np.errstate(all="ignore"):
                 found = replay(contract, self.spec, self.inputs, variant, made=made)
-        except UNFIT:
+        except case_result.UNFIT:
             return None
         return found if found.shape == self.got.shape else None
 
@@ -64,7 +62,11 @@ class Suspect:
 def suspects(sample: Sample) -> list[Suspect]:
     """The mistakes that take away most of the distance, the first the most."""
     with np.errstate(all="ignore"):
-        distance = _Distance(sample)
+        size = np.abs(sample.got[np.isfinite(sample.got)])
+        unit = (
+            np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
+        )  # of what roundings are
+        distance = _Distance(sample, unit)
         found = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
     found = sorted((x for x in found if x[0] >= _WORTH), key=lambda x: -round(x[0], _PLACES))
     return [suspect for _, suspect in found[:_MOST]]
@@ -98,24 +100,20 @@ def _fitted(family: Family, distance: _Distance) -> float:
 
 def explained(sample: Sample, left: float) -> tuple[Mistake, float] | None:
     """The first of the suspects that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves."""
-    right, told = sample.replayed(EXACT), np.isfinite(sample.got)
-    whole = 0.0 if right is None else float(((sample.got - right)[told] ** 2).sum())
-    for suspect in suspects(sample) if whole else ():
-        wrong = sample.replayed(EXACT, suspect.mistake.variant)
-        share = np.inf if wrong is None else float(((sample.got - wrong)[told] ** 2).sum()) / whole
+    distance = _Distance(sample, 1.0)
+    for suspect in suspects(sample) if distance.whole else ():
+        share = distance.share(suspect.mistake.variant)
         if share <= left:
             return suspect.mistake, share
     return None
 
 
 class _Distance:
-    """Of what a function gave from the definition and from variants of it, in units of what roundings are."""
+    """The distance of what a function gave from the definition and from variants of it, in a unit."""
 
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
+    def __init__(self, sample: Sample, unit: float | np.ndarray) -> None:
+        self.sample, self.unit = sample, unit
         self.told = np.isfinite(sample.got)
-        size = np.abs(sample.got[self.told])
-        self.unit = np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
         whole = self.left(RIGHT)
         self.whole = 0.0 if whole is None else float((whole**2).sum())
 
@@ -127,7 +125,11 @@ class _Distance:
         found = (self.sample.got[self.told] - made[self.told]) / self.unit
         return found if np.isfinite(found).all() else None
 
-    def taken(self, variant: Variant) -> float:
-        """1 − ‖y − o_m‖²/‖y − o‖²; −∞ where that is no number."""
+    def share(self, variant: Variant) -> float:
+        """‖y − o_m‖²/‖y − o‖²; ∞ where that is no number."""
         left = self.left(variant)
-        return -np.inf if left is None or not self.whole else 1 - float((left**2).sum()) / self.whole
+        return np.inf if left is None or not self.whole else float((left**2).sum()) / self.whole
+
+    def taken(self, variant: Variant) -> float:
+        """The share of ‖y − o‖² that a mistake takes away; −∞ where that is no number."""
+        return 1 - self.share(variant)

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.bounds.case_result import Case
+from symattn.bounds import case_result, mistake, target
 from symattn.bounds.inputs import Array, Sizes
-from symattn.bounds.mistake import own
 from symattn.bounds.reference import Change, Values, Variant
-from symattn.bounds.target import Outcome
 from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, nearest, pair
 from symattn.verification.arithmetic.suspects import Sample, Suspect
 from symattn.verification.probing.search import FAMILIES
@@ -124,7 +122,7 @@ def called(
         return entries(name, shape) * (spread if name == "q" else 1.0)
 
     inputs = session.maker.make(sizes, spread_out, rng)
-    case = Case(GROUP, "normal numbers", inputs)
+    case = case_result.Case(GROUP, "normal numbers", inputs)
     outcome = _judged(session, case) if taken else session.call(case)
     if outcome is None or outcome.output is None or outcome.output.size < _LEAST:
         return None
@@ -133,7 +131,7 @@ def called(
     return Sample(session.spec, inputs, outcome.output, session.precision.input)
 
 
-def _judged(session: Session, case: Case) -> Outcome | None:
+def _judged(session: Session, case: case_result.Case) -> target.Outcome | None:
     judged = session.take(case)
     return judged.outcome if judged and judged.finding is None else None
 
@@ -143,7 +141,7 @@ def _part(variant: Variant, share: float) -> Variant:
 
     def partly(name: str, wrong: Change) -> Change:
         def change(spec: Attention, values: Values) -> Any:
-            right, other = np.asarray(own(spec, values, name)), np.asarray(wrong(spec, values))
+            right, other = np.asarray(mistake.own(spec, values, name)), np.asarray(wrong(spec, values))
             return np.where(right == other, right, right + share * (other - right))
 
         return change

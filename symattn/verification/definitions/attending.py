@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.inputs import NEEDED, needed
+from symattn.attention.inputs import needed, required
 from symattn.attention.spec import Attention
-from symattn.bounds.extras import places
+from symattn.bounds import extras, reference
 from symattn.bounds.target import Inputs, Layout
 from symattn.document.errors import InputError
 from symattn.verification.definitions.drawing import FAMILIES
-from symattn.verification.definitions.subject import Compute, Entries, Input
+from symattn.verification.definitions.subject import Compute, Definition, Entries, Input
 from symattn.verification.subject import Array, Random
 
 _WORDS = {
@@ -52,13 +52,29 @@ def settings(spec: Attention) -> dict[str, Any]:
 
 def check(spec: Attention, what: str, layout: Layout) -> None:
     """Raise InputError where a definition needs tokens and projections, or another layout."""
-    beside = [n for n in NEEDED if NEEDED[n](spec) and n not in _WORDS]
+    beside = [n for n in required(spec) if n not in _WORDS]
     if spec.packed or spec.latent is not None or beside:
         raise InputError(f"{what} takes q, k, v and masks; it has no place for {', '.join(beside) or 'projections'}")
     if layout not in LAYOUTS:
         raise InputError(f"{what}: no layout {layout}; known: {', '.join(LAYOUTS)}")
     if spec.heads > 1 and layout != "nd" and "h" not in LAYOUTS[layout].split():
         raise InputError(f"{what}: the layout {layout} has no axis for the {spec.heads} heads")
+
+
+def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
+    """A definition whose inputs are those of an attention, and what it has besides."""
+    usual: dict[str, Any] = {
+        "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "families": FEW, "settings": settings(spec),
+        "kept": frozenset("hg") if spec.heads > 1 else frozenset(), "admits": admits(spec), "open": open_rows(spec),
+        "closing": closing,
+    }  # fmt: skip
+    return Definition(**usual | more)
+
+
+def of_variant(spec: Attention, variant: reference.Variant, **given: Any) -> reference.Values:
+    """Every array of a variant of an attention."""
+    other, arrays = reference.changed(spec, given, variant)
+    return reference.trace(other, dict(arrays), variant)
 
 
 def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:
@@ -135,7 +151,7 @@ def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
     """Whether every query may attend to some key."""
 
     def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
-        open_ = places(spec, sizes.get("n_q", 1), sizes["n_k"], {})
+        open_ = extras.places(spec, sizes.get("n_q", 1), sizes["n_k"], {})
         if "keep" in given:
             open_ = open_ & np.asarray(given["keep"])[..., None, :]
         if "mask" in given:

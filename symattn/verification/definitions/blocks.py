@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,9 +11,12 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import norms
+from symattn.bounds.reference import Variant
 from symattn.document.errors import InputError
-from symattn.verification.definitions.drawing import FAMILIES
-from symattn.verification.definitions.subject import Definition, Input, Mistake
+from symattn.verification import rules
+from symattn.verification.definitions import attending, drawing
+from symattn.verification.definitions.subject import Definition, Input, Later, Mistake
+from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((2, 3, 2, 2, 3), (3, 4, 2, 3, 5), (1, 2, 2, 2, 2), (4, 4, 4, 4, 8), (5, 6, 2, 2, 4), (3, 2, 3, 1, 6))
@@ -46,17 +49,9 @@ def subject(spec: Block) -> Definition:
         shapes |= {"mlp.w_gate": "m f"} if spec.gated else {}
     for norm in norms(spec):
         shapes |= {f"{norm}.gain": "m", f"{norm}.bias": "m"}
-    needed = (
-        "attention.w_q",
-        "attention.w_k",
-        "attention.w_v",
-        "attention.w_o",
-        "mlp.w_up",
-        "mlp.w_gate",
-        "mlp.w_down",
-    )
+    entries = {n: _gain if n.endswith("gain") else _small for n in shapes}
     weights = tuple(
-        Input(n, s, _WORDS[n], _small if n.partition(".")[2].startswith(("w", "b")) else _gain, n in needed)
+        Input(n, s, _WORDS[n], entries[n], ".w_" in n, step="norm" if "norm" in n else "project")
         for n, s in shapes.items()
     )
     letters = [dict(zip(("n", "m", "d_k", "d_v", "f"), s, strict=True)) for s in _SIZES]
@@ -68,8 +63,9 @@ def subject(spec: Block) -> Definition:
         outputs=("output",),
         ways=(spec,),
         mistakes=tuple(_mistakes(spec)),
+        others=Later(lambda: _by_rule(spec)),
         shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
-        families={n: FAMILIES[n] for n in ("normal", "integer")},
+        families={n: drawing.FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         means={"m": ("d_model", 1)},
@@ -91,6 +87,10 @@ def _mistakes(spec: Block) -> Iterator[Mistake]:
         return Mistake(step, cause, other, spec=other)
 
     places = {"pre": "before each part", "post": "after each residual", "inner": "after each part, before its residual"}
+
+    def parts(step: str, cause: str, change: Callable[[list[Part]], list[Part]]) -> Mistake:
+        return Mistake(step, cause, partial(_changed, spec, change))
+
     if spec.norm:
         for order, words in places.items():
             if order != spec.order and not (order == "post" and spec.parallel):
@@ -99,26 +99,23 @@ def _mistakes(spec: Block) -> Iterator[Mistake]:
         yield told("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
         yield Mistake("norm", "the parameters of the two norms are exchanged", partial(_exchanged, spec))
         for norm in norms(spec):
-            part = "attention" if norm.startswith("attention") else "the feed-forward layer"
-            run = partial(_changed, spec, partial(_without, norm))
-            yield Mistake("norm", f"the norm of {part} is left out", run)
+            words = f"the norm of {_part(norm)} is left out"
+            yield parts("norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps))
     for k, part in enumerate(("attention", "the feed-forward layer")[: 1 + bool(spec.activation)]):
-        yield Mistake("residual", f"the residual around {part} is left out", partial(_residual, spec, k, None))
-        if spec.norm and spec.order in ("pre",):
+        yield parts("residual", f"the residual around {part} is left out", partial(_residual, k, None))
+        if spec.norm and spec.order == "pre":
             cause = f"the residual around {part} starts from the tokens after the norm"
-            yield Mistake("residual", cause, partial(_residual, spec, k, "norm"))
+            yield parts("residual", cause, partial(_residual, k, "norm"))
     if spec.activation:
-        yield Mistake("residual", "the last residual starts from the tokens before attention",
-                      partial(_residual, spec, 1, "x"))  # fmt: skip
+        words = "the last residual starts from the tokens before attention"
+        yield parts("residual", words, partial(_residual, 1, "x"))
         if spec.order != "post":
             read = "what attention gave" if spec.parallel else "what attention reads"
             yield told("residual", f"the feed-forward layer reads {read}", parallel=not spec.parallel)
         for name in ("relu", "gelu", "gelu_tanh", "silu"):
-            if name != spec.activation and _known(name):
+            if name != spec.activation:
                 yield told("project", f"the activation is {name}, not {spec.activation}", activation=name)
-        if spec.gated:
-            yield Mistake("project", "gate and up are exchanged", partial(_gates, spec))
-    a = spec.attention
+    a = spec.attention  # its other mistakes come by rule; by these its steps have power
     if a.causal:
         yield told("mask", "the causal mask is left out", attention=replace(a, causal=False))
     if a.scale is None:
@@ -126,49 +123,69 @@ def _mistakes(spec: Block) -> Iterator[Mistake]:
         yield told("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
 
 
-def _known(activation: str) -> bool:
-    from symattn.attention.layers.activations import ACTIVATIONS
-
-    return activation in ACTIVATIONS
-
-
-def _exchanged(spec: Block, **given: Any) -> Any:
-    def other(name: str) -> str:
-        for a, b in (("attention_norm", "mlp_norm"), ("mlp_norm", "attention_norm")):
-            if name.startswith(a):
-                return b + name[len(a) :]
-        return name
-
-    return spec(**{other(n): x for n, x in given.items()})
+def _by_rule(spec: Block) -> Iterator[Mistake]:
+    """Yield the mistakes of its attention and of its norms."""
+    for m in rules.known(spec.attention, frozenset(["x", "w_q", "w_k", "w_v", "w_o"])):
+        yield Mistake(m.step, m.cause, partial(_changed, spec, partial(_attending, spec, m.variant)))
+    names = list(norms(spec))
+    for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
+        yield Mistake("norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, names, how, spec.eps)))
+        for name in names if len(names) > 1 else ():
+            wrong = partial(_changed, spec, partial(_normed, [name], how, spec.eps))
+            yield Mistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
 
 
-def _gates(spec: Block, **given: Any) -> Any:
-    return spec(**{**given, "mlp.w_gate": given["mlp.w_up"], "mlp.w_up": given["mlp.w_gate"]})
+def _part(name: str) -> str:
+    return "attention" if name.startswith("attention") else "the feed-forward layer"
 
 
-def _changed(spec: Block, change: Callable[[Part], Part], **given: Any) -> Any:
-    """The block with some parts changed."""
-    return run_steps([change(p) for p in spec.pipeline(given)], given)["output"]
+def _changed(spec: Block, change: Callable[[list[Part]], list[Part]], **given: Any) -> Any:
+    """The block with other parts."""
+    return run_steps(change(list(spec.pipeline(given))), given)["output"]
+
+
+def _attending(spec: Block, variant: Variant, parts: list[Part]) -> list[Part]:
+    """A variant of attention in one part."""
+    start = "attention."
+    inner = [p for p in parts if p.name.startswith(start)]
+    weights = list(dict.fromkeys(n for p in inner for n in p.of if n.startswith(f"{start}w_")))
+
+    def attention(x: Any, *given: Any) -> Any:
+        own = dict(zip((n.removeprefix(start) for n in weights), given, strict=True))
+        return attending.of_variant(spec.attention, variant, x=x, **own)["output"]
+
+    whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
+    return [whole if p is inner[-1] else p for p in parts if p not in inner[:-1]]
+
+
+def _normed(names: Sequence[str], how: Any, eps: Any, parts: list[Part]) -> list[Part]:
+    """Another norm in the place of those that are named."""
+
+    def changed(part: Part, name: str) -> Part:
+        given = [n.removeprefix(f"{name}.") for n in part.of[1:]]
+        return replace(part, run=lambda x, *rest: how(x, eps, **dict(zip(given, rest, strict=True))))
+
+    named = [(p, next((n for n in names if _is_norm(p, n)), "")) for p in parts]
+    return [changed(p, name) if name else p for p, name in named]
 
 
 def _is_norm(part: Part, norm: str) -> bool:
     return part.name == f"{norm}.output" or bool({f"{norm}.gain", f"{norm}.bias"} & set(part.of))
 
 
-def _without(norm: str, part: Part) -> Part:
-    """The part, or if it is the norm one that hands its tokens on."""
-    return replace(part, run=lambda x, *rest: x) if _is_norm(part, norm) else part
-
-
-def _residual(spec: Block, which: int, source: str | None, **given: Any) -> Any:
+def _residual(which: int, source: str | None, parts: list[Part]) -> list[Part]:
     """One residual without its first summand, or with another."""
-    parts = list(spec.pipeline(given))
     at = [i for i, p in enumerate(parts) if p.reason == ("residual",)][which]
-    part = parts[at]
     if source is None:
-        parts[at] = replace(part, run=lambda x, y: y)
+        parts[at] = replace(parts[at], run=lambda x, y: y)
     else:
         norm = ("attention_norm", "mlp_norm")[which]
         start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
-        parts[at] = replace(part, of=(start, *part.of[1:]))
-    return run_steps(parts, given)["output"]
+        parts[at] = replace(parts[at], of=(start, *parts[at].of[1:]))
+    return parts
+
+
+def _exchanged(spec: Block, **given: Any) -> Any:
+    other = {"attention_norm": "mlp_norm", "mlp_norm": "attention_norm"}
+    names = {n: n.partition(".") for n in given}
+    return spec(**{other.get(part, part) + dot + rest: given[n] for n, (part, dot, rest) in names.items()})

@@ -11,41 +11,33 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
-from symattn.attention.positions.fields import Rotary
-from symattn.attention.positions.rotary import rotate
+from symattn.attention.positions import fields, rotary
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
+from symattn.bounds.reference import RIGHT, Variant
 from symattn.bounds.target import Inputs, Layout
-from symattn.document.codec import called
-from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import FEW, axes, check, in_order, settings, swapped, tiles
+from symattn.document import codec, errors, keywords
+from symattn.verification import rules
+from symattn.verification.definitions.attending import FEW, axes, check, in_order, of_variant, settings, swapped, tiles
 from symattn.verification.definitions.rotary import tables_of
-from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
+from symattn.verification.definitions.subject import Compute, Definition, Input, Later, Mistake
 from symattn.verification.subject import Array
 
 _SIZES = (
-    (1, 3, 4, 2),
-    (3, 2, 2, 3),
-    (2, 5, 4, 4),
-    (1, 1, 2, 1),
-    (4, 4, 2, 5),
-    (1, 16, 2, 2),
-    (2, 9, 8, 1),
-    (5, 3, 4, 2),
-)
+    (1, 3, 4, 2), (3, 2, 2, 3), (2, 5, 4, 4), (1, 1, 2, 1), (4, 4, 2, 5), (1, 16, 2, 2), (2, 9, 8, 1), (5, 3, 4, 2),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Cached(Answering):
-    """Causal attention of n new tokens to a cache of p tokens and to one another.
+class Cached(keywords.Answering):
+    """Causal attention of n new tokens to a cache of p tokens and to each other.
 
-    attention  causal attention; with ``position=Rotary(…)`` the cache holds keys as they were rotated
+    attention  causal attention; with ``position=Rotary(…)`` the cache holds rotated keys
 
-    A function for it takes q, k, v of the new tokens, k_cache, v_cache, and for caches with room for more tokens
-    ``length``, the number p of tokens that they hold: slots from p on are empty, and hold zeros. Without ``length`` all
-    slots are filled, and the new tokens are put behind them. It gives the output, or the output and both caches with
-    the new tokens written.
+    A function takes q, k, v of the new tokens, k_cache, v_cache, and for caches with empty slots ``length``, the
+    number p of tokens that they hold: slots from p on are empty, and hold zeros. Without ``length`` all slots are
+    filled, and the new tokens are appended. It returns the output, or the output and both caches with the new
+    tokens.
 
     Source: Shazeer, Fast Transformer Decoding (2019), on incremental inference.
 
@@ -59,11 +51,11 @@ class Cached(Answering):
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):
-            raise refusal(self, "attention", "give an Attention(causal=True)")
+            raise refusal(self, "attention", "be an Attention(causal=True)")
         if not self.attention.causal:
-            raise InputError("Cached: its attention is not causal; hint: Attention(causal=True), or --causal")
-        if self.attention.lse or not isinstance(self.attention.position, Rotary | None):
-            raise InputError("Cached: of the output alone, with positions by Rotary or none")
+            raise errors.InputError("Cached: its attention is not causal; hint: Attention(causal=True), or --causal")
+        if self.attention.lse or not isinstance(self.attention.position, fields.Rotary | None):
+            raise errors.InputError("Cached: of the output alone, with positions by Rotary or none")
 
 
 def subjects(spec: Cached, layout: Layout = "nd") -> Iterator[Definition]:
@@ -100,12 +92,13 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
     sizes = tuple({**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v} for n, m, d_k, d_v in _SIZES)
     return Definition(
-        title=f"Cached({called(a)})",
+        title=f"Cached({codec.called(a)})",
         step="cache",
         inputs=tuple(arrays),
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),
         ways=(laid(partial(_attended, spec)), laid(partial(_attended, spec, keywise=True))),
         mistakes=tuple(Mistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)),
+        others=Later(lambda: _of_attention(spec, laid)),
         shapes=sizes,
         families=FEW,
         settings=settings(a),
@@ -154,25 +147,25 @@ def _attended(
     spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
     keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
-    lost: bool = False, again: bool = False, of: str = "kv",
+    lost: bool = False, again: bool = False, of: str = "kv", variant: Variant = RIGHT,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The output and both caches: tokens rotated from position ``start``, written at slot ``at``, seen by ``mask``.
 
     ``lost``: caches come back as they were given; ``again``: keys that the cache holds are rotated once more where they
-    are read. ``of`` says in which caches this, ``at`` and ``new_first`` are so.
+    are read. ``of`` says in which caches this, ``at`` and ``new_first`` are so; ``variant`` is that of the attention.
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
-    if isinstance(a.position, Rotary):
+    if isinstance(a.position, fields.Rotary):
         cos, sin = tables_of(a.position, start(filled) + np.arange(n), q)
-        q, k = (rotate(x, cos, sin, a.position.layout) for x in (q, k))
+        q, k = (rotary.rotate(x, cos, sin, a.position.layout) for x in (q, k))
 
     def written(name: str, cache: Any, new: Any) -> Any:
         slot = at(filled) if name in of else filled
         if length is None:
             return xp.concat([new, cache] if new_first and name in of else [cache, new], axis=-2)
         if slot < 0 or slot + n > cache.shape[-2]:
-            raise InputError(f"{n} tokens at the slot {slot} of {cache.shape[-2]}")
+            raise errors.InputError(f"{n} tokens at the slot {slot} of {cache.shape[-2]}")
         return xp.concat([cache[..., :slot, :], new, cache[..., slot + n :, :]], axis=-2)
 
     k_all, v_all = written("k", k_cache, k), written("v", v_cache, v)
@@ -184,68 +177,63 @@ def _attended(
     if keywise:
         keys = tiles(q, int(k_all.shape[-2]))
         return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=seen), *back
-    return plain(q, k_read, v_all, mask=seen), *back
+    return of_variant(plain, variant, q=q, k=k_read, v=v_all, mask=seen)["output"], *back
 
 
 def _rotated_again(spec: Cached, k_cache: Any) -> Any:
     """The keys of the cache, rotated by their places. Raises ``KeyError`` where there is no rotation."""
     position = spec.attention.position
-    if not isinstance(position, Rotary):
+    if not isinstance(position, fields.Rotary):
         raise KeyError("there is no rotation")
     cos, sin = tables_of(position, np.arange(int(k_cache.shape[-2])), k_cache)
-    return rotate(k_cache, cos, sin, position.layout)
+    return rotary.rotate(k_cache, cos, sin, position.layout)
+
+
+#: Which keys j a new token i of n sees, after so many in the cache.
+_MASKS: dict[str, Mask] = {
+    "the causal mask starts at the other corner: new tokens see the first keys": lambda i, j, length, n: j <= i,
+    "new tokens see those after them": lambda i, j, length, n: j < length + n,
+    "the causal mask is off by one: a new token does not see itself": lambda i, j, length, n: j < length + i,
+    "the new tokens are not seen: the length is that before them": lambda i, j, length, n: j < length,
+}
+#: The same, of caches with room for more.
+_STATIC: dict[str, Mask] = {
+    "empty slots of the cache are attended to": lambda i, j, length, n: (j <= length + i) | (j >= length + n),
+    "every slot is attended to, empty ones and later tokens too": lambda i, j, length, n: j >= 0 * i,
+    "one slot too many is attended to": lambda i, j, length, n: j <= length + i + 1,
+}
+_STARTS: dict[str, Callable[[int], int]] = {
+    "new tokens are rotated as if the cache were empty, from position 0": lambda length: 0,
+    "positions of the new tokens are one too large": lambda length: length + 1,
+    "positions of the new tokens are one too small": lambda length: length - 1,
+}
+_SLOTS: dict[str, Callable[[int], int]] = {
+    "are written one slot too late": lambda length: length + 1,
+    "are written one slot too early, over the last one": lambda length: length - 1,
+    "are written at the beginning of the cache": lambda length: 0,
+}
+
+
+def _of_attention(spec: Cached, laid: Callable[[Compute], Compute]) -> Iterator[Mistake]:
+    """Yield the mistakes of the attention to all slots, but for those of masks and positions."""
+    plain = replace(spec.attention, causal=False, position=None, mask="boolean")
+    for m in rules.known(plain, frozenset(["q", "k", "v", "mask"])):
+        if m.step != "mask":
+            yield Mistake(m.step, m.cause, laid(partial(_attended, spec, variant=m.variant)))
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Step, cause, and what is changed."""
-    yield (
-        "mask",
-        "the causal mask starts at the other corner: new tokens see the first keys",
-        {"mask": lambda i, j, length, n: j <= i},
-    )
-    yield "mask", "new tokens see those after them", {"mask": lambda i, j, length, n: j < length + n}
-    yield (
-        "mask",
-        "the causal mask is off by one: a new token does not see itself",
-        {"mask": lambda i, j, length, n: j < length + i},
-    )
-    yield (
-        "mask",
-        "the new tokens are not seen: the length is that before them",
-        {"mask": lambda i, j, length, n: j < length},
-    )
+    for cause, mask in (_MASKS | _STATIC if static else _MASKS).items():
+        yield "mask", cause, {"mask": mask}
     yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}
-    if static:
-        yield (
-            "mask",
-            "empty slots of the cache are attended to",
-            {"mask": lambda i, j, length, n: (j <= length + i) | (j >= length + n)},
-        )
-        yield (
-            "mask",
-            "every slot is attended to, empty ones and later tokens too",
-            {"mask": lambda i, j, length, n: j >= 0 * i},
-        )
-        yield "mask", "one slot too many is attended to", {"mask": lambda i, j, length, n: j <= length + i + 1}
-    yield from _writing(static)
-    if spec.attention.position is not None:
-        for cause, start in (
-            ("new tokens are rotated as if the cache were empty, from position 0", lambda length: 0),
-            ("positions of the new tokens are one too large", lambda length: length + 1),
-            ("positions of the new tokens are one too small", lambda length: length - 1),
-        ):
-            yield "position", cause, {"start": start}
-        yield "position", "the cache's keys, rotated when they were written, are rotated again", {"again": True}
-
-
-def _writing(static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Of both caches, or of one of them."""
     for of, new in {"kv": "new tokens", "k": "new keys", "v": "new values"}.items():
-        if static:
-            yield "cache", f"{new} are written one slot too late", {"at": lambda length: length + 1, "of": of}
-            words = f"{new} are written one slot too early, over the last one"
-            yield "cache", words, {"at": lambda length: length - 1, "of": of}
-            yield "cache", f"{new} are written at the beginning of the cache", {"at": lambda length: 0, "of": of}
-        else:
+        for words, slot in _SLOTS.items() if static else ():
+            yield "cache", f"{new} {words}", {"at": slot, "of": of}
+        if not static:
             yield "cache", f"{new} are put before the cache, not behind it", {"new_first": True, "of": of}
         yield "cache", f"the cache comes back as it was, without the {new}", {"lost": True, "of": of}
+    if spec.attention.position is not None:
+        for cause, start in _STARTS.items():
+            yield "position", cause, {"start": start}
+        yield "position", "the cache's keys, rotated when they were written, are rotated again", {"again": True}

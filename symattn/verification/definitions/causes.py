@@ -10,16 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from symattn.bounds import judge, reference, target
 from symattn.bounds.case_result import UNFIT, CaseResult, Part, largest
-from symattn.bounds.judge import Traced
-from symattn.bounds.reference import Run
-from symattn.bounds.target import Inputs
 from symattn.verification.definitions.judging import explains
-from symattn.verification.definitions.rules import both, changes, of_outputs
+from symattn.verification.definitions.rules import both, changes, of_arrays, of_outputs
 from symattn.verification.definitions.subject import Definition, Mistake, Numbered
+from symattn.verification.diagnosis import matching, outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
-from symattn.verification.diagnosis.matching import LITTLE
-from symattn.verification.diagnosis.outofrange import out_of_range
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
@@ -34,7 +31,7 @@ class InDefinition(Search[Mistake]):
     judged = (10**6, 30, 0)
     guesses = 6000
     _known_of: dict[Any, Sequence[Mistake]] = field(default_factory=dict)
-    _kept: dict[tuple[int, int], tuple[CaseResult, Mistake | None, Outputs]] = field(default_factory=dict)
+    computed: screening.Computed[Outputs] = field(default_factory=screening.Computed)
 
     @property
     def subject(self) -> Definition:
@@ -54,21 +51,16 @@ class InDefinition(Search[Mistake]):
     def ways(self) -> Iterator[tuple[Callable[[], Iterable[Mistake]], bool]]:
         """Further ones come after those of the definition itself."""
         yield self.known, True
-        yield self._others, True
-        yield self._by_rule, True
+        yield lambda: self._likely(self.subject.others), True
+        yield lambda: self._likely(changes(self.subject)), True
         yield self.with_numbers, True
+        yield lambda: self._likely(of_arrays(self.subject)), True
         yield self.sometimes, True
         yield self.pairs, True
 
     def known(self) -> list[Mistake]:
         """Those that are as near to what came as the definition is."""
         return self._likely(self.subject.mistakes)
-
-    def _others(self) -> list[Mistake]:
-        return self._likely(self.subject.others)
-
-    def _by_rule(self) -> list[Mistake]:
-        return self._likely(changes(self.subject))
 
     def _likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         self._begin()
@@ -120,26 +112,26 @@ class InDefinition(Search[Mistake]):
         for k in outputs:
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
-            search = InDefinition(self.session, wrong, by_size(right), frozenset([k]), _kept=self._kept)
+            search = InDefinition(self.session, wrong, by_size(right), frozenset([k]), computed=self.computed)
             mistakes, sure = search.found()
             if not sure:
                 return ()
             causes.append(search.cause(mistakes, sure))
         return tuple(causes)
 
-    def _beyond_range(self, run: Callable[[Inputs], Run]) -> tuple[Any, ...]:
+    def _beyond_range(self, run: Callable[[target.Inputs], reference.Run]) -> tuple[Any, ...]:
         """See ``out_of_range``; where more than one fits, the plainest."""
 
         def as_attention(judged: CaseResult) -> CaseResult:
             part = judged.parts[0]
-            traced = Traced(partial(run, judged.case.inputs), part.expected.allowed)
+            traced = judge.Traced(partial(run, judged.case.inputs), part.expected.allowed)
             return replace(judged, parts=(replace(part, expected=traced),))
 
         lost = [
             as_attention(r) for r in self.wrong if r.parts[0].got is not None and not np.isfinite(r.parts[0].got).all()
         ]
         seen = [as_attention(r) for r in self.session.records if r.ratios is not None]
-        return out_of_range(self.session, lost, seen, apart=False)[:1] if lost else ()
+        return outofrange.out_of_range(self.session, lost, seen, apart=False)[:1] if lost else ()
 
     def gives(self, mistake: Mistake) -> bool:
         """Not those of numbers that leave the range of a format."""
@@ -165,7 +157,7 @@ class InDefinition(Search[Mistake]):
         exact = (r for r in self.wrong if mistake.exact and r.ratios is not None)
         made = ((r, a) for r in exact if (a := self._outputs(r, mistake)) is not None)
         pairs = (pair for r, wrong in islice(made, _FIRST) for pair in self._meant(r, wrong))
-        return any(_compared(part, a) is False and _left(part, a) > LITTLE for part, a in pairs)
+        return any(_compared(part, a) is False and _left_most(part, a) for part, a in pairs)
 
     def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
         """The largest error of all outputs that are meant, each as a part of its largest entry."""
@@ -181,16 +173,14 @@ class InDefinition(Search[Mistake]):
 
     def _outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
         """Those of a mistake, or of the definition; None where there are none. What is small is kept."""
-        key = id(judged), id(mistake)
-        if key in self._kept:
-            return self._kept[key][-1]
-        try:
-            found = self._run(judged, mistake)
-        except UNFIT:
-            found = None
-        if judged.case.size <= _KEPT:
-            self._kept[key] = judged, mistake, found
-        return found
+
+        def run() -> Outputs:
+            try:
+                return self._run(judged, mistake)
+            except UNFIT:
+                return None
+
+        return self.computed.once((judged, mistake), run, judged.case.size <= _KEPT)
 
     def _run(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray]:
         arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
@@ -234,25 +224,14 @@ def _compared(part: Part, wrong: np.ndarray) -> bool | None:
     with np.errstate(all="ignore"):
         size = max(largest(part.expected.near), 1e-300)
         slack = _LEGAL * (allowed + np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0) / size * np.abs(wrong))
-        told = np.isfinite(wrong) & np.isfinite(slack)
-        if (~(np.abs(got - wrong) <= slack) & told).any():
-            return False
-        if part.ratios is None:
-            return True if told.any() else None
-        apart = ~(np.abs(part.expected.near - wrong) <= slack)
-    return True if ((part.ratios > 1) & told & apart).any() else None
+    return screening.compared(got, wrong, part.expected.near, part.ratios, slack)
 
 
-def _left(part: Part, wrong: np.ndarray) -> float:
-    """‖y − o_m‖² / ‖y − o‖² of the finite entries, in units of what is legal; 0 where nothing is told."""
+def _left_most(part: Part, wrong: np.ndarray) -> bool:
     got, right = part.got, part.expected
     if got is None or not got.shape == wrong.shape == right.near.shape:
-        return 0.0
-    with np.errstate(all="ignore"):
-        unit = np.where(right.allowed > 0, right.allowed, np.inf)
-        before, after = ((got - right.near) / unit) ** 2, ((got - wrong) / unit) ** 2
-    told = np.isfinite(before) & np.isfinite(after)
-    return float(after[told].sum() / before[told].sum()) if before[told].sum() > 0 else 0.0
+        return False
+    return (matching.share_left(got, wrong, right.near, right.allowed) or 0.0) > matching.LITTLE
 
 
 def _miss(part: Part, wrong: np.ndarray) -> float:

@@ -11,13 +11,14 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import vjp
 from symattn.attention.gradients.scores import softcap_gradient
-from symattn.attention.groups import repeat_heads
-from symattn.attention.inputs import NEEDED
+from symattn.attention.inputs import required
+from symattn.attention.masks import forbid
+from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import step
-from symattn.bounds.reference import Change, Values, Variant, changed, raw, trace
-from symattn.verification.definitions.attending import plain
+from symattn.bounds.mistake import before, root, step
+from symattn.bounds.reference import Change, Values, Variant
+from symattn.verification.definitions.attending import of_variant, plain
 from symattn.verification.definitions.subject import Mistake
 from symattn.verification.rules import known
 
@@ -37,8 +38,8 @@ class Formulas:
     dq: Callable[..., Any] = lambda ds, q, k, c: c(ds @ k)
     dk: Callable[..., Any] = lambda ds, q, k, c: c(ds.mT @ q)
     dv: Callable[..., Any] = lambda p, do, v: p.mT @ do
-    shared: Shared = lambda g, times: _grouped(g, times, "sum")
-    shared_values: Shared = lambda g, times: _grouped(g, times, "sum")
+    shared: Shared = lambda g, times: _grouped("sum", g, times)
+    shared_values: Shared = lambda g, times: _grouped("sum", g, times)
 
     def __call__(self, spec: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
         """dQ, dK, dV."""
@@ -54,24 +55,24 @@ class Formulas:
         return (dq, self.shared(dk, times), self.shared_values(dv, times)) if times > 1 else (dq, dk, dv)
 
 
-def _rows(x: Array) -> Array:
-    return namespace_of(x).sum(x, axis=-1, keepdims=True)
+def _rows(x: Array, axis: int = -1) -> Array:
+    return namespace_of(x).sum(x, axis=axis, keepdims=True)
 
 
 def _scaled(spec: Attention, q: Any, x: Any) -> Any:
     if spec.scale is None:
-        return x / namespace_of(q).sqrt(namespace_of(q).asarray(q.shape[-1], dtype=q.dtype))
+        return x / root(q, q.shape[-1])
     return x * namespace_of(q).asarray(spec.scale, dtype=q.dtype)
 
 
-def _grouped(g: Any, times: int, how: str) -> Any:
+def _grouped(how: str, g: Any, times: int) -> Any:
     """Of the gradients of the heads that share: their sum, mean, the first or the last."""
     xp = namespace_of(g)
     *batch, heads, n, d = g.shape
     apart = xp.reshape(g, (*batch, heads // times, times, n, d))
-    if how == "sum":
-        return xp.sum(apart, axis=-3)
-    return xp.mean(apart, axis=-3) if how == "mean" else apart[..., 0 if how == "first" else -1, :, :]
+    if how in ("sum", "mean"):
+        return getattr(xp, how)(apart, axis=-3)
+    return apart[..., 0 if how == "first" else -1, :, :]
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
@@ -99,7 +100,7 @@ _PASSED = {
 
 
 def _names(spec: Attention) -> frozenset[str]:
-    return frozenset("qkv") | {name for name, needed in NEEDED.items() if needed(spec)}
+    return frozenset(["q", "k", "v", *required(spec)])
 
 
 def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> tuple[Any, ...]:
@@ -130,23 +131,16 @@ def dropping(spec: Attention, factors: Any) -> Iterator[Mistake]:
     """
     right = _dropped(factors)
     kept = _dropped(factors != 0)
-    named = [
-        ("dropout is left out of the backward pass", Formulas()),
-        (
-            "dropout is left out of the backward pass, but for rowsum(dO ⊙ O)",
-            Formulas(scores=lambda p, dp: p * (dp - _rows(p * factors * dp))),
-        ),
-        ("dropout is left out of dV", replace(right, dv=Formulas.dv)),
-        ("dropout is left out of dP", replace(right, scores=Formulas.scores)),
-        ("what is kept is not divided by 1 − r in the backward pass", kept),
-        ("what is kept is not divided by 1 − r in dV", replace(right, dv=kept.dv)),
-        ("what is kept is not divided by 1 − r in dP", replace(right, scores=kept.scores)),
-    ]
-    for cause, formulas in named:
-        yield Mistake("backward", cause, partial(formulas, spec))
+    saved: Any = lambda p, dp: p * (dp - _rows(p * factors * dp))  # noqa: E731
+    named = {"dropout is left out of the backward pass, but for rowsum(dO ⊙ O)": Formulas(scores=saved)}
+    for words, wrong in {"dropout is left out of": Formulas(), "what is kept is not divided by 1 − r in": kept}.items():
+        named[f"{words} the backward pass"] = wrong
+        named |= {f"{words} dV": replace(right, dv=wrong.dv), f"{words} dP": replace(right, scores=wrong.scores)}
     for cause, formulas in _formulas(spec):
         if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
-            yield Mistake("backward", cause, partial(replace(formulas, scores=right.scores, dv=right.dv), spec))
+            named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
+    for cause, formulas in named.items():
+        yield Mistake("backward", cause, partial(formulas, spec))
 
 
 def _dropped(factors: Any) -> Formulas:
@@ -158,66 +152,49 @@ def _dropped(factors: Any) -> Formulas:
 
 
 def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
-    right = Formulas()
     if spec.key_heads < spec.heads:
         yield from _of_groups()
     if spec.scale != 1:
         yield from _twofold("not scaled", lambda x, c: x)
         yield from _twofold("scaled twice", lambda x, c: c(c(x)))
-        yield "weights are computed again from scores that are not scaled", replace(right, weights=_unscaled)
-    yield "the sums over the rows, rowsum(P ⊙ dP), are not subtracted", replace(right, scores=lambda p, dp: p * dp)
-    yield (
-        "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)",
-        replace(right, scores=lambda p, dp: p * (dp - _rows(dp))),
-    )
-    yield (
-        "rowsum(P), which is 1, is subtracted in place of rowsum(P ⊙ dP)",
-        replace(right, scores=lambda p, dp: p * (dp - _rows(p))),
-    )
-    yield (
-        "the mean of dP is subtracted in place of rowsum(P ⊙ dP)",
-        replace(right, scores=lambda p, dp: p * (dp - namespace_of(dp).mean(dp, axis=-1, keepdims=True))),
-    )
-    yield (
-        "sums over the columns of P ⊙ dP are subtracted, not over the rows",
-        replace(right, scores=lambda p, dp: p * (dp - namespace_of(p).sum(p * dp, axis=-2, keepdims=True))),
-    )
-    yield (
-        "rowsum(P ⊙ dP) is subtracted after P has multiplied: P ⊙ dP − rowsum(P ⊙ dP)",
-        replace(right, scores=lambda p, dp: p * dp - _rows(p * dp)),
-    )
-    yield "rowsum(P ⊙ dP) is added, not subtracted", replace(right, scores=lambda p, dp: p * (dp + _rows(p * dp)))
-    yield (
-        "the derivative of softmax is taken as P (1 − P), its diagonal",
-        replace(right, scores=lambda p, dp: p * (1 - p) * dp),
-    )
-    yield "the softmax is not differentiated: dS is dP", replace(right, scores=lambda p, dp: dp)
-    yield "the sign of dQ is changed", replace(right, dq=lambda ds, q, k, c: -c(ds @ k))
-    yield "the sign of dK is changed", replace(right, dk=lambda ds, q, k, c: -c(ds.mT @ q))
-    yield "the signs of dQ and dK are changed", replace(right, scores=lambda p, dp: -(p * (dp - _rows(p * dp))))
-    yield "dQ is of queries in place of keys", replace(right, dq=lambda ds, q, k, c: c(ds @ q))
-    yield "dK is of keys in place of queries", replace(right, dk=lambda ds, q, k, c: c(ds.mT @ k))
-    yield "dS is not transposed in dK", replace(right, dk=lambda ds, q, k, c: c(ds @ q))
-    yield "dS is transposed in dQ", replace(right, dq=lambda ds, q, k, c: c(ds.mT @ k))
-    yield "P is not transposed in dV", replace(right, dv=lambda p, do, v: p @ do)
-    yield "dV is scaled", replace(right, dv=lambda p, do, v: p.mT @ do / namespace_of(v).sqrt(
-        namespace_of(v).asarray(v.shape[-1], dtype=v.dtype)))  # fmt: skip
-    yield "the exponentials in P are not divided by their sum", replace(right, weights=_not_normalised)
+        yield "weights are computed again from scores that are not scaled", Formulas(weights=_unscaled)
+    yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
+    yield "the sign of dQ is changed", Formulas(dq=lambda ds, q, k, c: -c(ds @ k))
+    yield "the sign of dK is changed", Formulas(dk=lambda ds, q, k, c: -c(ds.mT @ q))
+    yield "dQ is of queries in place of keys", Formulas(dq=lambda ds, q, k, c: c(ds @ q))
+    yield "dK is of keys in place of queries", Formulas(dk=lambda ds, q, k, c: c(ds.mT @ k))
+    yield "dS is not transposed in dK", Formulas(dk=lambda ds, q, k, c: c(ds @ q))
+    yield "dS is transposed in dQ", Formulas(dq=lambda ds, q, k, c: c(ds.mT @ k))
+    yield "P is not transposed in dV", Formulas(dv=lambda p, do, v: p @ do)
+    yield "dV is scaled", Formulas(dv=lambda p, do, v: p.mT @ do / root(v, v.shape[-1]))
+    yield "the exponentials in P are not divided by their sum", Formulas(weights=_not_normalised)
     if spec.masks_anything:
-        yield "the mask is left out of the backward pass", replace(right, weights=_unmasked)
-        yield (
-            "the mask is left out of the weights that are computed again from the sums",
-            replace(right, weights=_by_sums_without_mask),
-        )
+        yield "the mask is left out of the backward pass", Formulas(weights=_unmasked)
+        words = "the mask is left out of the weights that are computed again from the sums"
+        yield words, Formulas(weights=_by_sums_without_mask)
+
+
+#: Wrong formulas of dS, of P and dP.
+_SCORES: dict[str, Callable[[Any, Any], Any]] = {
+    "the sums over the rows, rowsum(P ⊙ dP), are not subtracted": lambda p, dp: p * dp,
+    "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(dp)),
+    "rowsum(P), which is 1, is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(p)),
+    "the mean of dP is subtracted in place of rowsum(P ⊙ dP)":
+        lambda p, dp: p * (dp - namespace_of(dp).mean(dp, axis=-1, keepdims=True)),
+    "sums over the columns of P ⊙ dP are subtracted, not over the rows": lambda p, dp: p * (dp - _rows(p * dp, -2)),
+    "rowsum(P ⊙ dP) is subtracted after P has multiplied: P ⊙ dP − rowsum(P ⊙ dP)":
+        lambda p, dp: p * dp - _rows(p * dp),
+    "rowsum(P ⊙ dP) is added, not subtracted": lambda p, dp: p * (dp + _rows(p * dp)),
+    "the derivative of softmax is taken as P (1 − P), its diagonal": lambda p, dp: p * (1 - p) * dp,
+    "the softmax is not differentiated: dS is dP": lambda p, dp: dp,
+    "the signs of dQ and dK are changed": lambda p, dp: -(p * (dp - _rows(p * dp))),
+}  # fmt: skip
 
 
 def _of_sinks() -> Iterator[tuple[str, Formulas]]:
-    right = Formulas()
-    yield "the sink is left out of the weights of the backward pass", replace(right, weights=_without_sink)
-    yield (
-        "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1",
-        replace(right, scores=lambda p, dp: p * (dp - _rows(p * dp) / _rows(p))),
-    )
+    yield "the sink is left out of the weights of the backward pass", Formulas(weights=_without_sink)
+    words = "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1"
+    yield words, Formulas(scores=lambda p, dp: p * (dp - _rows(p * dp) / _rows(p)))
 
 
 def _without_sink(spec: Attention, values: dict[str, Any]) -> Any:
@@ -239,51 +216,30 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
         "mean": "are the mean over each group of heads, not the sum",
     }
     for how, said in words.items():
-        one: Any = partial(_shared_as, how)
+        one: Any = partial(_grouped, how)
         yield f"dK and dV {said}", Formulas(shared=one, shared_values=one)
         yield f"dK {said}".replace(" are ", " is "), Formulas(shared=one)
         yield f"dV {said}".replace(" are ", " is "), Formulas(shared_values=one)
 
 
-def _shared_as(how: str, g: Any, times: int) -> Any:
-    return _grouped(g, times, how)
-
-
-def _score_names(spec: Attention, values: dict[str, Any]) -> tuple[str, str]:
-    """The raw scores, and those that the weights are made of."""
-    steps = spec.pipeline([n for n in ("q", "k", "v", "mask", "keep") if n in values])
-    return raw(spec, steps), next(s for s in steps if s.name == "weights").of[0]
-
-
-def _finite(spec: Attention, values: dict[str, Any]) -> Any:
-    s = values[_score_names(spec, values)[1]]
-    return namespace_of(s).isfinite(s)
-
-
 def _unscaled(spec: Attention, values: dict[str, Any]) -> Any:
-    xp = namespace_of(values["scores"])
-    return softmax(xp.where(_finite(spec, values), values["scores"], -xp.inf))
+    return softmax(forbid(values["scores"], namespace_of(values["scores"]).isfinite(before(spec, values, "weights"))))
 
 
 def _unmasked(spec: Attention, values: dict[str, Any]) -> Any:
-    return softmax(values[_before(spec, values)])
-
-
-def _before(spec: Attention, values: dict[str, Any]) -> str:
-    steps = spec.pipeline([n for n in ("q", "k", "v", "mask", "keep") if n in values])
-    return next(s for s in steps if s.name == "masked").of[0]
+    return softmax(before(spec, values, "masked"))
 
 
 def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Array:
     """e^{s − L}, L that of the masked scores and s without a mask."""
-    s, masked = values[_before(spec, values)], values[_score_names(spec, values)[1]]
+    s, masked = before(spec, values, "masked"), before(spec, values, "weights")
     xp = namespace_of(s)
     top = xp.max(masked, axis=-1, keepdims=True)
     return xp.exp(s - top) / xp.sum(xp.exp(masked - top), axis=-1, keepdims=True)
 
 
 def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
-    s = values[_score_names(spec, values)[1]]
+    s = before(spec, values, "weights")
     xp = namespace_of(s)
     return xp.exp(s - xp.max(s, axis=-1, keepdims=True))
 
@@ -291,9 +247,5 @@ def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
 def _of_wrong(spec: Attention, variant: Any, do: Any, **given: Any) -> tuple[Any, ...]:
     """The exact gradient of a wrong variant of attention."""
 
-    def run(**arrays: Any) -> Any:
-        other, inputs = changed(spec, arrays, variant)
-        return trace(other, dict(inputs), variant)["output"]
-
-    found = vjp(run, do, given, ("q", "k", "v"))
+    found = vjp(lambda **arrays: of_variant(spec, variant, **arrays)["output"], do, given, ("q", "k", "v"))
     return found["q"], found["k"], found["v"]

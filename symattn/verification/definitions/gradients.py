@@ -6,29 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from symattn.attention.derivative import vjp
-from symattn.attention.fields import brief, refusal
+from symattn.attention import derivative, fields
 from symattn.attention.gradients.backward import backward
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.bounds.target import Inputs, Layout
-from symattn.document.codec import called
-from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import (
-    FEW,
-    admits,
-    axes,
-    check,
-    closing,
-    in_order,
-    inputs,
-    open_rows,
-    settings,
-    sizes,
-    swapped,
-    tiles,
-)
+from symattn.document import codec, errors, keywords
+from symattn.verification.definitions.attending import axes, check, in_order, inputs, of_attention, swapped, tiles
 from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import Compute, Definition, Input, Later
 from symattn.verification.subject import Array
@@ -37,15 +21,15 @@ WRT = ("q", "k", "v")
 
 
 @dataclass(frozen=True)
-class Gradient(Answering):
-    """dQ, dK, dV of ⟨dO, Attention(Q, K, V)⟩.
+class Gradient(keywords.Answering):
+    """The gradients dQ, dK, dV of ⟨dO, Attention(Q, K, V)⟩.
 
     attention  the attention that is differentiated
 
-    A function for it takes q, k, v, what else the attention needs, and do, the gradient of its output; it may take the
-    output o and the logarithms of the sums lse too, as a forward pass has kept them. It gives (dq, dk, dv), of the
-    shapes of q, k, v; those of keys and values that heads share are sums over the heads. A function of torch without
-    a parameter for do is taken as the forward pass, and its gradients are those that autograd gives.
+    A function takes q, k, v, the other inputs of the attention, and do, the gradient of its output; optionally also
+    the output o and the logarithms of the sums lse, as a forward pass kept them. It returns (dq, dk, dv), in the
+    shapes of q, k, v; gradients of shared keys and values are sums over the heads. A torch function without a
+    parameter for do counts as the forward pass, and its gradients are those of autograd.
 
     Source: Dao et al., FlashAttention (2022), appendix B.2; its algorithm 4 for o and lse.
 
@@ -55,17 +39,17 @@ class Gradient(Answering):
 
     attention: Attention
 
-    __repr__ = brief
+    __repr__ = fields.brief
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):
-            raise refusal(self, "attention", "give an Attention")
+            raise fields.refusal(self, "attention", "be an Attention")
         if self.attention.lse:
-            raise InputError("Gradient: of the output alone; hint: lse=False")
+            raise errors.InputError("Gradient: of the output alone; hint: lse=False")
 
     def __call__(self, do: Any, **given: Any) -> tuple[Any, ...]:
         """dQ, dK, dV, by the derivative of the definition itself."""
-        found = vjp(self.attention, do, given, WRT)
+        found = derivative.vjp(self.attention, do, given, WRT)
         return tuple(found[n] for n in WRT)
 
 
@@ -73,8 +57,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     """The gradients, ready to be verified."""
     attention = spec.attention
     check(attention, "Gradient", layout)
-    arrays = inputs(attention, layout)
-    do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), UPSTREAM)
+    do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
     kept = (
         Input("o", do.shape, "out output attn_out fwd_out", needed=False, made=partial(_saved, attention, layout, 0)),
         Input("lse", axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q"), "softmax_lse logsumexp l",
@@ -86,26 +69,17 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         run = partial(_without_saved, run)
         return in_order(run, layout, turned, lambda found: tuple(map(swapped, found)))
 
-    return Definition(
-        title=f"Gradient({called(attention)})",
+    return of_attention(
+        attention,
+        layout,
+        title=f"Gradient({codec.called(attention)})",
         step="backward",
-        inputs=(*arrays, do, *kept),
+        inputs=(*inputs(attention, layout), do, *kept),
         outputs=("dq", "dk", "dv"),
         ways=tuple(map(laid, _ways(spec))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
         others=Later(lambda: (replace(m, run=laid(m.run)) for m in of_wrong_attention(attention))),
-        shapes=sizes(attention, layout),
-        families=FEW,
-        settings=settings(attention),
-        kept=frozenset("hg") if attention.heads > 1 else frozenset(),
-        admits=admits(attention),
-        open=open_rows(attention),
-        closing=closing,
     )
-
-
-#: What the gradient of the output is called.
-UPSTREAM = "dout grad_output grad_out d_out d_o g dy grad go upstream cotangent out_grad grad_o dout_ output_grad"
 
 
 def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> Array:

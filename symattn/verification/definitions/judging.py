@@ -1,9 +1,9 @@
-"""The exact outputs of a definition, what is allowed about them, and whether a call or a mistake gives them."""
+"""The exact outputs of a definition and what is allowed about them, for the judge; which mistakes give an output."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import flint
@@ -12,67 +12,36 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.special import Undefined
-from symattn.bounds.case_result import Case, CaseResult, Expected, compared, matches
+from symattn.bounds.case_result import CaseResult, Entries, Expected, Part, matches
+from symattn.bounds.judge import Legal, explained, holds, union
 from symattn.bounds.reference import lifted
-from symattn.bounds.target import Inputs, Outcome
-from symattn.document.errors import SymattnError, Undecided
+from symattn.bounds.target import Inputs
+from symattn.document.errors import Undecided
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.subject import Compute, Definition, Mistake
 
 
-@dataclass(frozen=True)
-class Entries(Expected):
-    """An output by its exact entries, in balls, and how far a legal implementation may be from each."""
-
-    exact: np.ndarray
-    allowed: np.ndarray
-
-    @property
-    def entries(self) -> np.ndarray:
-        """The exact entries: balls, and undefined ones."""
-        return self.exact
-
-    def widened(self, allowed: np.ndarray) -> Entries:
-        """The same output, where so much is allowed."""
-        return replace(self, allowed=allowed)
+def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
+    """The outputs by each way of the definition."""
+    return Legal(
+        [partial(expected, subject, inputs, precision, [way]) for way in subject.ways],
+        partial(_unsaid, subject, inputs),
+        [k for k, name in enumerate(subject.outputs) if name in subject.loose],
+        subject.changes,
+    )
 
 
-def expected(subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]) -> tuple[Entries, ...]:
-    """The outputs by these ways, and the largest of their bounds; +∞ where one of them says nothing."""
+def expected(subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]) -> list[Expected]:
+    """The outputs by these ways, and the largest of their bounds."""
     runs = [outputs(subject, inputs, precision, way) for way in ways]
-    found = []
-    for alike in zip(*runs, strict=True):
-        allowed = np.maximum.reduce([y.bound for y in alike])
-        found.append(Entries(alike[0].value.entries, allowed))
-    return tuple(found)
+    return union([[Entries(y.value.entries, y.bound) for y in run] for run in runs])
 
 
 def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Compute) -> tuple[Rounded, ...]:
     """One way on the kind ``rounded``."""
     kind = rounded(precision)
     return subject.run(way, {name: lifted(np.asarray(a), kind) for name, a in inputs.items()})
-
-
-def judge(subject: Definition, precision: Precision, case: Case, outcome: Outcome, whole: bool = False) -> CaseResult:
-    """Compare what the function gave with what is legal.
-
-    What is within the bound of the first way is legal; the other ways are run where it is not, or for the ``whole``.
-    """
-    loose = [k for k, name in enumerate(subject.outputs) if name in subject.loose]
-
-    def beside(right: Sequence[Expected]) -> CaseResult:
-        return compared(case, outcome, right, precision, loose, subject.changes)
-
-    try:
-        first = expected(subject, case.inputs, precision, subject.ways[:1])
-        found = beside(first)
-        if len(subject.ways) == 1 or (not whole and found.finding not in ("values", "not finite")):
-            return replace(found, whole=len(subject.ways) == 1)
-        rest = expected(subject, case.inputs, precision, subject.ways[1:])
-    except Undecided:
-        return replace(beside(_unsaid(subject, case.inputs)), undecided=True)
-    return beside([a.widened(np.maximum(a.allowed, b.allowed)) for a, b in zip(first, rest, strict=True)])
 
 
 def _unsaid(subject: Definition, inputs: Inputs) -> list[Entries]:
@@ -87,31 +56,20 @@ def _unsaid(subject: Definition, inputs: Inputs) -> list[Entries]:
 def explains(
     subject: Definition, precision: Precision, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
 ) -> bool | None:
-    """Whether a mistake gives what the function gave, in all outputs or those ``among``; None where one cannot tell.
-
-    That is where the right definition may give it too, or where the mistake cannot be computed or bounded.
-    """
-    try:
-        wrong = expected(subject, judged.case.inputs, precision, [mistake.run])
-    except (Undecided, KeyError):
-        return None
-    except (SymattnError, ValueError, IndexError, TypeError, ZeroDivisionError):
-        return judged.finding == "raises" or None if judged.outcome.error else False
-    if judged.outcome.output is None:
-        return None if judged.outcome.error else False
-    answers = [_given(judged, mistake, wrong, k) for k in range(len(wrong)) if among is None or k in among]
-    return False if False in answers else True if True in answers else None
+    """Whether a mistake gives what the function gave, in all outputs or those ``among``; None where one cannot tell."""
+    wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
+    return explained(judged, wrong, partial(_given, mistake), among)
 
 
-def _given(judged: CaseResult, mistake: Mistake, wrong: Sequence[Entries], k: int) -> bool | None:
+def _given(mistake: Mistake, part: Part, wrong: Expected) -> bool | None:
     """For one output. A mistake is computed in one way alone; what the other ways may err is that of the definition."""
-    part, allowed = judged.parts[k], wrong[k].allowed
+    allowed = wrong.allowed
     if part.expected.allowed.shape == allowed.shape:
         allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
     told = np.isfinite(allowed)
     if part.got is not None and part.got.shape == allowed.shape:  # of x/0, which is undefined, code makes infinity
-        told &= ~(np.isinf(part.got) & np.isnan(wrong[k].near))
-    return matches(part, wrong[k].widened(allowed), told, mistake.exact)
+        told &= ~(np.isinf(part.got) & np.isnan(wrong.near))
+    return matches(part, wrong.widened(allowed), told, mistake.exact)
 
 
 def coarser(subject: Definition, precision: Precision, wrong: Sequence[CaseResult]) -> str:
@@ -138,6 +96,4 @@ def _could(subject: Definition, narrow: Precision, judged: CaseResult, telling: 
         bounds = expected(subject, judged.case.inputs, narrow, subject.ways)
     except Undecided:  # rounding that rough could change which numbers are compared at all
         return False
-    sharp = not telling or all(bool(b.decisive().any()) for b in bounds)
-    got = [part.got for part in judged.parts]
-    return sharp and all(a is not None and bool((b.ratios(a) <= 1).all()) for a, b in zip(got, bounds, strict=True))
+    return (not telling or all(bool(b.decisive().any()) for b in bounds)) and holds(bounds, judged)

@@ -8,34 +8,25 @@ from functools import partial
 from typing import Any, Literal
 
 from symattn.arrays.namespace import namespace_of
+from symattn.attention import linear
 from symattn.attention.fields import brief, check
-from symattn.attention.linear.delta import delta_token
-from symattn.attention.linear.features import elu_plus_one, exponential, identity, relu
-from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sums, gated_chunk, gated_step, scan
+from symattn.attention.layers.steps import gelu, sigmoid, silu, tanh
+from symattn.attention.softmax import softmax
 from symattn.bounds.target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
-from symattn.verification.definitions.linear_features import OTHERS, Feature
+from symattn.verification.definitions.rules import reading
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
 from symattn.verification.subject import Array, Random
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
-    "identity": identity, "elu": elu_plus_one, "relu": relu, "exp": exponential,
+    "identity": linear.identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": linear.exponential,
 }  # fmt: skip
 _SIZES = (
-    (2, 2, 3),
-    (3, 4, 2),
-    (5, 3, 4),
-    (1, 2, 2),
-    (4, 1, 1),
-    (8, 2, 3),
-    (9, 3, 1),
-    (17, 2, 2),
-    (16, 4, 3),
-    (33, 1, 1),
-)
+    (2, 2, 3), (3, 4, 2), (5, 3, 4), (1, 2, 2), (4, 1, 1), (8, 2, 3), (9, 3, 1), (17, 2, 2), (16, 4, 3), (33, 1, 1),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +41,8 @@ class LinearAttention(Answering):
     delta       the delta rule: the state is corrected by β (v − k S), with an input beta, one a token
     scale       whether queries are divided by √d_k
 
-    A function for it takes q, k (…, n, d_k), v (…, n, d_v), g (…, n) or (…, n, d_k) and beta (…, n), and gives
-    (…, n, d_v).
+    A function takes q, k (…, n, d_k), v (…, n, d_v), g (…, n) or (…, n, d_k) and beta (…, n), and returns (…, n,
+    d_v).
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24.
@@ -102,7 +93,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         last = ("n", "d_k") if spec.gate == "feature" else ("n",)
         arrays.append(Input("g", shape(*last), "gk gate gates log_decay decay alpha log_g a", _gates))
     if spec.delta:
-        arrays.append(Input("beta", shape("n"), "b betas", _betas))
+        arrays.append(Input("beta", shape("n"), "b betas", lambda shape, rng: rng.integers(0, 9, shape) / 8.0))
 
     def laid(run: Compute) -> Compute:
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
@@ -128,10 +119,6 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 def _gates(shape: tuple[int, ...], rng: Random) -> Array:
     """Logarithms of decays."""
     return -rng.integers(0, 9, shape) / 8.0
-
-
-def _betas(shape: tuple[int, ...], rng: Random) -> Array:
-    return rng.integers(0, 9, shape) / 8.0
 
 
 def _spread(spec: LinearAttention, layout: Layout, run: Compute, **given: Any) -> Any:
@@ -165,7 +152,7 @@ def _by_pairs(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) 
     """(φ(Q) φ(K)ᵀ ⊙ D) V."""
     if not spec.causal:
         return q @ k.mT @ v
-    return decayed_scores(q, k, gate_sums(g)) @ v
+    return linear.decayed_scores(q, k, linear.gate_sums(g)) @ v
 
 
 def _by_tokens(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
@@ -173,15 +160,15 @@ def _by_tokens(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any)
     if not spec.causal:
         return q @ (k.mT @ v)
     given = [x for x in (beta, g) if x is not None]
-    step: Any = delta_token if spec.delta else gated_step
-    return scan(step, empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given).output
+    step: Any = linear.delta_token if spec.delta else linear.gated_step
+    return linear.scan(step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given).output
 
 
 def _by_chunks(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
     """The state, two tokens at a time."""
     n, given = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
-    return scan(gated_chunk, empty_state(k, v), bounds, q, k, v, *given).output
+    return linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, *given).output
 
 
 def _forms(spec: LinearAttention) -> tuple[Form, ...]:
@@ -191,8 +178,29 @@ def _forms(spec: LinearAttention) -> tuple[Form, ...]:
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
+#: Feature maps in the place of another one, f(q) · f(k) for φ(q) · φ(k), beside those that a specification can ask for.
+_OTHERS: dict[str, Callable[[Any], Any]] = {
+    "elu(x), without the 1": lambda x: linear.elu_plus_one(x) - 1,
+    "relu(x) + 1": lambda x: linear.relu(x) + 1,
+    "x + 1": lambda x: x + 1,
+    "1 + the sigmoid of x": lambda x: 1 + sigmoid(x),
+    "|x|": lambda x: namespace_of(x).abs(x),
+    "x²": lambda x: x * x,
+    "relu(x)²": lambda x: linear.relu(x) * linear.relu(x),
+    "the sigmoid of x": sigmoid,
+    "softplus, log(1 + e^x)": lambda x: namespace_of(x).log(1 + namespace_of(x).exp(x)),
+    "silu": silu,
+    "gelu": gelu,
+    "tanh": tanh,
+    "e^(−x)": lambda x: linear.exponential(-x),
+    "a softmax over the features": softmax,
+    "a softmax over the tokens": lambda x: softmax(x.mT).mT,
+}
+
+
 def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
     form = _forms(spec)[0]
+    phi, plain = FEATURES[spec.feature], partial(_outputs, replace(spec, feature="identity"), form)
 
     def of(step: str, cause: str, **fields: Any) -> Mistake:
         other = replace(spec, **fields)
@@ -202,122 +210,92 @@ def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
         if name != spec.feature:
             words = "left out" if name == "identity" else f"{name}, not {spec.feature}"
             yield of("score", f"the feature map is {words}", feature=name)
-    for words, feature in OTHERS.items():
+    for words, feature in _OTHERS.items():
         cause = f"the feature map is {words}, not {spec.feature}"
-        yield Mistake("score", cause, partial(_by_features, spec, form, feature))
-    yield Mistake("score", "the feature map is applied to queries alone", partial(_features_of, spec, form, True))
-    yield Mistake("score", "the feature map is applied to keys alone", partial(_features_of, spec, form, False))
+        yield Mistake("score", cause, reading(plain, q=feature, k=feature))
+    yield Mistake("score", "the feature map is applied to queries alone", reading(plain, q=phi))
+    yield Mistake("score", "the feature map is applied to keys alone", reading(plain, k=phi))
     if spec.causal and not spec.gate and not spec.delta:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     if spec.causal:
         yield Mistake("mask", "a token does not see itself", partial(_outputs, spec, _without_itself))
     if spec.normalised:
         yield from _of_normalisers(spec, form)
-    elif not spec.delta:
-        yield of("normalize", "it is divided by the sum of the weights", normalised=True)
-    if not spec.normalised:
+    else:
+        if not spec.delta:
+            yield of("normalize", "it is divided by the sum of the weights", normalised=True)
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
-    if spec.gate:
-        yield from _of_gates(spec)
+    for words, change in _GATES.items() if spec.gate else ():
+        yield Mistake("values", words, reading(spec, g=change))
     if spec.delta:
-        yield Mistake("values", "the delta rule is left out: values are added, times β", partial(_added, spec))
+        added = partial(_outputs, replace(spec, delta=False), _by_pairs)
+        yield Mistake("values", "the delta rule is left out: values are added, times β",
+                      lambda v, beta, **given: added(v=beta * v, **given))  # fmt: skip
         words = "the delta rule's correction has the other sign: β (v + k S) is added to the state"
-        yield Mistake("values", words, lambda q, k, v, g=None, beta=None: spec(q, k, -v, g, -beta))
-        yield Mistake("values", "β is left out", lambda q, k, v, g=None, beta=None: spec(q, k, v, g, 0 * beta + 1))
+        yield Mistake("values", words, reading(spec, v=lambda v: -v, beta=lambda b: -b))
+        yield Mistake("values", "β is left out", reading(spec, beta=lambda b: 0 * b + 1))
     if spec.causal and not spec.delta:
         for size in (2, 4, 8, 16, 32, 64):
             cause = f"the state is not carried over from one chunk of {size} tokens to the next"
             yield Mistake("cache", cause, partial(_outputs, spec, partial(_lost, size)))
 
 
-def _added(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None) -> Any:
-    return _outputs(replace(spec, delta=False), _by_pairs, q, k, beta * v, g)
-
-
-def _by_features(spec: LinearAttention, form: Form, feature: Feature, q: Any, k: Any, v: Any, g: Any = None,
-                 beta: Any = None) -> Any:  # fmt: skip
-    return _outputs(replace(spec, feature="identity"), form, feature(q), feature(k), v, g, beta)
-
-
-def _features_of(spec: LinearAttention, form: Form, queries: bool, q: Any, k: Any, v: Any, g: Any = None,
-                 beta: Any = None) -> Any:  # fmt: skip
-    phi, plain = FEATURES[spec.feature], replace(spec, feature="identity")
-    return _outputs(plain, form, phi(q) if queries else q, k if queries else phi(k), v, g, beta)
-
-
 def _without_itself(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
-    return decayed_scores(q, k, gate_sums(g), itself=False) @ v
+    return linear.decayed_scores(q, k, linear.gate_sums(g), itself=False) @ v
 
 
 def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    bare = replace(spec, normalised=False)
+    bare, phi = replace(spec, normalised=False), FEATURES[spec.feature]
+    right = partial(_outputs, bare, form)
 
-    def over(divisor: Callable[..., Any]) -> Compute:
-        def run(q: Any, k: Any, v: Any, g: Any = None, beta: Any = None) -> Any:
-            phi = FEATURES[spec.feature]
-            return _outputs(bare, form, q, k, v, g, beta) / divisor(phi(q), phi(k), q)
+    def over(cause: str, divisor: Compute) -> Mistake:
+        return Mistake("normalize", cause, lambda **given: right(**given) / divisor(**given))
 
-        return run
-
-    def sums(axis: int) -> Callable[..., Any]:
-        def divisor(a: Any, b: Any, q: Any) -> Any:
-            xp = namespace_of(a)
-            return xp.sum(a * xp.cumulative_sum(b, axis=axis), axis=-1, keepdims=True)
-
-        return divisor
-
-    yield Mistake("normalize", "it is not divided by the sum of the weights", partial(_outputs, bare, form))
-    yield Mistake("normalize", "the sum of all keys is in the normaliser, not that of earlier ones",
-                  over(lambda a, b, q: a @ namespace_of(b).sum(b, axis=-2, keepdims=True).mT))  # fmt: skip
-    yield Mistake("normalize", "the normaliser is a cumulative sum over the heads, not over the tokens", over(sums(-3)))
-    yield Mistake("normalize", "the normaliser is a cumulative sum over the features", over(sums(-1)))
-    yield Mistake("normalize", "it is divided by the sum of the keys' features, without the queries'",
-                  over(lambda a, b, q: namespace_of(b).sum(namespace_of(b).cumulative_sum(b, axis=-2), axis=-1,
-                                                           keepdims=True)))  # fmt: skip
-    for noun, queries in (("keys", True), ("queries", False)) if spec.feature != "identity" else ():
+    yield Mistake("normalize", "it is not divided by the sum of the weights", right)
+    for words, divisor in _DIVISORS.items():
+        yield over(words, lambda q, k, divisor=divisor, **given: divisor(phi(q), phi(k)))
+    plain = partial(_outputs, replace(bare, feature="identity"), form)
+    for noun, name in (("keys", "q"), ("queries", "k")) if spec.feature != "identity" else ():
         words = f"the sum that it is divided by is of {noun} without the feature map"
-        yield Mistake("normalize", words, partial(_over_others, bare, form, queries))
-    yield Mistake("normalize", "it is divided by the number of tokens",
-                  over(lambda a, b, q: namespace_of(q).asarray(int(b.shape[-2]), dtype=q.dtype)))  # fmt: skip
+        yield over(words, reading(plain, **{name: phi, "v": _ones}))
 
 
-def _over_others(bare: LinearAttention, form: Form, queries: bool, q: Any, k: Any, v: Any, g: Any = None,
-                 beta: Any = None) -> Any:  # fmt: skip
-    """Over the sum of the products of which one factor alone went through the feature map."""
-    of = _features_of(bare, form, queries, q, k, _ones(v), g, beta)
-    return _outputs(bare, form, q, k, v, g, beta) / of
+def _cumulative(a: Any, b: Any, axis: int) -> Any:
+    xp = namespace_of(a)
+    return xp.sum(a * xp.cumulative_sum(b, axis=axis), axis=-1, keepdims=True)
 
 
-def _of_gates(spec: LinearAttention) -> Iterator[Mistake]:
-    words = {
-        "the gates are left out": lambda g: 0 * g,
-        "the gates' signs are changed: the state grows": lambda g: -g,
-        "gates are taken as decays, not as logarithms of them": lambda g: namespace_of(g).log(
-            namespace_of(g).where(g < 0, -g, 1)
-        ),
-        "the state decays after a token is added, not before": lambda g: _late(g),
-        "all tokens have the first gate": lambda g: 0 * g + g[..., :1, :],
-    }
-    for cause, change in words.items():
-        yield Mistake("values", cause, partial(_gated_by, spec, change))
-
-
-def _gated_by(spec: LinearAttention, change: Callable[[Any], Any], q: Any, k: Any, v: Any, g: Any = None,
-              beta: Any = None) -> Any:  # fmt: skip
-    return spec(q, k, v, change(g), beta)
+#: What it may be divided by, of the features of queries and of keys.
+_DIVISORS: dict[str, Callable[[Any, Any], Any]] = {
+    "the sum of all keys is in the normaliser, not that of earlier ones":
+        lambda a, b: a @ namespace_of(b).sum(b, axis=-2, keepdims=True).mT,
+    "the normaliser is a cumulative sum over the heads, not over the tokens": partial(_cumulative, axis=-3),
+    "the normaliser is a cumulative sum over the features": partial(_cumulative, axis=-1),
+    "it is divided by the sum of the keys' features, without the queries'":
+        lambda a, b: _cumulative(0 * a + 1, b, -2),
+    "it is divided by the number of tokens":
+        lambda a, b: namespace_of(b).asarray(int(b.shape[-2]), dtype=b.dtype),
+}  # fmt: skip
 
 
 def _late(g: Any) -> Any:
     """The gates of the tokens before; the first has none."""
-    xp = namespace_of(g)
-    return xp.concat([0 * g[..., :1, :], g[..., :-1, :]], axis=-2)
+    return namespace_of(g).concat([0 * g[..., :1, :], g[..., :-1, :]], axis=-2)
+
+
+_GATES: dict[str, Callable[[Any], Any]] = {
+    "the gates are left out": lambda g: 0 * g,
+    "the gates' signs are changed: the state grows": lambda g: -g,
+    "gates are taken as decays, not as logarithms of them":
+        lambda g: namespace_of(g).log(namespace_of(g).where(g < 0, -g, 1)),
+    "the state decays after a token is added, not before": _late,
+}  # fmt: skip
 
 
 def _lost(size: int, spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
-    n = int(k.shape[-2])
     parts = []
-    for lo in range(0, n, size):
+    for lo in range(0, int(k.shape[-2]), size):
         cut = [None if x is None else x[..., lo : lo + size, :] for x in (q, k, v, g, beta)]
         parts.append(_by_pairs(spec, *cut))
     return namespace_of(v).concat(parts, axis=-2)

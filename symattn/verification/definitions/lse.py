@@ -9,53 +9,35 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.masks import forbid
-from symattn.attention.softmax import log_sum_exp, logarithms, powers
+from symattn.attention import inputs, masks, softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
-from symattn.bounds.reference import values_name
-from symattn.bounds.target import Layout
+from symattn.bounds import mistake, reference, target
 from symattn.document.codec import called
-from symattn.verification.definitions.attending import (
-    FEW,
-    admits,
-    check,
-    closing,
-    in_order,
-    inputs,
-    open_rows,
-    settings,
-    sizes,
-    swapped,
-    tiles,
-)
-from symattn.verification.definitions.subject import Compute, Definition, Mistake
+from symattn.verification import rules
+from symattn.verification.definitions import attending
+from symattn.verification.definitions.subject import Compute, Definition, Later, Mistake
 
 
-def subject(spec: Attention, layout: Layout = "nd") -> Definition:
+def subject(spec: Attention, layout: target.Layout = "nd") -> Definition:
     """The output and L, ready to be verified. L has the axes of the queries, (…, h, n_q), in every layout."""
-    check(spec, "lse", layout)
-    arrays = inputs(spec, layout)
+    attending.check(spec, "lse", layout)
 
     def laid(run: Compute) -> Compute:
-        return in_order(run, layout, ("q", "k", "v"), lambda found: (swapped(found[0]), found[1]))
+        return attending.in_order(run, layout, ("q", "k", "v"), lambda found: (attending.swapped(found[0]), found[1]))
 
-    return Definition(
+    return attending.of_attention(
+        spec,
+        layout,
         title=called(spec),
         step="lse",
-        inputs=arrays,
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
-        mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec)),
-        shapes=sizes(spec, layout),
-        families=FEW,
-        settings={**settings(spec), "return_lse": True},
-        kept=frozenset("hg") if spec.heads > 1 else frozenset(),
+        mistakes=tuple(Mistake("lse", cause, laid(partial(_wrong, spec, wrong))) for cause, wrong in _causes(spec)),
+        others=Later(lambda: (replace(m, run=laid(m.run)) for m in _of_attention(spec))),
+        settings={**attending.settings(spec), "return_lse": True},
         loose=frozenset(["lse"]),
-        admits=admits(spec),
-        open=open_rows(spec),
-        closing=closing,
     )
 
 
@@ -72,17 +54,17 @@ def ways(spec: Attention) -> tuple[Compute, ...]:
 def _by_keys(spec: Attention, **given: Any) -> Any:
     """A maximum that grows tile by tile."""
     rows, keys = (int(given[n].shape[-2]) for n in "qk")
-    return by_tiles(spec, (0, rows), tiles(given["q"], keys), **given)
+    return by_tiles(spec, (0, rows), attending.tiles(given["q"], keys), **given)
 
 
 def _in_base_two(spec: Attention, **given: Any) -> Any:
     """2^{t − m} with t = s log₂ e, and L = (m + log₂ Σ) ln 2."""
     values = spec.trace(**given)
-    s, v = _scores(spec, values), _values(spec, values)
+    s, v = _scores_and_values(spec, values)
     xp = namespace_of(s)
-    two = xp.log(xp.asarray(2, dtype=s.dtype))
+    two = _two(s)
     open_ = xp.isfinite(s)
-    t = forbid(xp.where(open_, s, 0) / two, open_)
+    t = masks.forbid(xp.where(open_, s, 0) / two, open_)
     top = xp.max(t, axis=-1, keepdims=True)
     e = xp.exp2(t - top)
     total = xp.sum(e, axis=-1, keepdims=True)
@@ -92,7 +74,7 @@ def _in_base_two(spec: Attention, **given: Any) -> Any:
 def _merged(spec: Attention, **given: Any) -> Any:
     """Two parts of the keys, each normalised by itself."""
     values = spec.trace(**given)
-    s, v = _scores(spec, values), _values(spec, values)
+    s, v = _scores_and_values(spec, values)
     half = int(s.shape[-1]) // 2
     if not half:
         return values["output"], values["lse"]
@@ -101,67 +83,70 @@ def _merged(spec: Attention, **given: Any) -> Any:
     return found.output, found.lse[..., 0]
 
 
-def _scores(spec: Attention, values: dict[str, Any]) -> Any:
-    """The scores that the weights are made of."""
-    return values[next(s for s in spec.pipeline(_given(values)) if s.name == "weights").of[0]]
-
-
-def _values(spec: Attention, values: dict[str, Any]) -> Any:
-    return values[values_name(spec.pipeline(_given(values)))]
-
-
-def _given(values: dict[str, Any]) -> list[str]:
-    return [n for n in ("q", "k", "v", "mask", "keep", "bias", "sink", "drop") if n in values]
+def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, Any]:
+    """The scores that the weights are made of, and the values that these meet."""
+    steps = spec.pipeline([n for n in ("q", "k", "v", "mask", "keep", "bias", "sink", "drop") if n in values])
+    return values[next(s for s in steps if s.name == "weights").of[0]], values[reference.values_name(steps)]
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _mistakes(spec: Attention) -> Iterator[Mistake]:
-    def told(cause: str, change: Callable[[dict[str, Any], Any], Any]) -> Mistake:
-        return Mistake("lse", cause, partial(_wrong, spec, change))
+Wrong = Callable[[Attention, dict[str, Any], Any], Any]  # of what was computed, and of the scores
 
+
+def _of_attention(spec: Attention) -> Iterator[Mistake]:
+    """Yield the mistakes of the attention, which change the output too."""
+    for m in rules.known(spec, frozenset(["q", "k", "v", *inputs.needed(spec, ("q", "k", "v"))])):
+        yield Mistake(m.step, m.cause, partial(_of_variant, spec, m.variant))
+
+
+def _of_variant(spec: Attention, variant: reference.Variant, **given: Any) -> Any:
+    values = attending.of_variant(spec, variant, **given)
+    return values["output"], values["lse"]
+
+
+def _causes(spec: Attention) -> Iterator[tuple[str, Wrong]]:
+    yield from _WRONG.items()
     if spec.base is None:
-        yield told("the logarithm has the base 2", lambda values, s: values["lse"] / _two(s))
+        yield from _NATURAL.items()
     else:
-        yield told("the logarithm is natural, not of the base 2", lambda values, s: values["lse"] * _two(s))
-    yield told("the maximum is not added to the logarithm of the sum", lambda values, s: values["lse"] - _top(s))
-    words = "the maximum is subtracted from the logarithm of the sum, not added"
-    yield told(words, lambda values, s: values["lse"] - 2 * _top(s))
-    yield told("it is the maximum alone, without the logarithm of the sum", lambda values, s: _top(s))
-    yield told("it is the sum, without its logarithm", lambda values, s: _sum(s, spec.base))
-    words = "the maximum is added to the sum, without its logarithm"
-    yield told(words, lambda values, s: _top(s) + _sum(s, spec.base))
-    yield told("its sign is changed", lambda values, s: -values["lse"])
-    yield told(
-        "it is the logarithm of the mean, not of the sum",
-        lambda values, s: values["lse"] - logarithms(_count(s), spec.base),
-    )
-    if spec.base is None:
-        yield from (told(words, change) for words, change in _MIXED.items())
-    yield told("it is of the scores before they are scaled", partial(_of_raw, spec, True))
-    yield told("the maximum is that of the scores before they are scaled", partial(_top_of_raw, spec))
+        yield "the logarithm is natural, not of the base 2", lambda spec, values, s: values["lse"] * _two(s)
     if spec.masks_anything:
-        yield told("keys that are forbidden are counted", partial(_of_raw, spec, False))
+        words = "keys that are forbidden are counted"
+        yield words, lambda spec, values, s: _lse(spec, mistake.before(spec, values, "masked"))
     if spec.sink is not None:
-        yield told("the sink is not counted", lambda values, s: log_sum_exp(s, base=spec.base)[..., 0])
+        yield "the sink is not counted", lambda spec, values, s: _lse(spec, s)
 
 
-#: Natural logarithms and those of base 2 in one sum.
-_MIXED: dict[str, Callable[[dict[str, Any], Any], Any]] = {
+#: Natural logarithms and those of base 2 in one sum, or one in the place of the other.
+_NATURAL: dict[str, Wrong] = {
+    "the logarithm has the base 2": lambda spec, values, s: values["lse"] / _two(s),
     "the maximum is in units of log 2, the logarithm natural":
-        lambda values, s: _top(s) / _two(s) + values["lse"] - _top(s),
+        lambda spec, values, s: _top(s) / _two(s) + values["lse"] - _top(s),
     "the logarithm of the sum has the base 2, the maximum is natural":
-        lambda values, s: _top(s) + (values["lse"] - _top(s)) / _two(s),
+        lambda spec, values, s: _top(s) + (values["lse"] - _top(s)) / _two(s),
+}  # fmt: skip
+_WRONG: dict[str, Wrong] = {
+    "the maximum is not added to the logarithm of the sum": lambda spec, values, s: values["lse"] - _top(s),
+    "the maximum is subtracted from the logarithm of the sum, not added":
+        lambda spec, values, s: values["lse"] - 2 * _top(s),
+    "it is the maximum alone, without the logarithm of the sum": lambda spec, values, s: _top(s),
+    "it is the sum, without its logarithm": lambda spec, values, s: _sum(s, spec.base),
+    "the maximum is added to the sum, without its logarithm": lambda spec, values, s: _top(s) + _sum(s, spec.base),
+    "it is the logarithm of the mean, not of the sum":
+        lambda spec, values, s: values["lse"] - softmax.logarithms(mistake.number(s, int(s.shape[-1])), spec.base),
+    "it is of the scores before they are scaled": lambda spec, values, s: _lse(spec, _raw(values, s)),
+    "the maximum is that of the scores before they are scaled":
+        lambda spec, values, s: _top(_raw(values, s)) + values["lse"] - _top(s),
 }  # fmt: skip
 
 
-def _wrong(spec: Attention, change: Callable[[dict[str, Any], Any], Any], **given: Any) -> Any:
+def _wrong(spec: Attention, wrong: Wrong, **given: Any) -> Any:
     values = spec.trace(**given)
-    return values["output"], change(values, _scores(spec, values))
+    return values["output"], wrong(spec, values, mistake.before(spec, values, "weights"))
 
 
-def _two(s: Array) -> Array:
-    xp = namespace_of(s)
-    return xp.log(xp.asarray(2, dtype=s.dtype))
+def _two(s: Any) -> Any:
+    return namespace_of(s).log(mistake.number(s, 2))
 
 
 def _top(s: Array) -> Array:
@@ -170,21 +155,13 @@ def _top(s: Array) -> Array:
 
 def _sum(s: Any, base: int | None) -> Any:
     xp = namespace_of(s)
-    return xp.sum(powers(s - xp.max(s, axis=-1, keepdims=True), base), axis=-1)
+    return xp.sum(softmax.powers(s - xp.max(s, axis=-1, keepdims=True), base), axis=-1)
 
 
-def _count(s: Array) -> Array:
-    return namespace_of(s).asarray(int(s.shape[-1]), dtype=s.dtype)
+def _lse(spec: Attention, s: Any) -> Any:
+    return softmax.log_sum_exp(s, base=spec.base)[..., 0]
 
 
-def _of_raw(spec: Attention, before: bool, values: dict[str, Any], s: Array) -> Array:
-    """L of the raw scores, ``before`` they are scaled, under the masks; or of the scaled ones without masks."""
-    if before:
-        return log_sum_exp(forbid(values["scores"], namespace_of(s).isfinite(s)), base=spec.base)[..., 0]
-    masked = next(step for step in spec.pipeline(_given(values)) if step.name == "masked")
-    return log_sum_exp(values[masked.of[0]], base=spec.base)[..., 0]
-
-
-def _top_of_raw(spec: Attention, values: dict[str, Any], s: Array) -> Any:
-    raw_scores = forbid(values["scores"], namespace_of(s).isfinite(s))
-    return _top(raw_scores) + values["lse"] - _top(s)
+def _raw(values: dict[str, Any], s: Array) -> Array:
+    """The scores before they are scaled, under the masks of ``s``."""
+    return masks.forbid(values["scores"], namespace_of(s).isfinite(s))

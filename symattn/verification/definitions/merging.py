@@ -12,9 +12,7 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
 from symattn.attention.streaming.states import Partial, merge_partial
 from symattn.bounds.target import Layout
-from symattn.document.codec import called
-from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
+from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import FEW
 from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Mistake, Numbers
 from symattn.verification.subject import Array, Random
@@ -25,12 +23,12 @@ Lift = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge(Answering):
+class Merge(keywords.Answering):
     """o = (o₁ e^{l₁} + o₂ e^{l₂}) / (e^{l₁} + e^{l₂}) and l = log(e^{l₁} + e^{l₂}).
 
     base  None: log-sum-exps are natural; 2: they are logarithms of base 2, and powers those of 2
 
-    A function for it takes outputs o1, o2 (…, d) and log-sum-exps l1, l2 (…), and gives (o, l).
+    A function takes outputs o1, o2 (…, d) and log-sum-exps l1, l2 (…), and returns (o, l).
 
     >>> import numpy as np
     >>> o, l = Merge(base=2)(np.array([1.0]), np.array(0.0), np.array([4.0]), np.array(1.0))
@@ -46,7 +44,7 @@ class Merge(Answering):
 
     def __post_init__(self) -> None:
         if self.base not in (None, 2) or isinstance(self.base, float):
-            raise refusal(self, "base", "must be 2, or None for natural logarithms")
+            raise refusal(self, "base", "be 2, or None for natural logarithms")
 
     def __call__(self, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
         """The output over all keys, and its log-sum-exp."""
@@ -57,7 +55,7 @@ class Merge(Answering):
 def subjects(spec: Merge, layout: Layout = "nd") -> Iterator[Definition]:
     """The merge with log-sum-exps of the axes of an output but the last; with 1 in its place; heads before tokens."""
     if layout not in _SHAPES:
-        raise InputError(f"Merge: no layout {layout}; known: {', '.join(_SHAPES)}")
+        raise errors.InputError(f"Merge: no layout {layout}; known: {', '.join(_SHAPES)}")
     rows = _SHAPES[layout].removesuffix(" d")
     yield _subject(spec, layout, rows, _column, lambda lse: lse[..., 0])
     yield _subject(spec, layout, f"{rows} 1", lambda lse: lse, lambda lse: lse)
@@ -80,7 +78,7 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
              "o2": "block_out v_b o_b out_b suffix_output new_out",
              "l2": "block_lse s_b lse_b suffix_lse new_lse"}  # fmt: skip
     return Definition(
-        title=called(spec),
+        title=codec.called(spec),
         step="merge",
         inputs=tuple(Input(x, rows if x[0] == "l" else _SHAPES[layout], also) for x, also in words.items()),
         outputs=("output", "lse"),

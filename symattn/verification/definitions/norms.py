@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from symattn.attention.fields import brief, check, finite, refusal
+from symattn.attention.fields import brief, check
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
-from symattn.verification.definitions.subject import Definition, Family, Input, Mistake, Numbers
+from symattn.verification.definitions.subject import Definition, Family, Input, Mistake
 from symattn.verification.probing.search import integers, normal
 from symattn.verification.rules import norms
 from symattn.verification.subject import Array, Random
@@ -30,8 +31,6 @@ class Stated(Answering):
 
     def __post_init__(self) -> None:
         check(self)
-        if not finite(self.eps) or self.eps < 0:
-            raise refusal(self, "eps", "must be a finite number of at least 0")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -41,7 +40,7 @@ class LayerNorm(Stated):
     eps       ε, inside the root
     one_plus  whether the gain is stored as an offset from one: 1 + g in the place of g
 
-    A function for it takes x (…, d), a gain (d,) and a bias (d,), and gives (…, d); it may lack the gain, or the bias.
+    A function takes x (…, d), a gain (d,) and a bias (d,), and returns (…, d); gain and bias are optional.
 
     >>> import numpy as np
     >>> LayerNorm(eps=0)(np.array([1.0, 3.0]))
@@ -62,7 +61,7 @@ class RMSNorm(Stated):
     eps       ε, inside the root
     one_plus  whether the gain is stored as an offset from one: 1 + g in the place of g
 
-    A function for it takes x (…, d), a gain (d,) and a bias (d,), and gives (…, d); it may lack the gain, or the bias.
+    A function takes x (…, d), a gain (d,) and a bias (d,), and returns (…, d); gain and bias are optional.
 
     >>> import numpy as np
     >>> RMSNorm(eps=0)(np.array([3.0, 3.0]))
@@ -87,11 +86,11 @@ def subject(spec: Norm) -> Definition:
     rows = (1, 3, 2, 4, 3, 1, 2, 3, 2, 1, 2, 1)
     sizes = [{"n": n, "d": d} for n, d in zip(rows, widths, strict=True) if d > 1 or not layer or spec.eps]
     return Definition(
-        title=f"{type(spec).__name__}({', '.join(_told(spec))})",
+        title=f"{type(spec).__name__}(eps={float(spec.eps):g}{', one_plus=True' * spec.one_plus})",
         step="norm",
         inputs=(
             Input("x", "b h n d", "input inputs hidden hidden_states h tokens a features"),
-            Input("gain", "d", "weight gamma scale w g norm_weight ln_weight", _gains(spec), needed=False),
+            Input("gain", "d", "weight gamma scale w g norm_weight ln_weight", partial(_gains, spec), needed=False),
             Input("bias", "d", "beta b shift offset norm_bias ln_bias", _halves, needed=False),
         ),
         outputs=("y",),
@@ -119,7 +118,8 @@ def _mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
     if spec.one_plus:
         yield told("the gain, stored as an offset from one, is used without the 1", good, stored=True)
     else:
-        yield told("1 is added to the gain", replace(good, affine=lambda y, g, b: norms.affine(y, _more(g), b)))
+        more: norms.Affine = lambda y, g, b: norms.affine(y, None if g is None else 1 + g, b)  # noqa: E731
+        yield told("1 is added to the gain", replace(good, affine=more))
     if layer:
         cancelling = replace(good, within=False, measure=lambda mean, y, n: mean(y * y) - mean(y) * mean(y))
         words = "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
@@ -130,18 +130,8 @@ _AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, 
          (0,): "the first axis"}  # fmt: skip
 
 
-def _more(gain: Any) -> Any:
-    return None if gain is None else 1 + gain
-
-
-def _told(spec: Norm) -> Iterator[str]:
-    yield f"eps={float(spec.eps):g}"
-    if spec.one_plus:
-        yield "one_plus=True"
-
-
-def _gains(spec: Norm) -> Callable[[tuple[int, ...], Random], Array]:
-    return lambda shape, rng: rng.integers(-3 if spec.one_plus else 1, 7, shape) / 4.0
+def _gains(spec: Norm, shape: tuple[int, ...], rng: Random) -> Array:
+    return rng.integers(-3 if spec.one_plus else 1, 7, shape) / 4.0
 
 
 def _halves(shape: tuple[int, ...], rng: Random) -> Array:
@@ -149,42 +139,24 @@ def _halves(shape: tuple[int, ...], rng: Random) -> Array:
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
-def _far(rng: Random) -> Numbers:
-    """A mean much larger than the deviation."""
-    return lambda name, shape: rng.standard_normal(shape) + rng.choice([-1, 1]) * 2.0 ** rng.integers(3, 15)
-
-
-def _tiny(rng: Random) -> Numbers:
-    """A variance about ε, or far below."""
-    return lambda name, shape: rng.standard_normal(shape) * 2.0 ** -rng.integers(4, 20)
-
-
-def _equal(rng: Random) -> Numbers:
-    """Rows of equal numbers, zeros among them."""
-    return lambda name, shape: rng.integers(-1, 2, (*shape[:-1], 1)) + 0.0 * rng.integers(0, 2, shape)
-
-
-def _outlier(rng: Random) -> Numbers:
-    """One number far from the others."""
-    return lambda name, shape: rng.standard_normal(shape) + 100.0 * (rng.random(shape) < 0.2)
-
-
-def _rows(rng: Random) -> Numbers:
-    """Rows of quite different means and sizes."""
-
-    def numbers(name: str, shape: tuple[int, ...]) -> Array:
-        rows = (*shape[:-1], 1)
-        return rng.standard_normal(shape) * 2.0 ** -rng.integers(-2, 12, rows) + rng.integers(-9, 10, rows)
-
-    return numbers
-
-
-def _huge(rng: Random) -> Numbers:
-    """Squares beyond float16, which is no excuse where they may not be stored in it."""
-    return lambda name, shape: rng.standard_normal(shape) * 2.0 ** rng.integers(8, 13)
-
-
-_FAMILIES: dict[str, Family] = {
-    "integer": integers, "normal": normal, "far": _far, "tiny": _tiny, "equal": _equal, "outlier": _outlier,
-    "rows": _rows, "huge": _huge,
-}  # fmt: skip
+_DRAWN: dict[str, Callable[[Random, tuple[int, ...]], Array]] = {
+    # a mean much larger than the deviation
+    "far": lambda rng, shape: rng.standard_normal(shape) + rng.choice([-1, 1]) * 2.0 ** rng.integers(3, 15),
+    # a variance about ε, or far below
+    "tiny": lambda rng, shape: rng.standard_normal(shape) * 2.0 ** -rng.integers(4, 20),
+    # rows of equal numbers, zeros among them
+    "equal": lambda rng, shape: rng.integers(-1, 2, (*shape[:-1], 1)) + 0.0 * rng.integers(0, 2, shape),
+    # one number far from the others
+    "outlier": lambda rng, shape: rng.standard_normal(shape) + 100.0 * (rng.random(shape) < 0.2),
+    # rows of quite different means and sizes
+    "rows": lambda rng, shape: (
+        rng.standard_normal(shape) * 2.0 ** -rng.integers(-2, 12, (*shape[:-1], 1))
+        + rng.integers(-9, 10, (*shape[:-1], 1))
+    ),
+    # squares beyond float16, which is no excuse where they may not be stored in it
+    "huge": lambda rng, shape: rng.standard_normal(shape) * 2.0 ** rng.integers(8, 13),
+}
+_FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal} | {
+    name: lambda rng, draw=draw: lambda name, shape: draw(rng, shape)  # type: ignore[misc]
+    for name, draw in _DRAWN.items()
+}

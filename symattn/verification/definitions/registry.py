@@ -32,7 +32,7 @@ Specification: TypeAlias = (
 
 _ROOM = "symattn.verification.definitions."
 #: The class of a specification, and the module whose ``subject`` makes it ready.
-_SUBJECTS = {
+SUBJECTS = {
     "Attention": "lse",
     "Block": "blocks",
     "Cached": "caches",
@@ -48,7 +48,7 @@ _SUBJECTS = {
 
 def is_definition(spec: object) -> bool:
     """Whether a specification is one of these, and no plain ``Attention``."""
-    return type(spec).__name__ in _SUBJECTS and not (isinstance(spec, Attention) and not spec.lse)
+    return type(spec).__name__ in SUBJECTS and not (isinstance(spec, Attention) and not spec.lse)
 
 
 def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
@@ -70,8 +70,8 @@ def _form(layout: Layout, form: int, spec: Any) -> Definition:
 
 def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:
     if not is_definition(spec):
-        raise InputError(f"{spec!r} is not a specification; known: {', '.join(sorted(_SUBJECTS))}")
-    room: Any = import_module(_ROOM + _SUBJECTS[type(spec).__name__])
+        raise InputError(f"{spec!r} is not a specification; known: {', '.join(sorted(SUBJECTS))}")
+    room: Any = import_module(_ROOM + SUBJECTS[type(spec).__name__])
     if hasattr(room, "subjects"):
         yield from room.subjects(spec, layout)
     elif ordered(spec):

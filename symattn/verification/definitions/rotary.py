@@ -14,8 +14,7 @@ from symattn.attention.constants import number
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import angles, inverse_frequencies, pairs, rotate
 from symattn.bounds.target import Inputs, Layout
-from symattn.document.codec import called
-from symattn.document.errors import InputError
+from symattn.document import codec, errors
 from symattn.verification.definitions.attending import FEW, swapped
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
 from symattn.verification.rules.rotating import of_pairs, of_tables
@@ -31,9 +30,9 @@ def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Definition]:
     Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
     """
     if spec.triples is not None:
-        raise InputError("Rotary: verify takes frequencies, not triples; hint: leave triples out")
+        raise errors.InputError("Rotary: verify takes frequencies, not triples; hint: leave triples out")
     if layout not in _FRONT:
-        raise InputError(f"Rotary: no layout {layout}; known: {', '.join(_FRONT)}")
+        raise errors.InputError(f"Rotary: no layout {layout}; known: {', '.join(_FRONT)}")
     for names in (("q", "k"), ("x",)):
         for wide in (False, True):
             for batched in (False, True):
@@ -54,7 +53,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
         sizes.append({**(front if i < 3 else dict.fromkeys(front, 1)), "n": n, **extra, "t": width // 2, "r": width})
     return Definition(
-        title=called(spec),
+        title=codec.called(spec),
         step="position",
         inputs=(
             *(Input(n, shape, words[n]) for n in names),

@@ -14,6 +14,7 @@ from symattn.attention.constants import number
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.verification.definitions.subject import Compute, Definition, Mistake, Numbered
+from symattn.verification.rules.operators import operators
 
 _POINTS = 25
 #: Fields that are numbers: the step, the cause in words, and the range in which another one is sought.
@@ -32,7 +33,7 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
         change = _changing(spec, name)
         if change is not None and _taken(change, low):
             grid = tuple(float(x) for x in np.geomspace(low, high, _POINTS))
-            yield Numbered(step, words, partial(_first_way, remade, change), grid, change)
+            yield Numbered(step, words, lambda x, change=change: remade(change(x)).ways[0], grid, change)  # type: ignore[misc]
 
 
 def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
@@ -64,8 +65,9 @@ def _has_number(spec: Any, name: str) -> bool:
     return isinstance(value, (int, float)) or hasattr(value, "numerator")
 
 
-def _first_way(remade: Remade, change: Callable[[float], Any], x: float) -> Compute:
-    return remade(change(x)).ways[0]
+def reading(run: Compute, /, **changes: Callable[[Any], Any]) -> Compute:
+    """Return a way that reads some inputs changed. It raises ``KeyError`` where one of them is not given."""
+    return lambda **given: run(**{**given, **{name: change(given[name]) for name, change in changes.items()}})
 
 
 def of_outputs(subject: Definition) -> Iterator[Numbered]:
@@ -81,8 +83,8 @@ def changes(subject: Definition) -> Iterator[Mistake]:
     """What may go wrong beside the definition: an output with the other sign, outputs or inputs exchanged."""
     way = subject.ways[0]
 
-    def told(cause: str, change: Callable[[Compute], Compute]) -> Mistake:
-        return Mistake(subject.step, cause, change(way), change=change)
+    def told(cause: str, change: Callable[[Compute], Compute], step: str = "") -> Mistake:
+        return Mistake(step or subject.step, cause, change(way), change=change)
 
     for k, name in enumerate(subject.outputs):
         yield told(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_negated, run, k))  # type: ignore[misc]
@@ -93,7 +95,22 @@ def changes(subject: Definition) -> Iterator[Mistake]:
     for one, other in combinations(drawn, 2):
         if one.shape == other.shape and len(one.shape.split()) > 1:
             words = f"the inputs {one.name} and {other.name} are exchanged"
-            yield told(words, lambda run, a=one.name, b=other.name: partial(_given, run, a, b))  # type: ignore[misc]
+            yield told(words, lambda run, a=one.name, b=other.name: partial(_given, run, a, b), one.step)  # type: ignore[misc]
+
+
+def of_arrays(subject: Definition) -> Iterator[Mistake]:
+    """Yield every operator of the grammar on every input of numbers."""
+    way = subject.ways[0]
+    for i in subject.inputs:
+        axes = tuple(_AXES.get(axis, "column") for axis in reversed(i.shape.split()))
+        for operator in operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ():
+            change = partial(reading, **{i.name: operator.run})
+            words = operator.words.format(f"entries of {i.name}")
+            yield Mistake(i.step or subject.step, words, change(way), change=change)
+
+
+#: What the axes of letters hold; those of all others are columns.
+_AXES = {"b": "item", "h": "head", "g": "head", "n": "token", "m": "token", "n_q": "query", "n_k": "key"}
 
 
 def _the(subject: Definition, name: str) -> str:
@@ -114,19 +131,19 @@ def _times(run: Compute, k: int, x: float) -> Compute:
     return times
 
 
-def _negated(run: Compute, k: int, **given: Any) -> tuple[Any, ...]:
+def _negated(run: Compute, k: int, /, **given: Any) -> tuple[Any, ...]:
     found = _outputs(run, given)
     found[k] = -found[k]
     return tuple(found)
 
 
-def _exchanged(run: Compute, i: int, j: int, **given: Any) -> tuple[Any, ...]:
+def _exchanged(run: Compute, i: int, j: int, /, **given: Any) -> tuple[Any, ...]:
     found = _outputs(run, given)
     found[i], found[j] = found[j], found[i]
     return tuple(found)
 
 
-def _given(run: Compute, one: str, other: str, **given: Any) -> Any:
+def _given(run: Compute, one: str, other: str, /, **given: Any) -> Any:
     if one not in given or other not in given:
         raise KeyError(one)
     return run(**{**given, one: given[other], other: given[one]})

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Where
-from symattn.bounds.reference import lifted
-from symattn.bounds.target import Inputs, Outcome
+from symattn.bounds.target import Inputs
 from symattn.document.errors import SymattnError
+from symattn.verification import reduce, report
 from symattn.verification.definitions import drawing, judging
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing.search import perturbed
-from symattn.verification.reduce import Axes
-from symattn.verification.report import Power
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
 
-_WHOLE = 10  # cases for which all ways are run, whatever the function gives
 _DRAWN = 6  # cases on which a mistake must have an effect to be one
 Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
 Entries = Callable[[tuple[int, ...], Random], Array]
@@ -55,7 +53,8 @@ class Input:
     ``shape`` names its axes by letters, ``b h n 2*f``: an axis may be a product of letters and numbers, and is left
     out where the sizes lack a letter of it. ``words`` are other names that parameters have for it; ``entries`` are its
     numbers where they are not those of the family that is tried; a function may lack what is not ``needed``. What is
-    ``made`` of the other inputs, such as an output that was saved, is not drawn.
+    ``made`` of the other inputs, such as an output that was saved, is not drawn. ``step`` is blamed where it is read
+    wrongly; by default that of the definition.
     """
 
     name: str
@@ -64,6 +63,7 @@ class Input:
     entries: Entries | None = None
     needed: bool = True
     made: Callable[[Inputs], Array] | None = None
+    step: str = ""
 
 
 @dataclass(frozen=True)
@@ -316,25 +316,25 @@ class Definition(Subject):
         """In the definition's own letters."""
         return self.letters(judged)
 
-    def axes(self, inputs: Inputs) -> Axes:
+    def axes(self, inputs: Inputs) -> reduce.Axes:
         """Letters; what is made of other inputs is made again, and not reduced."""
         sizes = self.sizes_of(inputs)
         drawn = [i.name for i in self.inputs if i.name in inputs and i.made is None]
         letters = {n: self.axes_of(n, sizes)[-np.ndim(inputs[n]) :] if np.ndim(inputs[n]) else () for n in drawn}
-        return Axes(letters, {x: n for x, n in sizes.items() if x in self.kept}, self.kept, means={
+        return reduce.Axes(letters, {x: n for x, n in sizes.items() if x in self.kept}, self.kept, means={
             x: self.meaning(x) for x in sizes})  # fmt: skip
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def judge(self, session: Session, case: Case, outcome: Outcome) -> CaseResult:
-        """See ``judging``; by all ways for the first cases."""
-        return judging.judge(self, session.precision, case, outcome, len(session.records) < _WHOLE)
+    def legal(self, session: Session, inputs: Inputs) -> judge.Legal:
+        """See ``judging``."""
+        return judging.legal(self, session.precision, inputs)
 
     def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
         """By the first way."""
         from symattn.arrays.exact import Exact
         from symattn.arrays.field.quotient import Quotient
 
-        arrays: dict[str, Any] = {n: lifted(np.asarray(a), Exact) for n, a in inputs.items()}
+        arrays: dict[str, Any] = {n: reference.lifted(np.asarray(a), Exact) for n, a in inputs.items()}
         try:
             entry = self.run(self.ways[0], arrays)[of].entries[at]
         except (SymattnError, TypeError, AttributeError):
@@ -363,7 +363,7 @@ class Definition(Subject):
         told = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
         return f"{self.title}, {told}"
 
-    def power(self, session: Session) -> tuple[Power, ...]:
+    def power(self, session: Session) -> tuple[report.Power, ...]:
         """What the judged cases would have shown of each step that some known mistake is in."""
         rng = np.random.default_rng((session.seed, 4))
         drawn = [case.inputs for case in islice(drawing.of_sizes(session, rng), _DRAWN)]

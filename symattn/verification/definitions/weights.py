@@ -36,12 +36,13 @@ _LENGTHS = ((2, 3), (3, 5), (4, 4), (1, 1), (5, 2), (2, 8), (3, 17), (17, 16), (
 
 @dataclass(frozen=True)
 class Softmax(Answering):
-    """a_ij = e^{s_ij} / Σ_l e^{s_il} over the last axis, or what else an attention makes of its scores.
+    """a_ij = e^{s_ij} / Σ_l e^{s_il} over the last axis, or another normaliser of an attention.
 
-    attention  the attention whose scale, cap, bias, masks, sink and normaliser are meant; without a scale of its own
-               it is that of scores that are scaled
+    attention  the attention whose scale, cap, bias, masks, sink and normaliser apply; without a scale of its own the
+               scores are already scaled
 
-    A function for it takes scores (…, n_q, n_k), or (n_k,), and what else the attention needs, and gives the weights.
+    A function takes scores (…, n_q, n_k), or (n_k,), and the other inputs of the attention, and returns the
+    weights.
 
     >>> import numpy as np
     >>> Softmax(Attention(base=2))(np.array([0.0, 1.0])) * 3
@@ -56,7 +57,7 @@ class Softmax(Answering):
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention) or self.attention.lse:
-            raise refusal(self, "attention", "give an Attention, without lse")
+            raise refusal(self, "attention", "be an Attention without lse")
         check(self.attention, "Softmax", "nd")
         beside = {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
         if beside or self.attention.score != "dot":
@@ -186,7 +187,7 @@ _LOSING = "weights are e^(s − L), and L, as large as the scores, is rounded: t
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _mistakes(spec: Softmax) -> Iterator[Mistake]:
-    """Those of attention between its scores and its weights."""
+    """Yield the mistakes of attention between its scores and its weights."""
     for m in rules.known(spec.scaled, frozenset("qkv")):
         v = m.variant
         if v.steps.keys() <= _STEPS and v.inputs is None and not m.around and not m.in_floats and _of_kind(spec, v):
@@ -207,7 +208,7 @@ _WHOLE_AXES: dict[str, Wrong] = {
 
 
 def _of_kind(spec: Softmax, variant: Variant) -> bool:
-    """Whether a variant is made of the same steps."""
+    """Return whether a variant is made of the same steps."""
     try:
         Softmax(variant.spec(spec.scaled) if variant.spec else spec.scaled)
     except InputError:

@@ -9,19 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from symattn.bounds import judge
+from symattn.bounds import judge, reference
 from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import RIGHT
 from symattn.bounds.storing import mistakes as by_storing
-from symattn.verification import rules
+from symattn.verification import report, rules
+from symattn.verification.diagnosis import fitted, outofrange, rows, screening
 from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
-from symattn.verification.diagnosis.fitted import Family
 from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
-from symattn.verification.diagnosis.outofrange import out_of_range
-from symattn.verification.diagnosis.rows import what_empty_rows_give, without_empty_rows
-from symattn.verification.diagnosis.screening import Screen
-from symattn.verification.report import STEPS
 from symattn.verification.rules.families import families
 
 _MOST = 8  # mistakes that are judged by balls
@@ -38,7 +33,7 @@ _LARGE = 400  # entries of inputs of cases by which pairs are sought
 class InAttention(Search[Mistake]):
     """A search among known mistakes, those by rule, and arrays that are stored in narrower formats."""
 
-    screen: Screen = field(init=False)
+    screen: screening.Screen = field(init=False)
     names: frozenset[str] = field(init=False)
     clear: list[Mistake] = field(default_factory=list)
     dim: list[Mistake] = field(default_factory=list)
@@ -46,7 +41,7 @@ class InAttention(Search[Mistake]):
     without_rows: bool = False  # whether rows without any key are put aside
 
     def __post_init__(self) -> None:
-        self.screen = Screen(self.session.spec, self.session.precision)
+        self.screen = screening.Screen(self.session.spec, self.session.precision)
         self.names = frozenset(self.wrong[0].case.inputs)
         super().__post_init__()
 
@@ -67,9 +62,9 @@ class InAttention(Search[Mistake]):
 
     def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
         """See ``combining``."""
-        return combined(*sorted((first, second), key=lambda m: STEPS.index(m.step)))
+        return combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
 
-    def families(self) -> Iterator[Family[Mistake]]:
+    def families(self) -> Iterator[fitted.Family[Mistake]]:
         """Those of the steps that there are."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))
@@ -99,7 +94,7 @@ class InAttention(Search[Mistake]):
 
     def seen(self, judged: CaseResult) -> CaseResult:
         """All of it, or without rows that have no key."""
-        return without_empty_rows(judged) if self.without_rows else judged
+        return rows.without_empty_rows(judged) if self.without_rows else judged
 
     def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """One that is judged in floats must leave little of what is wrong."""
@@ -197,7 +192,7 @@ class InAttention(Search[Mistake]):
     def _output(self, judged: CaseResult, mistake: Mistake | None) -> np.ndarray:
         """What the mistake gives in float64; nothing where it has no result."""
         try:
-            return self.screen.run(judged, mistake.variant if mistake else RIGHT)[0]
+            return self.screen.run(judged, mistake.variant if mistake else reference.RIGHT)[0]
         except UNFIT:
             return np.zeros(0)
 
@@ -234,7 +229,7 @@ class InAttention(Search[Mistake]):
             return hidden
         seen = [r for r in self.session.records if r.ratios is not None]
         lost = [r for r in self.wrong if r.ratios is not None and not _is_finite(r)]  # some numbers may be coarse
-        overflow = out_of_range(self.session, lost, seen) if lost else ()
+        overflow = outofrange.out_of_range(self.session, lost, seen) if lost else ()
         if not overflow:
             return self._separately()
         shapes = [r for r in self.wrong if r.ratios is None]  # it has agreed with every value
@@ -246,9 +241,9 @@ class InAttention(Search[Mistake]):
 
     def _behind_empty_rows(self) -> tuple[Cause[Any], ...]:
         """A mistake that explains all but the rows without any key, where these are wrong as well."""
-        records = [without_empty_rows(r) for r in self.session.records]
+        records = [rows.without_empty_rows(r) for r in self.session.records]
         wrong = by_size(r for r in records if r.finding in OF_VALUES)
-        symptom = what_empty_rows_give(self.session.records)
+        symptom = rows.what_empty_rows_give(self.session.records)
         if not symptom or not wrong:
             return ()
         right = by_size(r for r in records if r.finding is None)
@@ -271,7 +266,7 @@ class InAttention(Search[Mistake]):
         if not lost or all(m.step == "max" for m in found):  # what vanishes or overflows is its consequence
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]
-        return Cause(tuple(lost), out_of_range(self.session, lost, seen, beside=True), self), first
+        return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first
 
 
 def _is_finite(judged: CaseResult) -> bool:

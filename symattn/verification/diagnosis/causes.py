@@ -183,7 +183,7 @@ class Search(ABC, Generic[M]):
     # -- the search ----------------------------------------------------------------------------------------------------
     def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
         """What was found."""
-        raises = bool(found) and self.explain_errors(found)
+        raises = bool(found) and all(self.explains(r, m) is True for m in found for r in self.raised)
         return Cause(tuple(self.wrong), found, self, raises, sure or not found, besides)
 
     def found(self) -> tuple[tuple[M, ...], bool]:
@@ -319,10 +319,6 @@ class Search(ABC, Generic[M]):
         wrong = [judged for judged in tried if judged.finding == "values"]
         return tuple(m for m in kept if self.confirmed(m, wrong)), tried
 
-    def explain_errors(self, mistakes: tuple[M, ...]) -> bool:
-        """Whether every call that raised had shapes for which the mistake has no result."""
-        return all(self.explains(r, m) is True for m in mistakes for r in self.raised)
-
 
 def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]) -> bool | None:
     """The answer of ``ask``, where the mistake is made; where it is not, nothing may be wrong."""
@@ -347,13 +343,8 @@ def alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
-    """One for each cause; of those that differ in what stands in brackets, the first. What holds everywhere comes
-    before what has a size of its own, and stands alone."""
+    """One for each cause; of those that differ in brackets, or in the sizes at which they are made, the first. What
+    holds everywhere comes before what has a size of its own, and stands alone."""
     everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
     mistakes = everywhere or mistakes
-    return tuple({_bare(m.cause): m for m in reversed(mistakes)}.values())[::-1]
-
-
-def _bare(cause: str) -> str:
-    """Without what stands in brackets, and without the sizes at which the mistake is made."""
-    return cause.partition(" (")[0].partition(", where ")[0]
+    return tuple({m.cause.partition(" (")[0].partition(", where ")[0]: m for m in reversed(mistakes)}.values())[::-1]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from symattn.bounds.case_result import UNFIT, Case, CaseResult
 from symattn.bounds.target import same_bits
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
+from symattn.verification.diagnosis.conditions import separating
 from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased, unsteady
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import STEPS, Fault
@@ -124,26 +124,12 @@ def _failing(session: Session) -> Iterator[Fault]:
         return
     smallest = _smallest(session, min(failed, key=lambda r: r.case.size), _anything)
     error = smallest.outcome.error
-    condition = _condition(session, failed)
+    others = [r for r in session.records if r.finding != "raises"]
+    told = (words for words, _ in separating(session, failed, others) if " = " not in words)  # which one call may have
+    condition = next(told, "")
     where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} inputs"
     cause = f"the call fails{where if condition else ' for some inputs'}"
     yield Fault("call", cause, f"gives no array{where}: {error}", counterexample(session.subject, smallest))
-
-
-def _condition(session: Session, failed: list[CaseResult]) -> str:
-    """What all failed inputs share and no other has, in words."""
-    sizes = session.subject.measured
-    yes, no = map(sizes, failed), [sizes(r) for r in session.records if r.finding != "raises"]
-    first, *others = yes
-    tests: dict[str, Callable[[dict[str, int]], bool]] = {}
-    for a, b in combinations((n for n in ("n_q", "n_k", "d_k", "d_v") if n in first), 2):
-        tests[f"{a} ≠ {b}"] = lambda s, a=a, b=b: s[a] != s[b]  # type: ignore[misc]
-        tests[f"{a} > {b}"] = lambda s, a=a, b=b: s[a] > s[b]  # type: ignore[misc]
-        tests[f"{a} < {b}"] = lambda s, a=a, b=b: s[a] < s[b]  # type: ignore[misc]
-    for words, test in tests.items():
-        if test(first) and all(map(test, others)) and not any(map(test, no)):
-            return words
-    return ""
 
 
 def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult], bool]) -> CaseResult:

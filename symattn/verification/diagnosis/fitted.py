@@ -92,15 +92,15 @@ def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     """Small cases of several widths and numbers of keys, with all their values finite."""
     found: dict[tuple[int, ...], CaseResult] = {}
     for judged in wrong:
-        if judged.ratios is None or judged.case.size > _SMALL or not all(_finite(part.got) for part in judged.parts):
+        if (
+            judged.ratios is None
+            or judged.case.size > _SMALL
+            or not all(part.got is not None and np.isfinite(part.got).all() for part in judged.parts)
+        ):
             continue
         found.setdefault(tuple(a.shape[-1] for a in judged.case.inputs.values() if np.ndim(a)), judged)
     spread = list(found.values())
     return spread[:: max(1, len(spread) // _CASES)][:_CASES]
-
-
-def _finite(got: np.ndarray | None) -> bool:
-    return got is not None and bool(np.isfinite(got).all())
 
 
 def _fit(family: Family[M], miss: Miss[M], cases: Sequence[CaseResult]) -> float | None:

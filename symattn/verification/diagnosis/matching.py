@@ -8,18 +8,18 @@ one leaves most of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, CaseResult
 from symattn.bounds.judge import traced
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Change, Variant
-from symattn.bounds.target import Inputs
-from symattn.verification.diagnosis.screening import Screen
+from symattn.verification.diagnosis.screening import Array, Screen
 from symattn.verification.rules.forbidding import some_keys
+
+C = TypeVar("C")
 
 LITTLE = 0.1  # of the squared residual that a mistake which is named may leave
 _ALIKE = 4  # times what the best one leaves: as good
@@ -48,12 +48,18 @@ def _left(screen: Screen, judged: CaseResult, variant: Variant) -> Iterable[floa
         return
     if got is None or not got.shape == wrong.shape == right.shape:
         return
+    share = share_left(got, wrong, right, traced(judged).allowed)
+    if share is not None:
+        yield share
+
+
+def share_left(got: Array, wrong: Array, right: Array, allowed: Array) -> float | None:
+    """Return ‖y − o_m‖² / ‖y − o‖² of the finite entries, in units of what is legal; None where nothing is told."""
     with np.errstate(all="ignore"):
-        unit = np.where(traced(judged).allowed > 0, traced(judged).allowed, np.inf)
+        unit = np.where(allowed > 0, allowed, np.inf)
         before, after = ((got - right) / unit) ** 2, ((got - wrong) / unit) ** 2
     told = np.isfinite(before) & np.isfinite(after)
-    if told.any() and before[told].sum() > 0:
-        yield float(after[told].sum() / before[told].sum())
+    return float(after[told].sum() / before[told].sum()) if before[told].sum() > 0 else None
 
 
 def best(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake], slack: float = 1) -> list[Mistake]:
@@ -119,7 +125,8 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
         return None
     variant = Variant(
         steps, a.rows and b.rows, a.values if a.values != "v" else b.values,
-        _after(a.spec, b.spec), _after_inputs(a.inputs, b.inputs),
+        _both(a.spec, b.spec, lambda f, g: lambda spec: g(f(spec))),
+        _both(a.inputs, b.inputs, lambda f, g: lambda spec, inputs: g(spec, f(spec, inputs))),
     )  # fmt: skip
     return Mistake(first.step, f"{first.cause}; and {second.cause}", variant)
 
@@ -137,21 +144,5 @@ def _steps(a: Variant, b: Variant) -> dict[str, Change] | None:
     return merged
 
 
-def _after(
-    a: Callable[[Attention], Attention] | None, b: Callable[[Attention], Attention] | None
-) -> Callable[[Attention], Attention] | None:
-    return partial(_one_after_another, a, b) if a and b else a or b
-
-
-def _one_after_another(
-    a: Callable[[Attention], Attention], b: Callable[[Attention], Attention], spec: Attention
-) -> Attention:
-    return b(a(spec))
-
-
-def _after_inputs(
-    a: Callable[[Attention, Inputs], Inputs] | None, b: Callable[[Attention, Inputs], Inputs] | None
-) -> Callable[[Attention, Inputs], Inputs] | None:
-    if a is None or b is None:
-        return a or b
-    return lambda spec, inputs: b(spec, a(spec, inputs))
+def _both(a: C | None, b: C | None, joined: Callable[[C, C], C]) -> C | None:
+    return joined(a, b) if a and b else a or b

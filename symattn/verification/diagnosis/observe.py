@@ -120,11 +120,7 @@ def _mask(spec: Attention, judged: CaseResult) -> str:
 def _sum(judged: CaseResult) -> str:
     got, allowed = judged.outcome.output, traced(judged).allowed
     assert got is not None
-    off = np.abs(got.sum(axis=-1) - _sums(judged)) - allowed.sum(axis=-1)
+    # weights of a query should sum to 1, less what a sink takes
+    off = np.abs(got.sum(axis=-1) - traced(judged).near.sum(axis=-1)) - allowed.sum(axis=-1)
     at = np.unravel_index(int(np.argmax(off)), off.shape)
     return f"the weights of query {int(at[-1]) + 1} sum to {got[at].sum():.6g}" if off[at] > 0 else ""
-
-
-def _sums(judged: CaseResult) -> np.ndarray:
-    """What the weights of each query should sum to: 1, less what a sink takes."""
-    return np.asarray(traced(judged).near.sum(axis=-1))

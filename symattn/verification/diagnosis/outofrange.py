@@ -21,8 +21,7 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import traced
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import Variant
-from symattn.verification.probing.numbers import masked_tile
-from symattn.verification.probing.probes import far
+from symattn.verification.probing import numbers, probes
 from symattn.verification.rules.tiling import WIDTHS
 
 if TYPE_CHECKING:
@@ -60,7 +59,9 @@ def out_of_range(
     p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
-        found = [m for m in _mistakes(f) if any(_lost(m[2](r), beside) for r in lost)]
+        found = [
+            m for m in _mistakes(f) if any((row.above if beside else row.lost).any() for r in lost for row in [m[2](r)])
+        ]
         found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
         found = [m for m in found if any(_keeps(r, m[2](r)) for r in seen)]  # else all is lost, for any reason
         for judged in _apart(session, f) if apart and len(found) > 1 else ():
@@ -90,66 +91,41 @@ def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
         if inputs is not None:
             yield session.run_case(Case("range", "scores far apart", inputs))
     for first in _FIRSTS:  # of tiles whose width divides this, the last one lies far below
-        k = far(session.maker) * (np.arange(first + 1) < first)[:, None]
+        k = probes.far(session.maker) * (np.arange(first + 1) < first)[:, None]
         rows = np.ones((first + 1 if square else 2, 1))
         inputs = session.maker.from_heads(rows, k, rng.integers(-4, 5, (first + 1, 2)).astype(float))
         if inputs is not None:
             yield session.run_case(Case("range", f"{first} keys far above the last one", inputs))
-        for name, masked in masked_tile(session.maker, first, rng):
+        for name, masked in numbers.masked_tile(session.maker, first, rng):
             if masked is not None:
                 yield session.run_case(Case("range", name, masked))
 
 
 def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
-    yield "max", _without(f), _subtracting(f, _nothing)
-    yield "max", _common(f), lambda r: _common_maximum(r, f)
+    least, most, vanish = f"{-log(f.smallest_normal):.4g}", f"{log(f.largest):.4g}", -log(f.smallest_normal * 2 * f.u)
+    overflows = f"exponentials overflow in {f.name} where that is {most} less than the largest score"
+    vanishes = f"all exponentials of a row vanish in {f.name} where that is {least} more"
+    words = f"the largest score is not subtracted: e^s overflows in {f.name} for s above {most}"
+    yield "max", f"{words}, and every e^s vanishes below {log(f.smallest_normal):.4g}", _subtracting(f, _constant(0))
+    words = "the maximum of the whole array is subtracted, not that of each row: every exponential of a row"
+    yield "max", f"{words} more than {vanish:.4g} below it vanishes in {f.name}", lambda r: _common_maximum(r, f)
     for constant in _CONSTANTS:
         for sign in (1, -1):
             words = f"{'−' * (sign < 0)}{constant} is subtracted, not the largest score of the row"
-            yield "max", f"{words}: {_range(f)}", _subtracting(f, _constant(sign * constant))
-    for words, reference in _OTHERS:
-        lost = _vanish(f) if reference in (_with_zero, all_keys_maxima) else _range(f)
+            yield "max", f"{words}: {overflows}", _subtracting(f, _constant(sign * constant))
+    for words, reference in _OTHERS.items():
+        lost = vanishes if reference in (_with_zero, all_keys_maxima) else overflows
         yield "max", f"{words} is subtracted, not the largest score of the row: {lost}", _subtracting(f, reference)
     for width in WIDTHS:
-        yield "max", _each_tile(width, f), _tile_maxima(width, f)
-        yield "max", f"{_CLOSED} (tiles of {width}): {_vanish(f)}", _subtracting(f, partial(_closed_as_zero, width))
-    yield (
-        "score",
-        f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}",
-        lambda r: _products(r, f),
-    )
-
-
-def _without(f: Format) -> str:
-    return (
-        f"the largest score is not subtracted: e^s overflows in {f.name} for s above {log(f.largest):.4g}, "
-        f"and every e^s vanishes below {log(f.smallest_normal):.4g}"
-    )
-
-
-def _common(f: Format) -> str:
-    return (
-        "the maximum of the whole array is subtracted, not that of each row: every exponential of a row "
-        f"more than {-log(f.smallest_normal * 2 * f.u):.4g} below it vanishes in {f.name}"
-    )
-
-
-def _each_tile(width: int, f: Format) -> str:
-    return (
-        f"each tile's own maximum is subtracted, not the largest so far (tiles of {width}): what is rescaled overflows "
-        f"in {f.name} where a tile is {log(f.largest):.4g} below one before"
-    )
+        words = f"each tile's own maximum is subtracted, not the largest so far (tiles of {width}): what is rescaled"
+        words += f" overflows in {f.name} where a tile is {most} below one before"
+        yield "max", words, _tile_maxima(width, f)
+        yield "max", f"{_CLOSED} (tiles of {width}): {vanishes}", _subtracting(f, partial(_closed_as_zero, width))
+    words = f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}"
+    yield "score", words, lambda r: _products(r, f)
 
 
 _CLOSED = "a tile in which a row has no key takes 0 for its largest score, which is then subtracted if it is larger"
-
-
-def _range(f: Format) -> str:
-    return f"exponentials overflow in {f.name} where that is {log(f.largest):.4g} less than the largest score"
-
-
-def _vanish(f: Format) -> str:
-    return f"all exponentials of a row vanish in {f.name} where that is {-log(f.smallest_normal):.4g} more"
 
 
 def _agrees(judged: CaseResult, row: _Row) -> bool:
@@ -168,10 +144,6 @@ def _agrees(judged: CaseResult, row: _Row) -> bool:
 def _keeps(judged: CaseResult, row: _Row) -> bool:
     """Whether it says of some row, or where heads are mixed of the whole case, that its numbers are right."""
     return bool(row.kept.all() if traced(judged).run.output_step is not None else row.kept.any())
-
-
-def _lost(row: _Row, beside: bool) -> bool:
-    return bool((row.above if beside else row.lost).any())
 
 
 def _agrees_in_range(judged: CaseResult, row: _Row) -> bool:
@@ -253,20 +225,8 @@ def _products(judged: CaseResult, f: Format) -> _Row:
     return _Row(lost, every < float(f.largest) * 0.9, lost)
 
 
-def _nothing(judged: CaseResult) -> np.ndarray:
-    return np.zeros(traced(judged).run.allowed.shape[:-1])
-
-
 def _constant(c: float) -> Reference:
     return lambda judged: np.full(traced(judged).run.allowed.shape[:-1], float(c))
-
-
-def _first(judged: CaseResult) -> np.ndarray:
-    return _scores(judged)[..., 0]
-
-
-def _mean(judged: CaseResult) -> np.ndarray:
-    return np.asarray(_scores(judged).mean(axis=-1))
 
 
 def row_minima(judged: CaseResult) -> np.ndarray:
@@ -276,7 +236,9 @@ def row_minima(judged: CaseResult) -> np.ndarray:
 
 def all_keys_maxima(judged: CaseResult) -> np.ndarray:
     """The largest score of each row, with forbidden keys."""
-    return np.asarray(_before_mask(judged).max(axis=-1))
+    run = traced(judged).run
+    last = [name for name in run.chain if name != "masked"][-1]
+    return np.asarray(run.values[last].midpoints()).max(axis=-1)  # type: ignore[no-any-return]
 
 
 def _with_zero(judged: CaseResult) -> np.ndarray:
@@ -292,18 +254,14 @@ def _closed_as_zero(width: int, judged: CaseResult) -> np.ndarray:
     return np.where(closed, _with_zero(judged), row_maxima(judged))
 
 
-def _of_sizes(judged: CaseResult) -> np.ndarray:
-    return np.asarray(np.abs(_scores(judged)).max(axis=-1))
-
-
-_OTHERS: tuple[tuple[str, Reference], ...] = (
-    ("the largest score with forbidden keys", all_keys_maxima),
-    ("the first key's score", _first),
-    ("the mean of the scores", _mean),
-    ("the smallest score", row_minima),
-    ("the largest absolute value of the scores", _of_sizes),
-    ("the larger one of 0 and the largest score", _with_zero),
-)
+_OTHERS: dict[str, Reference] = {
+    "the largest score with forbidden keys": all_keys_maxima,
+    "the first key's score": lambda judged: _scores(judged)[..., 0],
+    "the mean of the scores": lambda judged: np.asarray(_scores(judged).mean(axis=-1)),
+    "the smallest score": row_minima,
+    "the largest absolute value of the scores": lambda judged: np.asarray(np.abs(_scores(judged)).max(axis=-1)),
+    "the larger one of 0 and the largest score": _with_zero,
+}
 
 
 def _terms(judged: CaseResult) -> float:
@@ -322,9 +280,3 @@ def _scores(judged: CaseResult) -> np.ndarray:
     """The scores, forbidden ones as the largest of their row."""
     run = traced(judged).run
     return np.where(run.allowed, run.final_scores.midpoints(), row_maxima(judged)[..., None])
-
-
-def _before_mask(judged: CaseResult) -> np.ndarray:
-    run = traced(judged).run
-    names = [name for name in run.chain if name != "masked"]
-    return np.asarray(run.values[names[-1]].midpoints())

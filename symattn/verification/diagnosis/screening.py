@@ -7,8 +7,9 @@ scores and weights. So a mistake that is put aside here is none that balls would
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from symattn.bounds.judge import traced
 from symattn.bounds.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
 
 Array = np.ndarray
+T = TypeVar("T")
 _LEGAL = 8  # times what is legal for the right definition
 _BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
 _ROUGH = 8  # times a first-order bound
@@ -26,21 +28,34 @@ _KEPT = 1 << 17  # numbers that a run of the right definition has at most to be 
 
 
 @dataclass
+class Computed(Generic[T]):
+    """What was computed of some objects, by their ``id``; they are kept with it, so that none is another's."""
+
+    results: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
+
+    def once(self, of: tuple[object, ...], compute: Callable[[], T], keep: bool = True) -> T:
+        """Return what is computed of these objects, which is computed again only if it was not kept."""
+        key = tuple(map(id, of))
+        if key in self.results:
+            return self.results[key][1]
+        result = compute()
+        if keep:
+            self.results[key] = of, result
+        return result
+
+
+@dataclass
 class Screen:
-    """Runs in float64; those of the right definition, and answers, are kept with what was run, whose ``id`` stays."""
+    """Runs in float64; those of the right definition, and answers, are kept."""
 
     spec: Attention
     precision: Precision
-    right: dict[int, tuple[CaseResult, Array, float, Values]] = field(default_factory=dict)
-    answers: dict[tuple[int, ...], tuple[CaseResult, tuple[Variant, ...], bool | None]] = field(default_factory=dict)
+    right: Computed[tuple[Array, float, Values]] = field(default_factory=Computed)
+    answers: Computed[bool | None] = field(default_factory=Computed)
 
     def answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
         """Return what ``_answer`` says, asked once for each case and variant."""
-        variants = variant, *around
-        key = id(judged), *map(id, variants)
-        if key not in self.answers:
-            self.answers[key] = judged, variants, self._answer(judged, variant, around)
-        return self.answers[key][-1]
+        return self.answers.once((judged, variant, *around), lambda: self._answer(judged, variant, around))
 
     def _answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...]) -> bool | None:
         """False where the variant cannot have given what the function gave, True where it can and the right definition
@@ -66,19 +81,21 @@ class Screen:
                 slack = _BESIDE * self._legal(judged, out) + sum(np.abs(x - out) for x in beside)
             else:
                 slack = np.maximum(_LEGAL * self._legal(judged, out), rough)
-        return self._compared(judged, got, out, slack)
+        right = out if judged.ratios is None else self.run(judged, RIGHT)[0]
+        return compared(got, out, right, judged.ratios, slack)
 
     def run(self, judged: CaseResult, variant: Variant) -> tuple[Array, float]:
         """The output of a variant, and a rough bound on how far code of it may be from that."""
-        if variant is RIGHT and id(judged) in self.right:
-            return self.right[id(judged)][1:3]
-        values = self._traced(judged, variant, np.float64)
-        with np.errstate(all="ignore"):
-            out, rough = np.asarray(values["output"], dtype=np.float64), self._rough(values)
         if variant is RIGHT:
-            few = sum(np.size(a) for a in values.values()) <= _KEPT
-            self.right[id(judged)] = judged, out, rough, values if few else {}
-        return out, rough
+            return self.right.once((judged,), lambda: self._run(judged, RIGHT))[:2]
+        return self._run(judged, variant)[:2]
+
+    def _run(self, judged: CaseResult, variant: Variant) -> tuple[Array, float, Values]:
+        """The same, with all arrays where these are few."""
+        values = self._traced(judged, variant, np.float64)
+        few = sum(np.size(a) for a in values.values()) <= _KEPT
+        with np.errstate(all="ignore"):
+            return np.asarray(values["output"], dtype=np.float64), self._rough(values), values if few else {}
 
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
         """Whether the variant, in the format of the scores, gives no number wherever the function gave none."""
@@ -106,22 +123,9 @@ class Screen:
     def _right_arrays(self, judged: CaseResult) -> Values:
         """The arrays of the right definition; none where they are many, or where it has no result."""
         try:
-            self.run(judged, RIGHT)
+            return self.right.once((judged,), lambda: self._run(judged, RIGHT))[-1]
         except UNFIT:
             return {}
-        return self.right[id(judged)][-1]
-
-    def _compared(self, judged: CaseResult, got: Array, out: Array, slack: Array) -> bool | None:
-        told = np.isfinite(out)
-        with np.errstate(all="ignore"):
-            off = ~(np.abs(got - out) <= slack) & told & np.isfinite(slack)
-            if off.any():
-                return False
-            if judged.ratios is None:
-                return True if told.any() else None
-            right = self.run(judged, RIGHT)[0]
-            apart = (np.abs(right - out) > slack) | ~np.isfinite(right)
-        return True if ((judged.ratios > 1) & told & apart).any() else None
 
     def _legal(self, judged: CaseResult, out: Array) -> Array:
         allowed = traced(judged).allowed
@@ -157,3 +161,18 @@ def _largest(x: Any) -> float:
 
 def _longest(x: Array) -> float:
     return float(np.sqrt((x * x).sum(axis=-1)).max(initial=0.0))
+
+
+def compared(got: Array, wrong: Array, right: Array, ratios: Array | None, slack: Array) -> bool | None:
+    """Return False where ``got`` is no output of a mistake up to the slack, True where it is and the right one is none.
+
+    None where nothing can be told. ``ratios`` are errors as parts of what is legal; without them the shape is wrong.
+    """
+    told = np.isfinite(wrong) & np.isfinite(slack)
+    with np.errstate(all="ignore"):
+        if (~(np.abs(got - wrong) <= slack) & told).any():
+            return False
+        if ratios is None:
+            return True if told.any() else None
+        apart = ~(np.abs(right - wrong) <= slack)
+    return True if ((ratios > 1) & told & apart).any() else None

@@ -46,11 +46,14 @@ def earlier_used(session: Session) -> Fault | None:
 
 def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
     rng = np.random.default_rng((session.seed, 4))
-    unused = _unused(session)
+    unused, entries = _unused(session), FAMILIES["normal"](rng)
     for number in range(min(_ROUNDS, len(unused) // 3)):
         n, few, many = unused[3 * number : 3 * number + 3]
         order = (few, many, few) if number % 2 else (many, few, many)
-        called = (_called(session, Sizes(n, n_k, 4, 3), rng) for n_k in order)
+        called = (
+            session.run_case(Case("earlier calls", "", session.maker.make(Sizes(n, n_k, 4, 3), entries, rng)))
+            for n_k in order
+        )
         yield next(called), list(called)
 
 
@@ -60,10 +63,6 @@ def _unused(session: Session) -> list[int]:
     step = session.domain.multiple_of
     most = min(_TO, session.domain.max_tokens)
     return [n for n in range(-(-_FROM // step) * step, most + 1, step) if n not in had]
-
-
-def _called(session: Session, wanted: Sizes, rng: np.random.Generator) -> CaseResult:
-    return session.run_case(Case("earlier calls", "", session.maker.make(wanted, FAMILIES["normal"](rng), rng)))
 
 
 def _step(session: Session, later: list[CaseResult]) -> str:

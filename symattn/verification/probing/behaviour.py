@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from symattn.bounds import judge, target
 from symattn.bounds.case_result import Case
 from symattn.bounds.inputs import Array, Maker, Sizes
-from symattn.bounds.judge import traced
-from symattn.bounds.target import Memory, same_bits
 from symattn.verification.probing.probes import small
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 GROUP = "behaviour"
-_LIES: tuple[tuple[str, Memory], ...] = (
+_LIES: tuple[tuple[str, target.Memory], ...] = (
     ("arrays with gaps in memory", "strided"),
     ("arrays that are transposed views", "transposed"),
     ("arrays that run backwards", "reversed"),
@@ -77,7 +76,7 @@ def notes(session: Session) -> Iterator[str]:
     """What is no fault, and should be known."""
     mine = {r.case.name: r for r in session.records if r.case.group == GROUP}
     once, again = mine.get("a first call"), mine.get("the first call again")
-    if once and again and not once.finding and not again.finding and not same_bits(once.outcome, again.outcome):
+    if once and again and not once.finding and not again.finding and not target.same_bits(once.outcome, again.outcome):
         yield "The same inputs gave other bits at another call, within what is legal."
     if session.backwards:
         yield session.backwards
@@ -121,7 +120,7 @@ def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> di
     right = session.run_case(Case(GROUP, "", inputs))
     if right.finding:
         return None
-    allowed = traced(right).run.allowed
+    allowed = judge.traced(right).run.allowed
     open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # of some head
     unseen = ~open_.any(axis=0)
     keys, names = (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))

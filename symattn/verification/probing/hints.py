@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.bounds.case_result import Case
-from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.inputs import Maker
 from symattn.document.evidence import Evidence, Grade
+from symattn.verification import report
 from symattn.verification.probing import search
 from symattn.verification.probing.probes import small
-from symattn.verification.report import Check
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -42,19 +42,18 @@ def cases(found: Identity | None, maker: Maker, rng: np.random.Generator) -> Ite
     """Floats of the sizes at which residues differ."""
     if found is None or found.difference is None:
         return
-    s = found.difference.sizes
-    sizes = Sizes(s.n_q, s.n_k, s.d_k, s.d_v, s.d_model, s.batch)
+    sizes = found.difference.sizes
     for _ in range(_TRIES):
-        yield Case("shapes", f"where residues differ, {s.n_q} × {s.n_k}", maker.make(sizes, small(rng), rng))
+        yield Case("shapes", f"where residues differ, {sizes.n_q} × {sizes.n_k}", maker.make(sizes, small(rng), rng))
     for name in ("normal", "large"):
         made = maker.make(sizes, search.FAMILIES[name](rng), rng)
         yield Case("shapes", f"where residues differ, {name} entries", made)
 
 
-def check(found: Identity | None) -> Iterator[Check]:
+def check(found: Identity | None) -> Iterator[report.Check]:
     """The line of the report."""
     if found is not None and found.agrees:
-        yield Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
+        yield report.Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
 def _briefly(found: Identity) -> str:

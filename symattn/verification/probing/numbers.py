@@ -9,7 +9,7 @@ import numpy as np
 from symattn.attention.notation import ARRAYS
 from symattn.bounds.extras import places
 from symattn.bounds.inputs import Array, Maker, Sizes
-from symattn.verification.probing.probes import Named, far, small
+from symattn.verification.probing.probes import Named, far, offset, small
 
 _FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that every score of a head, or of a row, meets
 _POSITIVE = ("scale", "slopes")  # kernels take the largest product for that of the largest score
@@ -47,11 +47,7 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     rows = 5 if maker.square else 2
     for level in _levels(maker.largest_score):
         for shift in (level, -level):
-            k = np.zeros((5, 4))
-            k[:, 0], k[:, 1] = shift / 8, rng.permutation(5) - 2
-            q = np.zeros((rows, 4))
-            q[:, 0], q[:, 1] = 16, 1
-            yield f"every score near {shift:g}", maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float))
+            yield f"every score near {shift:g}", maker.from_heads(*offset(shift, rows, rng))
     for large in (256.0, 320.0):
         q, k = np.zeros((rows, 64)), np.zeros((5, 64))
         q[:, 0], k[:, 0], q[:, 1], k[:, 1] = large, large, 1, np.arange(5)

@@ -86,7 +86,7 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     yield "one score far above the others", maker.from_heads(*_favourites(5, rng))
     rows = 5 if maker.square else 2
     for shift in (200, -200, 1000, -1000):
-        yield f"every score near {shift}", maker.from_heads(*_offset(shift, rows, maker, rng))
+        yield f"every score near {shift}", maker.from_heads(*offset(shift, rows, rng))
     for level in _levels(maker):
         yield f"queries that score near {level:g} and −{level:g}", maker.from_heads(*_apart(level, rows, maker, rng))
     low = np.zeros((5, 2))
@@ -176,14 +176,14 @@ def _levels(maker: Maker) -> tuple[float, ...]:
 
 
 def _apart(level: float, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """As ``_offset``, and every other query far below the others."""
-    q, k, v = _offset(level, rows, maker, rng)
+    """As ``offset``, and every other query far below the others."""
+    q, k, v = offset(level, rows, rng)
     q[1::2, 0] *= -1
     k[:, 1] /= 4
     return q, k, v
 
 
-def _offset(shift: float, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+def offset(shift: float, rows: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Four components, scaled by 1/2: the first gives every key the score ``shift``, the second small differences."""
     k = np.zeros((5, 4))
     k[:, 0], k[:, 1] = shift / 8, rng.permutation(5) - 2
@@ -193,10 +193,5 @@ def _offset(shift: float, rows: int, maker: Maker, rng: np.random.Generator) -> 
 
 
 GROUPS: dict[str, Group] = {
-    "shapes": shapes,
-    "worked": worked,
-    "scale": scale,
-    "softmax": softmax,
-    "structure": structure,
-    "mask": mask,
-}
+    "shapes": shapes, "worked": worked, "scale": scale, "softmax": softmax, "structure": structure, "mask": mask,
+}  # fmt: skip

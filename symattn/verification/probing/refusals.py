@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import APART, Failure, Memory
 from symattn.document.errors import InputError
@@ -20,32 +23,55 @@ _LEAST = range(2, 33)
 
 
 Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and how its arrays lie
+Axes = frozenset[tuple[str, int]]  # of each input by its name, how many there are
 
 
 @dataclass(frozen=True)
 class _Promise:
-    """A field of a domain, a value of it, which of the cases keep it, and how many lengths it forbids."""
+    """A field of a domain, a value of it, of which cases it holds, and how many lengths it forbids."""
 
     field: str
     value: Any
-    kept: Callable[[Sized], bool]
+    holds: Callable[[Sized], bool]
     forbids: int
 
 
 _Tried = tuple[_Promise, frozenset[int], frozenset[int]]  # which cases break it: of those refused, of those taken
 
 
-def narrowed(session: Session) -> Domain:
-    """The domain without what the function refuses, where few promises explain every refusal so far."""
-    found = _explaining(session)
-    return replace(session.promised, **{p.field: p.value for p in found}) if found else session.domain
+def axes(case: Case) -> Axes:
+    """Return how many axes each input has."""
+    return frozenset((name, np.ndim(a)) for name, a in case.inputs.items())
 
 
-def _explaining(session: Session) -> tuple[_Promise, ...]:
-    refused, taken = (
-        [(session.subject.sizes(r), r.case.memory) for r in of] for of in (session.refused, session.records)
-    )
-    return explaining(session.promised, refused, taken)
+def learn(session: Session) -> None:
+    """Narrow the session's domain, and the axes that it tries, to what the function takes, where a rule explains that.
+
+    Axes that are refused and never taken are blamed, where others are taken, unless the sizes that explain the other
+    refusals explain these as well. A wrong guess is corrected by the refusals that follow it.
+    """
+    session.refused_axes, promises = _explanation(session)
+    if promises or session.refused_axes:
+        session.domain = replace(session.promised, **{p.field: p.value for p in promises})
+
+
+def _explanation(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...]]:
+    """Return the axes to blame, and the promises that explain the refusals of all other inputs."""
+    taken = {axes(r.case) for r in session.records}
+    blamed = frozenset(axes(r.case) for r in session.refused) - taken if taken else frozenset()
+    judged = _sized(session, session.records)
+    others = _sized(session, (r for r in session.refused if axes(r.case) not in blamed))
+    promises = explaining(session.promised, others, judged) if others else ()
+    every = _sized(session, session.refused)
+    if not taken or (promises and all(any(not p.holds(case) for p in promises) for case in every)):
+        return frozenset(), promises or explaining(session.promised, every, judged)
+    return blamed, promises
+
+
+def _sized(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
+    """Return the different sizes of cases, and how their arrays lie in memory."""
+    found = {(tuple(session.subject.sizes(r).items()), r.case.memory) for r in cases}
+    return [(dict(sizes), memory) for sizes, memory in sorted(found)]
 
 
 def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized]) -> tuple[_Promise, ...]:
@@ -57,7 +83,7 @@ def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized
     refused, taken = list(refusing), list(taking)
     tried: list[_Tried] = []
     for promise in _promises(domain):
-        breaking, lost = (frozenset(k for k, c in enumerate(of) if not promise.kept(c)) for of in (refused, taken))
+        breaking, lost = (frozenset(k for k, c in enumerate(of) if not promise.holds(c)) for of in (refused, taken))
         same = any(p.field == promise.field and of == breaking for p, of, _ in tried)  # and that one forbids less
         tried += [(promise, breaking, lost)] if breaking and not same else []
     exact = [t for t in tried if not t[2]]
@@ -125,17 +151,19 @@ def notes(session: Session) -> Iterator[str]:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
     s = ", ".join(f"{letter} = {n}" for letter, n in session.subject.sizes(smallest).items())
-    found = _explaining(session)
+    blamed, promises = _explanation(session)
+    why = remedy(promises) if promises or not blamed else "no more inputs with so many axes were tried"
     lies = "" if smallest.case.memory == "contiguous" else f", {smallest.case.name}"
+    calls = f"{len(session.refused)} call{'s' * (len(session.refused) > 1)}"
     yield (
-        f"It refuses some inputs ({len(session.refused)} calls), such as {s}{lies}: {smallest.outcome.error}; "
-        f"{told(found)}; only what it takes was judged: {session.subject.words(session)}."
+        f"It refuses some inputs ({calls}), such as {s}{lies}: {smallest.outcome.error}; "
+        f"{why}; only what it takes was judged: {session.subject.words(session)}."
     )
 
 
-def told(found: Sequence[_Promise]) -> str:
-    """The options that promise that nothing of the kind occurs."""
-    if not found:
+def remedy(promises: Sequence[_Promise]) -> str:
+    """Name the options that promise that nothing of the kind occurs."""
+    if not promises:
         return "no promise is known that would exclude just these"
-    words = (f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}") for p in found)
+    words = (f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}") for p in promises)
     return f"promised by {' '.join(words)}, it would not occur"

@@ -10,7 +10,6 @@ from symattn.bounds.mistake import Mistake, where_scaled
 from symattn.verification.report import STEPS
 from symattn.verification.rules import (
     distances,
-    fields,
     forbidding,
     heads,
     labels,
@@ -34,7 +33,7 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from heads.mistakes(spec, names)
     yield from latents.mistakes(spec)
     yield from norms.mistakes(spec, names)
-    yield from fields.mistakes(spec)
+    yield from steps.in_other_fields(spec)
     yield from rotating.mistakes(spec)
     yield from reading.mistakes(spec, names)
     yield from scoring.mistakes(spec)
@@ -86,5 +85,5 @@ def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 def _made(spec: Attention, names: frozenset[str]) -> Iterator[tuple[operators.Operator, Mistake]]:
     """Every operator at every place that takes it."""
     for place in places(spec, names):
-        for operator in operators.operators(place):
+        for operator in operators.operators(place.axes):
             yield operator, operator.at(place)

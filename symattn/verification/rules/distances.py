@@ -13,7 +13,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.attention.constants import made_wide
-from symattn.attention.positions import alibi, buckets, relative, rotary
+from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.at import At, told
@@ -49,13 +49,13 @@ _SLOPES: dict[str, Callable[[int], list[Any]]] = {
     "slopes are 2^(−8t/h) for any number of heads, not those of powers of two":
         lambda h: [Fraction(8 * (t + 1), h) for t in range(h)],
     "slopes begin with 1: they are those of the head before":
-        lambda h: [e - alibi.slope_exponents(h)[0] for e in alibi.slope_exponents(h)],
+        lambda h: [e - relative.slope_exponents(h)[0] for e in relative.slope_exponents(h)],
     "slopes are 1/2, 1/4, … whatever the number of heads is": lambda h: [Fraction(t + 1) for t in range(h)],
     "slopes are those of the next power of two of heads":
         lambda h: [Fraction(8 * (t + 1), 1 << (h - 1).bit_length()) for t in range(h)],
-    "slopes are those of another head: heads are in the opposite order": lambda h: [*alibi.slope_exponents(h)[::-1]],
-    "the first head's slope is taken for all": lambda h: [alibi.slope_exponents(h)[0]] * h,
-    "slopes are powers of e, not of 2": lambda h: [*map(float, alibi.slope_exponents(h))],
+    "slopes are those of another head: heads are in the opposite order": lambda h: [*relative.slope_exponents(h)[::-1]],
+    "the first head's slope is taken for all": lambda h: [relative.slope_exponents(h)[0]] * h,
+    "slopes are powers of e, not of 2": lambda h: [*map(float, relative.slope_exponents(h))],
 }  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def _slopes(exponents: Callable[[int], list[Any]], at: At) -> Any:
 
 def _from_corner(at: At) -> Any:
     """Distances as if the first tokens stood together, or the last ones."""
-    return alibi.biased(at.first, at.values["slopes"], True, _other_corner(at.spec))
+    return relative.biased(at.first, at.values["slopes"], True, _other_corner(at.spec))
 
 
 def _by_squares(at: At) -> Any:
@@ -107,7 +107,7 @@ def _bucketed(index: Index, corner: str, at: At) -> Array:
 
 def _t5(far: Any, asked: Buckets, **other: Any) -> Any:
     usual = {"buckets": asked.number, "max_distance": asked.max_distance, "bidirectional": asked.bidirectional}
-    return buckets.t5_bucket(far, **(usual | other))
+    return relative.t5_bucket(far, **(usual | other))
 
 
 def _indices(asked: Buckets) -> Iterator[tuple[str, Index]]:

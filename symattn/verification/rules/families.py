@@ -11,14 +11,12 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
-from symattn.attention.softcap import softcap
+from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.bounds.at import At, change
 from symattn.bounds.mistake import Mistake, not_scaled, scaled_by_one, shape
 from symattn.bounds.reference import Variant
-from symattn.verification.rules import norms, rotating
-from symattn.verification.rules.forbidding import added, allowed
-from symattn.verification.rules.softmaxes import with_logit
+from symattn.verification.rules import forbidding, norms, rotating, softmaxes
 from symattn.verification.rules.steps import times
 
 
@@ -121,14 +119,14 @@ def _of_weights(spec: Attention) -> Iterator[Family]:
     )
     if spec.sink is not None:
         words = "{} is added to the sink's logit"
-        yield made("sink", words, lambda x, at: with_logit(at, at.z + at.number(x)), _signed(1e-2, 100))
+        yield made("sink", words, lambda x, at: softmaxes.with_logit(at, at.z + at.number(x)), _signed(1e-2, 100))
     else:
         words = "{} is added to the sum that weights are divided by"
         grid = _logarithmic(1e-12, 1e4, 33)
         yield made("normalize", words, lambda x, at: at.e / (at.total + at.number(x)), grid, False)
     if spec.sink == "given":
         words = "the sink's logit is {} times what it should be"
-        yield made("sink", words, lambda x, at: with_logit(at, at.z * at.number(x)), _signed(1e-2, 100))
+        yield made("sink", words, lambda x, at: softmaxes.with_logit(at, at.z * at.number(x)), _signed(1e-2, 100))
     words = "weights are {} times what they should be, and do not sum to 1"
     yield made("normalize", words, lambda x, at: at.right() * at.number(x), _HUNDRED, False)
     words = "{} of the weight is shared out among all keys alike"
@@ -150,9 +148,9 @@ def _capped(x: float, at: At) -> Array:
 
 def _filled(besides: bool, x: float, at: At) -> Any:
     """A number in the place of forbidden scores, or added to them."""
-    s = added(at.spec, at.values)
+    s = forbidding.added(at.spec, at.values)
     other = s + at.number(x) if besides else at.number(x)
-    return at.xp.where(allowed(at.spec, at.values), s, other)
+    return at.xp.where(forbidding.allowed(at.spec, at.values), s, other)
 
 
 def _cut_off(x: float, at: At) -> Any:

@@ -102,8 +102,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if spec.causal and not spec.documents:
         for n in (2, 4, 8, 16, 32, 64, 128):
             words = f"the causal mask goes by blocks of {n}: a query sees all keys of its own block"
-            yield opening(words, partial(_by_blocks, lambda j, i, n=n: j // n <= i // n))  # type: ignore[misc]
-            yield opening(words, partial(_by_blocks, lambda j, i, n=n: j // n * n <= i))  # type: ignore[misc]
+            yield opening(words, partial(_by_blocks, n))
     yield from _counted_anew()
 
 
@@ -145,13 +144,13 @@ def _masked_late(at: At) -> Any:
     return at.right(added(at.spec, at.values)) * allowed(at.spec, at.values).astype(float)
 
 
-def _by_blocks(rule: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Any:
-    """Another causal mask by the places j and i + o, with the other masks as they are."""
+def _by_blocks(n: int, spec: Attention, values: Values) -> Any:
+    """Another causal mask, by the blocks of the places j and i + o, with the other masks as they are."""
     window = None if spec.window is None else (spec.sides[0], None)
     n_q, n_k = shape(values)[-2:]
     i = np.arange(n_q)[:, None] + (0 if spec.alignment == "top-left" else n_k - n_q)
     rest = with_masks(spec, causal=False, prefix=None, window=window)
-    return allowed(rest, values) & rule(np.arange(n_k)[None, :], i)
+    return allowed(rest, values) & (np.arange(n_k)[None, :] // n <= i // n)
 
 
 def _joined(spec: Attention) -> Iterator[Mistake]:

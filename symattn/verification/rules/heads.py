@@ -151,30 +151,34 @@ def _head_by_head(spec: Attention, w: np.ndarray) -> np.ndarray:
 
 # -- which head of keys and values is read -----------------------------------------------------------------------------
 def _shared() -> Iterator[Mistake]:
-    def reading(words: str, roles: str, heads: Callable[[int, int], int]) -> Mistake:
+    def reading(words: str, roles: str, heads: Callable[[int, int, int], int]) -> Mistake:
         step = "values" if roles == "v" else "score"
         return several(step, words, {f"{r}_shared": partial(_read, heads) for r in roles})
 
-    def in_turn(t: int, g: int) -> int:
+    def in_turn(t: int, g: int, m: int) -> int:
         return t % g
 
     words = "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads"
     yield reading(words, "kv", in_turn)
     yield reading("heads of keys are repeated in turn, those of values one after another", "k", in_turn)
     yield reading("heads of values are repeated in turn, those of keys one after another", "v", in_turn)
-    for roles, noun in (("kv", "keys and values"), ("k", "keys"), ("v", "values")):
-        yield reading(f"the first head of {noun} is read by all queries", roles, lambda t, g: 0)
-        yield reading(f"the last head of {noun} is read by all queries", roles, lambda t, g: g - 1)
-    yield reading("query head t reads head min(t, kv_heads − 1)", "kv", lambda t, g: min(t, g - 1))
-    for roles, noun in (("kv", "keys and values"), ("k", "keys"), ("v", "values")):
-        backwards: Wrong = lambda at: at.right(at.xp.flip(at.first, axis=-3))  # noqa: E731
-        words = f"heads of {noun} are read in the opposite order"
-        yield several("values" if roles == "v" else "score", words, {f"{r}_shared": backwards for r in roles})
+    for words, heads in _READ.items():
+        for roles, noun in (("kv", "keys and values"), ("k", "keys"), ("v", "values")):
+            yield reading(words.format(noun), roles, heads)
+    yield reading("query head t reads head min(t, kv_heads − 1)", "kv", lambda t, g, m: min(t, g - 1))
 
 
-def _read(heads: Callable[[int, int], int], at: At) -> Any:
-    g = int(at.first.shape[-3])
-    chosen = [heads(t, g) for t in range(at.spec.heads)]
+#: Which of g heads is read by the query head t, m of which share one.
+_READ: dict[str, Callable[[int, int, int], int]] = {
+    "the first head of {} is read by all queries": lambda t, g, m: 0,
+    "the last head of {} is read by all queries": lambda t, g, m: g - 1,
+    "heads of {} are read in the opposite order": lambda t, g, m: g - 1 - t // m,
+}
+
+
+def _read(heads: Callable[[int, int, int], int], at: At) -> Any:
+    h, g = at.spec.heads, int(at.first.shape[-3])
+    chosen = [heads(t, g, h // g) for t in range(h)]
     return at.xp.concat([at.first[..., c : c + 1, :, :] for c in chosen], axis=-3)
 
 

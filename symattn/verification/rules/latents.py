@@ -11,10 +11,9 @@ from symattn.arrays.array import Array
 from symattn.attention import projections
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
+from symattn.bounds import reference, target
 from symattn.bounds.at import At, Wrong, several
 from symattn.bounds.mistake import Mistake, in_fields
-from symattn.bounds.reference import Variant
-from symattn.bounds.target import Inputs
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
@@ -29,7 +28,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             yield several("norm", words, {name: partial(_projected, matrix)})
     yield from _parts()
     for roles, words in _MADE.items():
-        yield Mistake("project", words, Variant(inputs=partial(_by_others, roles)))
+        yield Mistake("project", words, reference.Variant(inputs=partial(_by_others, roles)))
 
 
 def _rotated(position: Rotary) -> Iterator[Mistake]:
@@ -73,5 +72,5 @@ _MADE = {
 }
 
 
-def _by_others(roles: tuple[str, str], spec: Attention, inputs: Inputs) -> Inputs:
+def _by_others(roles: tuple[str, str], spec: Attention, inputs: target.Inputs) -> target.Inputs:
     return {**inputs, "w_uk": inputs[roles[0]], "w_uv": inputs[roles[1]]}

@@ -15,10 +15,9 @@ from typing import Any, Literal
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
+from symattn.bounds import reference, target
 from symattn.bounds.at import At, read, several
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import Variant
-from symattn.bounds.target import Inputs
 
 Kind = Literal["layer", "rms", "l2"]
 Affine = Callable[[Any, Any, Any], Any]
@@ -169,7 +168,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield _of("qk", "1 is added to the gain", replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)))
         words = "the gain, stored as an offset from one, is used without the 1"
         yield _of("qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b)))
-        yield Mistake("norm", "the gains of queries and keys are exchanged", Variant(inputs=_exchanged))
+        yield Mistake("norm", "the gains of queries and keys are exchanged", reference.Variant(inputs=_exchanged))
         flipped = {n: lambda spec, a: a[::-1] for n in ("g_q", "g_k")}
         yield read("norm", "gains of the norm are read from the last column to the first", **flipped)
 
@@ -190,7 +189,7 @@ def by_eps(eps: float, at: At) -> Any:
     return _normed(replace(right(kind), eps=eps), at)
 
 
-def _exchanged(spec: Attention, inputs: Inputs) -> Inputs:
+def _exchanged(spec: Attention, inputs: target.Inputs) -> target.Inputs:
     """The gain of the other one."""
     if not {"g_q", "g_k"} <= inputs.keys():
         raise KeyError("there are no gains")

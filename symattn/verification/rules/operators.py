@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,45 +38,48 @@ class Operator:
         )
 
 
-def operators(place: Place) -> Iterator[Operator]:
-    """The operators for the axes that a place has."""
+_moved = partial(Operator, moves=True, exact=True)
+
+
+def operators(axes: Sequence[str]) -> Iterator[Operator]:
+    """Yield the operators for an array whose axes are called so, the last one first."""
     yield from ENTRIES
-    for number, axis in enumerate(place.axes):
+    for number, axis in enumerate(axes):
         yield from _along(-1 - number, axis)
-    if place.axes:
-        yield Operator("{} are read as if they were transposed", _read_transposed, moves=True, exact=True)
-    if "head" in place.axes:
-        words = (
-            f"{{}} are read with heads and {place.axes[1]} positions mixed: by a reshape alone, their axis not moved"
-        )
-        yield Operator(words, _mixed, moves=True, exact=True)
+    if axes:
+        yield _moved("{} are read as if they were transposed", lambda x: namespace_of(x).reshape(x.mT, x.shape))
+    if axes[2:3] == ("head",):
+        words = f"{{}} are read with heads and {axes[1]} positions mixed: by a reshape alone, their axis not moved"
+        yield _moved(words, _over(-3, lambda xp, x: xp.reshape(xp.swapaxes(x, -3, -2), x.shape)))
 
 
 def _along(axis: int, name: str) -> Iterator[Operator]:
     plural = "queries" if name == "query" else f"{name}s"
-    moved = partial(Operator, moves=True, exact=True)
-    yield moved(f"{{}} are taken from the last {name} to the first", partial(_flip, axis))
-    yield moved(f"{{}} are those of the next {name}", partial(_roll, axis, -1))
-    yield moved(f"{{}} are those of the {name} before", partial(_roll, axis, 1))
-    yield moved(f"the {{}} of the first {name} are taken for all {plural}", partial(one, axis, 0))
-    yield moved(f"the {{}} of the last {name} are taken for all {plural}", partial(one, axis, -1))
-    yield moved(f"the two halves of the {plural} of {{}} are exchanged", partial(_halves, axis))
+    over = partial(_over, axis)
+    yield _moved(f"{{}} are taken from the last {name} to the first", over(lambda xp, x: xp.flip(x, axis=axis)))
+    yield _moved(f"{{}} are those of the next {name}", over(lambda xp, x: xp.roll(x, -1, axis=axis)))
+    yield _moved(f"{{}} are those of the {name} before", over(lambda xp, x: xp.roll(x, 1, axis=axis)))
+    yield _moved(f"the {{}} of the first {name} are taken for all {plural}", partial(one, axis, 0))
+    yield _moved(f"the {{}} of the last {name} are taken for all {plural}", partial(one, axis, -1))
+    halves = over(lambda xp, x: xp.roll(x, -(int(x.shape[axis]) // 2), axis=axis))
+    yield _moved(f"the two halves of the {plural} of {{}} are exchanged", halves)
     yield Operator(f"the {{}} of the first {name} are lost: 0 is taken for them", partial(_lost, axis, 0), exact=True)
     yield Operator(f"the {{}} of the last {name} are lost: 0 is taken for them", partial(_lost, axis, -1), exact=True)
-    yield Operator(f"the mean of the {{}} over the {plural} is taken for each", partial(_mean, axis))
-    yield Operator(f"the mean over the {plural} is subtracted from {{}}", partial(_centred, axis))
-    yield Operator(f"{{}} are divided by their length over the {plural}", partial(_unit, axis))
-    yield Operator(f"{{}} are divided by their sum over the {plural}", partial(_shares, axis))
-    yield Operator(f"running sums of {{}} over the {plural} are taken", partial(_running, axis))
-    yield Operator(f"{{}} go through a softmax over the {plural}", partial(_softmax, axis))
+    mean = over(lambda xp, x: xp.broadcast_to(xp.mean(x, axis=axis, keepdims=True), x.shape))
+    yield Operator(f"the mean of the {{}} over the {plural} is taken for each", mean)
+    yield Operator(f"the mean over the {plural} is subtracted from {{}}", lambda x: x - mean(x))
+    unit = over(lambda xp, x: x / xp.sqrt(xp.sum(x * x, axis=axis, keepdims=True)))
+    yield Operator(f"{{}} are divided by their length over the {plural}", unit)
+    shares = over(lambda xp, x: x / xp.sum(x, axis=axis, keepdims=True))
+    yield Operator(f"{{}} are divided by their sum over the {plural}", shares)
+    running = over(lambda xp, x: xp.cumulative_sum(x, axis=axis))
+    yield Operator(f"running sums of {{}} over the {plural} are taken", running)
+    weights = over(lambda xp, x: xp.moveaxis(softmax.softmax(xp.moveaxis(x, axis, -1)), -1, axis))
+    yield Operator(f"{{}} go through a softmax over the {plural}", weights)
 
 
 def _function(name: str) -> Operation:
     return lambda x: getattr(namespace_of(x), name)(x)
-
-
-def _clipped(x: Any) -> Any:
-    return namespace_of(x).maximum(x, 0)
 
 
 def _finite(x: Any, make: Callable[[Any], Any]) -> Array:
@@ -90,7 +93,7 @@ def _finite(x: Any, make: Callable[[Any], Any]) -> Array:
 ENTRIES: tuple[Operator, ...] = (
     Operator("{} are taken with the other sign", lambda x: _finite(x, lambda y: -y), exact=True),
     Operator("absolute values of {} are taken", lambda x: _finite(x, _function("abs"))),
-    Operator("negative {} become 0", lambda x: _finite(x, _clipped)),
+    Operator("negative {} become 0", lambda x: _finite(x, lambda x: namespace_of(x).maximum(x, 0))),
     Operator("{} are squared", lambda x: _finite(x, lambda y: y * y)),
     Operator("{} are multiplied by their absolute values", lambda x: _finite(x, lambda y: y * _function("abs")(y))),
     Operator("{} go through tanh", lambda x: _finite(x, _function("tanh"))),
@@ -107,18 +110,14 @@ def _needs(x: Array, axis: int) -> int:
     return int(x.shape[axis])
 
 
-def _flip(axis: int, x: Array) -> Array:
-    _needs(x, axis)
-    return namespace_of(x).flip(x, axis=axis)
+def _over(axis: int, operation: Callable[[Any, Any], Any]) -> Operation:
+    """An operation on a namespace and an array that has the axis."""
 
+    def run(x: Any) -> Any:
+        _needs(x, axis)
+        return operation(namespace_of(x), x)
 
-def _roll(axis: int, by: int, x: Array) -> Array:
-    _needs(x, axis)
-    return namespace_of(x).roll(x, by, axis=axis)
-
-
-def _halves(axis: int, x: Array) -> Array:
-    return namespace_of(x).roll(x, -(_needs(x, axis) // 2), axis=axis)
+    return run
 
 
 def one(axis: int, place: int, x: Any) -> Any:
@@ -132,45 +131,3 @@ def _lost(axis: int, place: int, x: Any) -> Any:
     n = _needs(x, axis)
     left = (np.arange(n) != place % n).astype(float).reshape(-1, *(1,) * (-axis - 1))
     return _finite(x, lambda y: y * left)
-
-
-def _mean(axis: int, x: Any) -> Any:
-    _needs(x, axis)
-    xp = namespace_of(x)
-    return xp.broadcast_to(xp.mean(x, axis=axis, keepdims=True), x.shape)
-
-
-def _centred(axis: int, x: Any) -> Any:
-    return x - _mean(axis, x)
-
-
-def _unit(axis: int, x: Array) -> Array:
-    _needs(x, axis)
-    xp = namespace_of(x)
-    return x / xp.sqrt(xp.sum(x * x, axis=axis, keepdims=True))
-
-
-def _shares(axis: int, x: Any) -> Any:
-    _needs(x, axis)
-    return x / namespace_of(x).sum(x, axis=axis, keepdims=True)
-
-
-def _running(axis: int, x: Any) -> Any:
-    _needs(x, axis)
-    return namespace_of(x).cumulative_sum(x, axis=axis)
-
-
-def _softmax(axis: int, x: Array) -> Array:
-    _needs(x, axis)
-    xp = namespace_of(x)
-    return xp.moveaxis(softmax.softmax(xp.moveaxis(x, axis, -1)), -1, axis)
-
-
-def _read_transposed(x: Array) -> Array:
-    return namespace_of(x).reshape(x.mT, x.shape)
-
-
-def _mixed(x: Array) -> Array:
-    _needs(x, -3)
-    xp = namespace_of(x)
-    return xp.reshape(xp.swapaxes(x, -3, -2), x.shape)

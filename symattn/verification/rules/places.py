@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import own, step
-from symattn.bounds.reference import Change, Values, Variant
+from symattn.bounds.reference import Values, Variant
 
 Operation = Callable[[Any], Any]
 
@@ -53,11 +53,7 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[Place]:
 
 
 def _in_result(name: str, operation: Operation) -> Variant:
-    return Variant({name: partial(_result, name, operation)}, rows=name != "weights")
-
-
-def _result(name: str, operation: Operation, spec: Attention, values: Values) -> Any:
-    return operation(own(spec, values, name))
+    return Variant({name: lambda spec, values: operation(own(spec, values, name))}, rows=name != "weights")
 
 
 def _in_argument(name: str, place: int, operation: Operation) -> Variant:
@@ -70,9 +66,7 @@ def _argument(name: str, place: int, operation: Operation, spec: Attention, valu
 
 
 def _in_values(operation: Operation) -> Variant:
-    made: Mapping[str, Change] = {"changed": partial(_values, operation)}
-    return Variant(made, values="changed")
+    def changed(spec: Attention, values: Values) -> Any:
+        return operation(values["v_shared" if "v_shared" in values else "v"])
 
-
-def _values(operation: Operation, spec: Attention, values: Values) -> Any:
-    return operation(values["v_shared" if "v_shared" in values else "v"])
+    return Variant({"changed": changed}, values="changed")

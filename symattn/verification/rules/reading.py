@@ -13,6 +13,7 @@ from symattn.bounds.at import read
 from symattn.bounds.mistake import Mistake
 
 Array = np.ndarray
+Change = Callable[[Array], Array]
 #: Of inputs with a number a head: the step to blame, the input in words, its axis of heads from the end.
 _OF_HEADS = {
     "scale": ("scale", "the scale", -1), "sink": ("sink", "the sink", -1), "bias": ("bias", "the bias", -3),
@@ -24,22 +25,23 @@ _OF_PAIRS = {"mask": ("mask", "the mask given"), "bias": ("bias", "the bias")}
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Those of the inputs that a specification has."""
-    for name, (step, noun, axis) in _OF_HEADS.items() if spec.heads > 1 else ():
-        if name in names:
-            for words, change in _heads(noun, axis, spec.heads):
-                yield read(step, words, **{name: lambda spec, a, change=change: change(a)})
-    for name, (step, noun) in _OF_PAIRS.items():
-        if name in names:
-            for words, change in _pairs(noun):
-                yield read(step, words, **{name: lambda spec, a, change=change: change(a)})
-    for name, step, words, change in _SINGLE:
+    for name, step, words, change in _changes(spec.heads):
         if name in names:
             yield read(step, words, **{name: lambda spec, a, change=change: change(a)})
     if spec.mask == "boolean" and (spec.causal or spec.padding or spec.window is not None or spec.documents):
         yield read("mask", "the mask given is inverted", mask=lambda spec, a: ~a)
 
 
-def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Callable[[Array], Array]]]:
+def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
+    """An input, the step to blame, the mistake in words, and how the input is read."""
+    for name, (step, noun, axis) in _OF_HEADS.items() if heads > 1 else ():
+        yield from ((name, step, words, change) for words, change in _heads(noun, axis, heads))
+    for name, (step, noun) in _OF_PAIRS.items():
+        yield from ((name, step, words, change) for words, change in _pairs(noun))
+    yield from _SINGLE
+
+
+def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
     """Each head reads the number of another one. Nothing, where an input has no axis of heads."""
     known = {tuple(range(heads))}
     for words, taken in _taken(heads):
@@ -81,14 +83,14 @@ def _from(axis: int, taken: tuple[int, ...], a: Array) -> Array:
     return np.take(a, taken, axis) if a.ndim >= -axis and a.shape[axis] == len(taken) else a
 
 
-def _pairs(noun: str) -> Iterator[tuple[str, Callable[[Array], Array]]]:
+def _pairs(noun: str) -> Iterator[tuple[str, Change]]:
     yield f"{noun} is transposed", lambda a: a.swapaxes(-1, -2)
     yield f"{noun} is read from the last key to the first", lambda a: a[..., ::-1]
     first = f"the first row of {noun} is taken for all queries"
     yield first, lambda a: np.broadcast_to(a[..., :1, :], a.shape)
 
 
-_SINGLE: tuple[tuple[str, str, str, Callable[[Array], Array]], ...] = (
+_SINGLE: tuple[tuple[str, str, str, Change], ...] = (
     ("scale", "scale", "the given scale is divided by: its reciprocal is applied", lambda a: 1 / a),
     ("sink", "sink", "the sign of the sink is flipped", lambda a: -a),
     ("bias", "bias", "the sign of the bias is flipped", lambda a: -a),

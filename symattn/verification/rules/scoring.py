@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention import scores
-from symattn.attention.norms import unit
+from symattn.attention import norms, scores
 from symattn.attention.spec import Attention
 from symattn.bounds.at import At, told
 from symattn.bounds.mistake import Mistake, step
@@ -16,8 +15,8 @@ from symattn.bounds.mistake import Mistake, step
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Those of the score that a specification has."""
-    for words, make in _OF.get(spec.score, {}).items():
-        yield told("score", words, scores=partial(_made, make))
+    for words, make in _COSINES.items() if spec.score == "cosine" else ():
+        yield told("score", words, scores=lambda at, make=make: make(*_both(at)))  # type: ignore[misc]
     if spec.score == "dot":
         for words, (left, right) in _PRODUCTS.items():
             yield told("score", words, scores=partial(_product, left, right))
@@ -43,11 +42,9 @@ _PRODUCTS: dict[str, tuple[str, str]] = {
     "values are used as keys: the scores are Q Vᵀ": ("q", "v"),
     "values are used as queries: the scores are V Kᵀ": ("v", "k"),
 }
-_OF: dict[str, dict[str, Callable[[Any, Any], Any]]] = {
-    "cosine": {
-        "queries alone are normalised, keys are not: no cosine": lambda q, k: scores.dot_scores(unit(q), k),
-        "keys alone are normalised, queries are not: no cosine": lambda q, k: scores.dot_scores(q, unit(k)),
-    },
+_COSINES: dict[str, Callable[[Any, Any], Any]] = {
+    "queries alone are normalised, keys are not: no cosine": lambda q, k: scores.dot_scores(norms.unit(q), k),
+    "keys alone are normalised, queries are not: no cosine": lambda q, k: scores.dot_scores(q, norms.unit(k)),
 }
 _DISTANCES: dict[str, Callable[[At], Any]] = {
     "distances are not squared": lambda at: -at.xp.sqrt(-2 * at.right()) / 2,
@@ -60,10 +57,6 @@ def _both(at: At) -> tuple[Any, Any]:
     """What the scores are made of."""
     q, k = step(at.spec, at.values, "scores").of[:2]
     return at.values[q], at.values[k]
-
-
-def _made(make: Callable[[Any, Any], Any], at: At) -> Any:
-    return make(*_both(at))
 
 
 def _product(left: str, right: str, at: At) -> Any:

@@ -15,10 +15,10 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, softmax
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
-from symattn.attention.softcap import softcap
+from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.bounds.at import At, Wrong, several, told
-from symattn.bounds.mistake import Mistake, not_scaled, root, size
+from symattn.bounds.mistake import Mistake, in_fields, not_scaled, root, size
 from symattn.verification.rules.forbidding import added, allowed
 
 
@@ -110,17 +110,13 @@ def _cap(spec: Attention) -> Iterator[Mistake]:
     if spec.scale != 1:
         early: Wrong = lambda at: at.right(cap(at.first))  # noqa: E731
         yield told("softcap", "the cap comes before the scale", capped=_left_out, scaled=early)
-    late: dict[str, Wrong] = {
-        name: lambda at: at.finite(cap, at.right()) for name in ("biased", "positioned", "masked")
-    }
+    late: Wrong = lambda at: at.finite(cap, at.right())  # noqa: E731
     if spec.bias:
-        yield told("softcap", "the cap comes after the bias", capped=_left_out, biased=late["biased"])
+        yield told("softcap", "the cap comes after the bias", capped=_left_out, biased=late)
     if isinstance(spec.position, Alibi | Buckets):
-        words = "the cap comes after the positions' biases"
-        yield told("softcap", words, capped=_left_out, positioned=late["positioned"])
+        yield told("softcap", "the cap comes after the positions' biases", capped=_left_out, positioned=late)
     if spec.mask == "additive":
-        words = "the cap comes after the mask that is added"
-        yield told("softcap", words, capped=_left_out, masked=late["masked"])
+        yield told("softcap", "the cap comes after the mask that is added", capped=_left_out, masked=late)
     if spec.masks_anything:
         words = "the cap comes after the mask: forbidden scores become −c, which leaves them a weight"
         yield told("softcap", words, capped=_left_out, masked=_all_capped)
@@ -232,3 +228,50 @@ def _output_dropped(at: At) -> Any:
     if keep.shape[-1] < int(o.shape[-1]) or int(at.first.shape[-2]) != int(o.shape[-2]):
         raise KeyError("there are too few numbers to drop by")
     return at.xp.where(keep, o, 0) / at.number(1 - _rate(at.spec))
+
+
+# -- a field of the specification that takes another value: left out, turned on, or another word ----------------------
+def in_other_fields(spec: Attention) -> Iterator[Mistake]:
+    """Yield the mistakes that are another specification."""
+    for step, words, fields in _fields(spec):
+        yield in_fields(step, words, **fields)
+
+
+def _fields(spec: Attention) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    plain = spec.normaliser == "softmax" and spec.sink is None
+    if spec.score == "dot" and spec.latent is None:
+        words = "the cosine of queries and keys is taken, not their dot product"
+        yield "score", words, {"score": "cosine", "scale": 1}
+    if spec.score == "cosine":
+        words = "the dot product is taken, not the cosine of queries and keys"
+        yield "score", words, {"score": "dot"}
+    if spec.score == "distance":
+        words = "the dot product is taken, not a distance"
+        yield "score", words, {"score": "dot", "scale": 1 if spec.scale is None else spec.scale}
+    if spec.truncate is not None:
+        words = "all columns of queries and keys are multiplied, not the first ones"
+        yield "score", words, {"truncate": None}
+    if spec.normaliser != "softmax":
+        words = "a softmax is taken in place of what was asked for"
+        yield "normalize", words, {"normaliser": "softmax"}
+    if spec.sink is not None:
+        yield "sink", "the sink is left out", {"sink": None}
+    if spec.sink == "given":
+        words = "the sink's logits are ignored: 0 is taken for all of them"
+        yield "sink", words, {"sink": "zero"}
+    if plain:
+        words = "a sink of the logit 0 takes weight that was not asked for: 1 is added to the sum"
+        yield "sink", words, {"sink": "zero"}
+    yield from _of_positions(spec)
+
+
+def _of_positions(spec: Attention) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    position = spec.position
+    if position is not None and not isinstance(position, Alibi | Buckets):
+        yield "position", "positions are left out", {"position": None}
+    if isinstance(position, Rotary) and position.scaling is not None:
+        yield "position", "the frequencies are not scaled", {"position": replace(position, scaling=None)}
+    if isinstance(position, Buckets) and (spec.causal or not position.bidirectional):
+        which = "one direction" if position.bidirectional else "both directions"
+        turned = replace(position, bidirectional=not position.bidirectional)
+        yield "bias", f"buckets are of {which}", {"position": turned}

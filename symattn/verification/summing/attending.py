@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symattn.bounds.case_result import UNFIT
+from symattn.bounds import case_result, reference, target
 from symattn.bounds.inputs import Maker
-from symattn.bounds.reference import canonical, trace
-from symattn.bounds.target import Runner
 from symattn.verification.summing.asking import Numbers, Sum
 from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.tree import NoTree
@@ -31,7 +29,7 @@ _ADDED = ("bias", "b_rel")  # numbers that are added to scores, and may be zero
 class Attending:
     """A function of attention, and what makes inputs for it. ``row`` asks for the last output of the first head."""
 
-    runner: Runner
+    runner: target.Runner
     maker: Maker
 
     @property
@@ -43,7 +41,7 @@ class Attending:
         """Inputs by which each head gets these. Raises ``NoTree`` where there are none."""
         try:
             made = self.maker.from_heads(q, k, v)
-        except UNFIT:
+        except case_result.UNFIT:
             made = None
         if made is None or "x" in made:
             raise NoTree("no queries, keys and values like these are within what the function takes")
@@ -62,11 +60,11 @@ class Attending:
 
     def weights(self, inputs: Mapping[str, Array]) -> Array:
         """The weights of the last query by the definition. Raises ``NoTree`` where it has none."""
-        spec, given = canonical(self.maker.spec), {n: np.asarray(a) for n, a in inputs.items()}
+        spec, given = reference.canonical(self.maker.spec), {n: np.asarray(a) for n, a in inputs.items()}
         try:
             with np.errstate(all="ignore"):
-                found = np.asarray(trace(spec, given)["weights"], dtype=float)
-        except UNFIT as error:
+                found = np.asarray(reference.trace(spec, given)["weights"], dtype=float)
+        except case_result.UNFIT as error:
             raise NoTree("the definition has no weights for such inputs") from error
         return np.asarray(found.reshape(-1, *found.shape[-2:])[0, -1])
 
@@ -94,7 +92,7 @@ class Attending:
         return self.inputs(np.zeros((n, self.width)), np.ones((n, self.width)), values)
 
 
-def order(runner: Runner, maker: Maker, keys: int = KEYS) -> Order:
+def order(runner: target.Runner, maker: Maker, keys: int = KEYS) -> Order:
     """The order in which attention adds over its keys."""
     attending = Attending(runner, maker)
     return ordered("keys", keys, attending.sum_over, maker.domain.max_tokens)

@@ -54,7 +54,7 @@ class Order:
             yield f"The order in which {self.terms} are added cannot be told: {self.why}."
             return
         counted = f", the one at place {self.first} counted as 0," if self.first else ""
-        yield f"{self.n} {self.terms}{counted} are added {_by(self.reading)}."
+        yield f"{self.n} {self.terms}{counted} are added {'by ' * (self.reading.way == 'tiles')}{self.reading.words}."
         if self.longer:
             yield self._at_both()
         if self.widths is None:
@@ -94,11 +94,6 @@ class Order:
     def grade(self) -> Grade:
         """``sampled`` where the order is known."""
         return Grade.SAMPLED if self.tree else Grade.UNDECIDED
-
-
-def _by(reading: Reading) -> str:
-    """How a sentence goes on after "are added"."""
-    return f"by {reading.words}" if reading.way == "tiles" else reading.words
 
 
 def ordered(terms: str, n: int, asked: Callable[[int], Sum], most: int) -> Order:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symattn.bounds.inputs import Maker
-from symattn.bounds.target import Runner
+from symattn.bounds import inputs, target
 from symattn.verification.summing.attending import KEYS, Attending
 from symattn.verification.summing.tree import NoTree
 
@@ -50,7 +49,7 @@ class Scores:
     RECORD = "stored, scores, weights, why"
 
 
-def scores(runner: Runner, maker: Maker, keys: int = KEYS) -> Scores:
+def scores(runner: target.Runner, maker: inputs.Maker, keys: int = KEYS) -> Scores:
     """One call, whose last two keys are looked at."""
     try:
         return _scores(Attending(runner, maker), keys)

@@ -1,12 +1,10 @@
-"""What is asked for: a bound for sizes (beforehand) or for inputs, in one arithmetic, as numbers."""
+"""How large inputs are, and a bound for sizes (beforehand) or for inputs, in one arithmetic, as numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from math import inf, sqrt
-from numbers import Real
+from math import inf, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,53 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.interface import APriori, Bound, a_priori, bound
+from symattn.bounds.interface import Bound, bound
+from symattn.bounds.priori import APriori, InputLimits, a_priori
 from symattn.bounds.reference import usual
+from symattn.bounds.sharp.ways import scale_of
 from symattn.document.codec import differing
 from symattn.document.errors import InputError
-from symattn.verification.tolerances.reach import Reach
 
-_UP = 1 + 2.0**-40
+RISK = 1e-9
+_UP = 1 + 2.0**-40  # more than the roundings of a few operations
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Largest ‖q_i‖₂, ‖k_j‖₂ and |v_jc|; ``words`` say of which inputs this holds."""
+
+    q: float
+    k: float
+    v: float
+    words: str
+    normal: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("q", "k", "v"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise InputError(f"the largest {name} must be a number of at least 0, got {getattr(self, name)}")
+
+
+def normal(sizes: Sizes, risk: float = RISK) -> Reach:
+    """Entries drawn from N(0, 1): what they do not exceed, but with a probability of at most ``risk``.
+
+    ‖q‖² is χ² with d_k degrees of freedom, and P(χ²_d ≥ d + 2√(dx) + 2x) ≤ e^−x; P(|v| ≥ t) ≤ e^(−t²/2) for t ≥ 1.
+    Each of the three events gets a third of the risk, over all rows or entries.
+    Source: Laurent, Massart, Adaptive estimation of a quadratic functional by model selection (2000), lemma 1.
+    """
+
+    def norm(rows: int) -> float:
+        x = log(3 * rows / risk)
+        return sqrt(sizes.d_k + 2 * sqrt(sizes.d_k * x) + 2 * x) * _UP
+
+    v = sqrt(2 * log(3 * sizes.n_k * sizes.d_v / risk)) * _UP
+    return Reach(norm(sizes.n_q), norm(sizes.n_k), v, f"entries from N(0, 1), but for a probability of {risk:g}", True)
+
+
+def bounded(sizes: Sizes, largest: float = 1.0) -> Reach:
+    """Entries of at most ``largest``: ‖q‖₂ ≤ largest · √d_k."""
+    norm = largest * sqrt(sizes.d_k) * _UP
+    return Reach(norm, norm, largest, f"entries of at most {largest:g}")
 
 
 @dataclass(frozen=True)
@@ -45,23 +83,12 @@ def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach
     if not usual(spec):
         what = ", ".join(f"{name}={value!r}" for name, value in differing(spec, Attention()).items())
         raise InputError(f"the formula is for scaled dot products under masks, not for {what}; hint: --inputs FILE")
-    score = _scale(spec, sizes.d_k) * reach.q * reach.k * _UP
-    entries = max(reach.q, reach.k)
-    return Beforehand(
-        spec, precision, sizes, reach, score,
-        a_priori(sizes.n_k, sizes.d_k, score, reach.v, precision, entry_max=entries),
-    )  # fmt: skip
-
-
-def _scale(spec: Attention, d_k: int) -> float:
-    """s, rounded up."""
-    if spec.scale is None:
-        return 1 / sqrt(d_k) * _UP
-    if spec.scale == "1/d_k":
-        return 1 / d_k * _UP
-    if isinstance(spec.scale, Real | Fraction):
-        return abs(float(spec.scale)) * _UP
-    raise InputError("the formula needs a scale that is a number; hint: --scale, or give --inputs FILE")
+    scale = scale_of(spec, sizes.d_k)
+    if scale is None:
+        raise InputError("the formula needs a scale that is a number; hint: --scale, or give --inputs FILE")
+    score = abs(scale) * reach.q * reach.k * _UP**2
+    known = InputLimits(sizes.n_k, sizes.d_k, score, reach.v, max(reach.q, reach.k))
+    return Beforehand(spec, precision, sizes, reach, score, a_priori(known, precision))
 
 
 @dataclass(frozen=True)

@@ -9,24 +9,9 @@ from typing import Any
 from symattn.attention.spec import Attention
 from symattn.bounds.formula import formula
 from symattn.bounds.sharp.limits import HYPOTHESIS
+from symattn.document import model as md
 from symattn.document.codec import called, changed_fields
 from symattn.document.evidence import Evidence, Grade, both
-from symattn.document.model import (
-    Assumption,
-    Assumptions,
-    Block,
-    Caveat,
-    Code,
-    Column,
-    Document,
-    Heading,
-    Items,
-    Note,
-    Paragraph,
-    Result,
-    Table,
-    Text,
-)
 from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
@@ -48,11 +33,11 @@ def digits(x: float, of: int = 3) -> str:
     return f"{float(written):.{of}g}"
 
 
-def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None) -> Document:
+def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None) -> md.Document:
     """The document for sizes."""
     value, s = asked.value, asked.sizes
     sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
-    return Document(
+    return md.Document(
         "bound", "bound", ("How far correct attention may be off",),
         (*_before(asked, sharp), *_others(weighed, asked)),
         subtitle=(sizes,),
@@ -65,17 +50,17 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
     )  # fmt: skip
 
 
-def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[Block]:
+def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
     assumed = _assumptions(asked)
     yield assumed
     yield _steps(asked.bound.parts, asked.bound.value)
     yield _result(asked.value, asked.bound.formula, _argued("by the rule printed", assumed))
     yield from _sharply(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
-    yield Heading(("Why it holds",))
-    yield Items(tuple((line,) for line in asked.bound.derivation))
-    columns = (Column(("letter",), "left"), Column(("what it is",), "left"), Column(("value",)))
-    yield Table(columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
-    yield Caveat(
+    yield md.Heading(("Why it holds",))
+    yield md.Items(tuple((line,) for line in asked.bound.derivation))
+    columns = (md.Column(("letter",), "left"), md.Column(("what it is",), "left"), md.Column(("value",)))
+    yield md.Table(columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
+    yield md.Caveat(
         (
             "The bound is for the worst inputs and the worst roundings: typical errors are far smaller. For inputs that"
             " are known, --inputs gives the bound of each element, which is smaller too.",
@@ -83,28 +68,28 @@ def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[Block]:
     )  # fmt: skip
 
 
-def _assumptions(asked: Beforehand) -> Assumptions:
+def _assumptions(asked: Beforehand) -> md.Assumptions:
     reach, q, k, v = asked.reach, name("q", "i"), name("k", "j"), name("v", "jc")
-    limits: Text = (
+    limits: md.Text = (
         relation(Fence("norm", q), "≤", _number(reach.q)), ", ",
         relation(Fence("norm", k), "≤", _number(reach.k)), ", ",
         relation(Fence("abs", v), "≤", _number(reach.v)), f": {reach.words}; so scores are at most ",
         _number(asked.largest_score),
     )  # fmt: skip
-    return Assumptions((Assumption("A1", limits), _arithmetic(asked.spec, asked.precision, "A2")))
+    return md.Assumptions((md.Assumption("A1", limits), _arithmetic(asked.spec, asked.precision, "A2")))
 
 
-def _arithmetic(spec: Attention, precision: Any, label: str) -> Assumption:
+def _arithmetic(spec: Attention, precision: Any, label: str) -> md.Assumption:
     what = f"{called(spec)}; " if changed_fields(spec) else ""
     order = "in any order" if precision.height is None else f"with at most {precision.height} additions to a term"
-    return Assumption(
+    return md.Assumption(
         label,
         (f"{what}{precision.words}; {precision.contract} contract; sums {order}; exponentials within "
          f"{precision.exp_ulps:g} ulps (H1 to H7 of the bound)",),
     )  # fmt: skip
 
 
-def _argued(how: str, assumed: Assumptions) -> Evidence:
+def _argued(how: str, assumed: md.Assumptions) -> Evidence:
     """The grade of a bound: under what the document assumes."""
     return Evidence(Grade.ARGUED, f"{how}, under {both([a.label for a in assumed.items])}")
 
@@ -113,31 +98,31 @@ def _number(x: float) -> Node:
     return Decimal(digits(x))
 
 
-def _steps(found: Mapping[str, float], value: float) -> Table:
-    columns = (Column(("step",), "left"), Column(("bound",)), Column(("share",)))
+def _steps(found: Mapping[str, float], value: float) -> md.Table:
+    columns = (md.Column(("step",), "left"), md.Column(("bound",)), md.Column(("share",)))
     ordered = sorted(found.items(), key=lambda item: -item[1])
     rows = tuple(
         ((step,), (digits(x),), (f"{x / value:.0%}" if isfinite(value) and value else "",)) for step, x in ordered
     )
-    return Table(columns, rows, shaded=(0,) if rows else ())
+    return md.Table(columns, rows, shaded=(0,) if rows else ())
 
 
-def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> Result:
+def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> md.Result:
     if not isfinite(value):
-        return Result("Tolerance", formulas, (Evidence(Grade.UNDECIDED, "in this arithmetic"),), (_NOTHING,))
-    atol = (Code(f"atol={digits(value)}, rtol=0"),)
-    return Result("Tolerance", formulas, (evidence,), atol)
+        return md.Result("Tolerance", formulas, (Evidence(Grade.UNDECIDED, "in this arithmetic"),), (_NOTHING,))
+    atol = (md.Code(f"atol={digits(value)}, rtol=0"),)
+    return md.Result("Tolerance", formulas, (evidence,), atol)
 
 
 def _parts(found: Mapping[str, float]) -> list[dict[str, Any]]:
     return [{"step": step, "value": x} for step, x in sorted(found.items(), key=lambda item: -item[1])]
 
 
-def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = None) -> Document:
+def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = None) -> md.Document:
     """The document for given inputs."""
     atol, rtol = asked.needed
     shape = " × ".join(map(str, asked.bound.allowed.shape))
-    return Document(
+    return md.Document(
         "bound", "bound", ("How far correct attention may be off, for given inputs",), tuple(_given(asked, sharp)),
         subtitle=(f"{asked.precision.name} · output {shape}",),
         command=command,
@@ -153,19 +138,19 @@ def _nested(a: Any) -> Any:
     return [_nested(x) for x in a] if a.ndim else float(a) if isfinite(a) else None
 
 
-def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[Block]:
+def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
     """The sharp tolerance, its probability and its hypothesis."""
     if sharp is None:
         return
     mean = sharp.mean()
     of_mean = f"; {digits(mean)} for the mean of all {sharp.elements.size}" if isfinite(mean) else ""
     each = f" for each element (median {digits(sharp.median)}){of_mean}"
-    yield Result("Rounding to nearest", (), (evidence,), (Code(f"atol={digits(sharp.largest)}, rtol=0"), each))
-    yield Note((f"But for a probability of {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
+    yield md.Result("Rounding to nearest", (), (evidence,), (md.Code(f"atol={digits(sharp.largest)}, rtol=0"), each))
+    yield md.Note((f"But for a probability of {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
     if sharp.worse:
         several = f"{sharp.worse} of {sharp.elements.size} elements"
         why = "the sharp tolerance lets exponentials be off by 2⁻¹³, and the worst case by a few ulps of float32"
-        yield Note((f"Of {several} the worst case allows less, and is taken: {why}.",))
+        yield md.Note((f"Of {several} the worst case allows less, and is taken: {why}.",))
 
 
 def _told(sharp: Sharp | None) -> dict[str, Any]:
@@ -176,43 +161,43 @@ def _told(sharp: Sharp | None) -> dict[str, Any]:
                       "mean": mean if isfinite(mean) else None, "hypothesis": _HYPOTHESIS}}  # fmt: skip
 
 
-def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[Block]:
+def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
     atol, rtol = asked.needed
-    assumed = Assumptions((_arithmetic(asked.spec, asked.precision, "A1"),))
+    assumed = md.Assumptions((_arithmetic(asked.spec, asked.precision, "A1"),))
     yield assumed
     if asked.bound.parts:
         yield _steps(asked.bound.steps(), atol)
-        yield Paragraph((f"The parts are those of the element with the largest bound, {list(asked.bound.where)}.",))
+        yield md.Paragraph((f"The parts are those of the element with the largest bound, {list(asked.bound.where)}.",))
     yield _result(atol, (), _argued("by the rule printed, for these inputs", assumed))
     yield from _sharply(sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below"))
-    columns = (Column(("row",)), *(Column((str(c),)) for c in range(min(asked.bound.allowed.shape[-1], 8))))
+    columns = (md.Column(("row",)), *(md.Column((str(c),)) for c in range(min(asked.bound.allowed.shape[-1], 8))))
     rows = asked.bound.allowed.reshape(-1, asked.bound.allowed.shape[-1])
-    yield Table(columns, tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])))
+    yield md.Table(columns, tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])))
     if rows.shape[0] > 8 or rows.shape[1] > 8:
-        yield Note((f"The first rows and columns; all {asked.bound.allowed.size} elements: -f json.",))
+        yield md.Note((f"The first rows and columns; all {asked.bound.allowed.size} elements: -f json.",))
     if isfinite(rtol) and isfinite(atol):
-        yield Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
+        yield md.Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
 
 
-def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[Block]:
+def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]:
     """What picked tolerances accept and refuse."""
     if not weighed:
         return
-    yield Heading(("What tolerances that people pick would say",))
+    yield md.Heading(("What tolerances that people pick would say",))
     columns = (
-        Column(("tolerance",), "left"), Column(("rtol",)), Column(("atol",)), Column(("inputs",), "left"),
-        Column(("accepts wrong",)), Column(("right needs",)),
+        md.Column(("tolerance",), "left"), md.Column(("rtol",)), md.Column(("atol",)), md.Column(("inputs",), "left"),
+        md.Column(("accepts wrong",)), md.Column(("right needs",)),
     )  # fmt: skip
-    yield Table(columns, tuple(_weighed(w) for w in weighed))
+    yield md.Table(columns, tuple(_weighed(w) for w in weighed))
     refused = [w for w in weighed if w.refuses]
     accepting = max(weighed, key=lambda w: len(w.accepted))
     if accepting.accepted:
         few = "; ".join(m.cause for m in accepting.accepted[:4])
-        yield Note((f"{accepting.tolerance.name} on {accepting.family} accepts, among others: {few}.",))
+        yield md.Note((f"{accepting.tolerance.name} on {accepting.family} accepts, among others: {few}.",))
     if refused:
         named = ", ".join(dict.fromkeys(w.tolerance.name for w in refused))
-        yield Note((f"Right code in this arithmetic is refused on some of these inputs by: {named}.",))
-    yield Paragraph(
+        yield md.Note((f"Right code in this arithmetic is refused on some of these inputs by: {named}.",))
+    yield md.Paragraph(
         (
             f"Sampled, with {ROWS} queries and {min(asked.sizes.n_k, KEYS)} keys: of the kinds of known mistakes that"
             " on these inputs are beyond what any implementation in this arithmetic can give, how many pass the rule;"
@@ -222,7 +207,7 @@ def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[Block]:
     )  # fmt: skip
 
 
-def _weighed(w: Weighed) -> tuple[Text, ...]:
+def _weighed(w: Weighed) -> tuple[md.Text, ...]:
     return (
         (w.tolerance.name,), (f"{w.tolerance.rtol:g}",), (f"{w.tolerance.atol:g}",), (w.family,),
         (f"{len(w.accepted)} of {w.tried}",), (f"{w.needed:.2g}" if w.needed < inf else "NaN",),
@@ -236,31 +221,31 @@ def _record(w: Weighed) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table(asked: Sequence[Beforehand], command: str) -> Document:
+def table(asked: Sequence[Beforehand], command: str) -> md.Document:
     """One line for each combination of sizes and arithmetic."""
-    columns = (Column(("n",)), Column(("d_k",)), Column(("dtype",), "left"), Column(("contract",), "left"),
-               Column(("atol",)), Column(("most of it from",), "left"))  # fmt: skip
+    columns = (md.Column(("n",)), md.Column(("d_k",)), md.Column(("dtype",), "left"), md.Column(("contract",), "left"),
+               md.Column(("atol",)), md.Column(("most of it from",), "left"))  # fmt: skip
     rows = tuple(_line(a) for a in asked)
-    reach = Assumption("A1", (f"{asked[0].reach.words}",))
-    assumed = Assumptions((reach, Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",))))
+    reach = md.Assumption("A1", (f"{asked[0].reach.words}",))
+    assumed = md.Assumptions((reach, md.Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",))))
     unbounded = Evidence(Grade.UNDECIDED, "where there is none")
     argued = _argued("by the rule printed", assumed)
     grades = {argued if isfinite(a.value) else unbounded for a in asked}
-    blocks: tuple[Block, ...] = (
+    blocks: tuple[md.Block, ...] = (
         assumed,
-        Table(columns, rows),
-        Result("Tolerances", formula(), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
+        md.Table(columns, rows),
+        md.Result("Tolerances", formula(), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
     )
     entries = [{"n": a.sizes.n_k, "dk": a.sizes.d_k, "dtype": a.precision.name, "contract": a.precision.contract,
                 "value": a.value if isfinite(a.value) else None, "parts": _parts(a.bound.parts)}
                for a in asked]  # fmt: skip
-    return Document(
+    return md.Document(
         "bound", "bound", ("How far correct attention may be off",), blocks, command=command,
         record={"formula": tex(formula()[0]), "bounds": entries},
     )  # fmt: skip
 
 
-def _line(a: Beforehand) -> tuple[Text, ...]:
+def _line(a: Beforehand) -> tuple[md.Text, ...]:
     found = a.bound.parts
     most = max(found, key=lambda step: found[step]) if found and isfinite(a.value) else "it says nothing"
     return (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from symattn.arrays.precision import Contract
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.limits import ALPHA
-from symattn.document.errors import InputError
-from symattn.document.model import Document
-from symattn.verification.tolerances import bound_document
-from symattn.verification.tolerances.asked import Beforehand
+from symattn.document import errors
+from symattn.document import model as md
+from symattn.verification.tolerances import asked, bound_document
 from symattn.verification.tolerances.tolerance import USUAL, Tolerance, bound
 
 _MOST = 200  # lines of a table
@@ -37,31 +37,24 @@ class Wish:
     spec: Attention = _USUAL
 
 
-def document(wish: Wish, command: str) -> Document:
+def document(wish: Wish, command: str) -> md.Document:
     """For inputs, for one size, or a table of several. Raises ``InputError``."""
     if wish.inputs is not None and len(wish.dtype) > 1:
-        raise InputError(f"--inputs goes with one --dtype, not with {', '.join(wish.dtype)}")
+        raise errors.InputError(f"--inputs goes with one --dtype, not with {', '.join(wish.dtype)}")
     found = list(_found(wish, command))
     if len(found) > 1:
-        return bound_document.table([one.asked for one in found if isinstance(one.asked, Beforehand)], command)
+        return bound_document.table([one.asked for one in found if isinstance(one.asked, asked.Beforehand)], command)
     return found[0].document(wish.compare, wish.seed)
 
 
 def _found(wish: Wish, command: str) -> Iterator[Tolerance]:
-    how: dict[str, Any] = {
-        "contract": wish.contract,
-        "accumulate": wish.accumulate,
-        "tile": wish.tile,
-        "alpha": wish.alpha,
-        "command": command,
-    }
+    how: dict[str, Any] = {name: getattr(wish, name) for name in ("contract", "accumulate", "tile", "alpha")}
+    how["command"] = command
     if wish.inputs is not None:
         yield bound(wish.spec, wish.inputs, wish.dtype[0], **how)
         return
     lines = len(wish.n) * len(wish.dk) * len(wish.dtype)
     if lines > _MOST:
-        raise InputError(f"{lines} bounds are asked for; a table has at most {_MOST}")
-    for dtype in wish.dtype:
-        for d_k in wish.dk:
-            for n in wish.n:
-                yield bound(wish.spec, None, dtype, n=n, d_k=d_k, largest=wish.largest, **how)
+        raise errors.InputError(f"{lines} bounds are asked for; a table has at most {_MOST}")
+    for dtype, d_k, n in product(wish.dtype, wish.dk, wish.n):
+        yield bound(wish.spec, None, dtype, n=n, d_k=d_k, largest=wish.largest, **how)

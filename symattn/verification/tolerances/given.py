@@ -9,10 +9,9 @@ import numpy as np
 
 from symattn.arrays.plain import real
 from symattn.arrays.precision import Precision
+from symattn.attention import inputs, notation
 from symattn.attention.codec.json_text import called, content
 from symattn.attention.codec.npz_arrays import plain
-from symattn.attention.inputs import NEEDED
-from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 
@@ -44,23 +43,19 @@ def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) ->
 def _checked(
     found: Mapping[str, np.ndarray], where: str, spec: Attention, precision: Precision
 ) -> dict[str, np.ndarray]:
-    wanted = ("q", "k", "v", *(n for n, needed in NEEDED.items() if needed(spec)))
+    wanted = ("q", "k", "v", *inputs.required(spec))
     for name in wanted:
         if name not in found:
             raise InputError(f"{where} has no array {name}; it holds {', '.join(found) or 'nothing'}")
     for name in found:
         if name not in wanted:
             raise InputError(f"{where}: {name} is not an input of this attention; it takes {', '.join(wanted)}")
-    return {name: _numbers(_floating(name, found[name]), f"{where}: {name}", precision) for name in wanted}
+    return {name: _numbers(name, found[name], f"{where}: {name}", precision) for name in wanted}
 
 
-def _floating(name: str, a: np.ndarray) -> np.ndarray:
+def _numbers(name: str, a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
     """Whole numbers as floats where numbers are meant, and not positions or labels."""
-    return a.astype(np.float64) if a.dtype.kind in "iu" and ARRAYS[name].holds == "numbers" else a
-
-
-def _numbers(a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
-    if a.dtype.kind in "biu":
+    if a.dtype.kind == "b" or (a.dtype.kind in "iu" and notation.ARRAYS[name].holds != "numbers"):
         return a
     wide = a.astype(np.float64)
     if np.isnan(wide).any() or np.isposinf(wide).any():

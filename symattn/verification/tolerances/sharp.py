@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.blocks import applies
+from symattn.bounds.sharp import blocks, means
 from symattn.bounds.sharp.elements import tolerances
 from symattn.bounds.sharp.limits import ALPHA, Floats, Stores
-from symattn.bounds.sharp.means import of_mean
 from symattn.document.errors import InputError, Refused
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
 from symattn.verification.tolerances.weighing import drawn
@@ -64,7 +63,7 @@ class Sharp:
             ) from None
         parts = np.multiply(np.abs(given), self.worst, where=given != 0, out=np.zeros(shape))
         worst = float(parts.sum()) * (1 + 1e-9)  # the sum's own rounding
-        return min(of_mean(self.spec, self.inputs, self.how, given, self.alpha), worst)
+        return min(means.of_mean(self.spec, self.inputs, self.how, given, self.alpha), worst)
 
 
 def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) -> Sharp | None:
@@ -76,7 +75,7 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     if how is None:
         return None
     given, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
-    if not applies(asked.spec, given):
+    if not blocks.applies(asked.spec, given):
         return None
     try:
         found = tolerances(asked.spec, given, how, alpha)[1]

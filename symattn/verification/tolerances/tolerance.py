@@ -20,11 +20,9 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Printable
 from symattn.verification.tolerances import bound_document, given
-from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, for_inputs
-from symattn.verification.tolerances.picked import picked
-from symattn.verification.tolerances.reach import bounded, normal
+from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, bounded, for_inputs, normal
 from symattn.verification.tolerances.sharp import Sharp, sharp
-from symattn.verification.tolerances.weighing import Weighed, weigh
+from symattn.verification.tolerances.weighing import Weighed, picked, weigh
 
 USUAL: Contract = "fused"  # kernels keep scores wide
 
@@ -109,15 +107,15 @@ def bound(
     alpha: float = ALPHA,
     command: str = "",
 ) -> Tolerance:
-    """Return how far correct attention may be off: the tolerance that a test needs, proved and not picked.
+    """Return how far correct attention may be off: the tolerance that a test needs, with its proof.
 
-    Of ``inputs`` (arrays q, k, v and what else the specification takes, or an npz file) it bounds each element; without
-    them it is for all inputs with ``n`` keys of width ``d_k`` and entries from N(0, 1), or of at most ``largest``.
-    ``dtype`` is the arithmetic, by name or as a ``Precision``; ``contract`` says whether scores are stored in it
-    (``eager``) or wider (``fused``, the usual one here), ``accumulate`` in what sums are taken, and ``tile`` how many
-    keys come at a time. In bfloat16 and float16 ``sharp`` has, beside this worst case, what roundings to nearest do but
-    for a probability of ``alpha``, for each element and for weighted means. Raises InputError for what no bound is
-    proved of, and for bad inputs.
+    For ``inputs`` (arrays q, k, v and the other inputs of the specification, or an npz file) it bounds each
+    element; without them it covers all inputs with ``n`` keys of width ``d_k`` and entries from N(0, 1), or of at
+    most ``largest``. ``dtype`` is the arithmetic, by name or as a ``Precision``. ``contract`` says whether scores
+    are stored in it (``eager``) or in a wider one (``fused``, the default here), ``accumulate`` is the format of
+    sums, and ``tile`` the number of keys per tile. In bfloat16 and float16 ``sharp`` adds the tolerance of rounding
+    to nearest, for each element and for weighted means, which a correct output exceeds with a probability of at
+    most ``alpha``. Raises InputError if no bound is proved for the specification, and for bad inputs.
 
     >>> bound(n=256, d_k=64, dtype="bfloat16").value < 1
     True

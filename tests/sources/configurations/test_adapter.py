@@ -288,7 +288,7 @@ def test_files_and_folders(tmp_path: Path) -> None:
         attention(tmp_path / "none.json")
     with open(tmp_path / "large.json", "wb") as file:
         file.truncate(17 * 2**20)
-    with pytest.raises(InputError, match="larger than 16777216 bytes"):
+    with pytest.raises(InputError, match="larger than 16 MiB"):
         attention(tmp_path / "large.json")
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from symattn.models.auditing.layers import definitions
-from symattn.models.auditing.layers.arrays import Open, format_of, some
+from symattn.models.auditing.layers.arrays import format_of, some
 from symattn.models.auditing.layers.finding import PartFinding
 from symattn.models.auditing.layers.heads import Heads
 from symattn.models.auditing.layers.judging import fused, judged, stored
-from symattn.models.auditing.layers.parts import ANSWER
+from symattn.models.auditing.layers.parts import ANSWER, known_or_open
 
 
 class Judge(Heads):
@@ -79,26 +79,22 @@ class Judge(Heads):
         if part in self.seen.given:
             self.seen.gave[name] = self.seen.given[part]
 
+    @known_or_open
     def _end(self, name: str, source: str) -> Iterator[PartFinding]:
         """What the layer gives is what its last norm gave."""
-        try:
-            yield from self._wire(name, self._gave(name), source)
-        except Open as reason:
-            yield PartFinding(name, reason=str(reason))
+        yield from self._wire(name, self._gave(name), source)
 
+    @known_or_open
     def _stream(self, name: str, first: str, parts: tuple[str, ...], norm: str | None) -> Iterator[PartFinding]:
         """The tokens before, and what parts gave, added."""
-        try:
-            x, got = self._gave(first), self._gave(name)
-            inputs = {"x": x.values} | {n: self._gave(p).values for n, p in zip("yz", parts, strict=False)}
-            if norm is not None and norm in self.seen.gave:
-                inputs["normed"] = self.seen.gave[norm].values
-            chosen = {n: some(a) for n, a in inputs.items()}
-            dtype = format_of(x, got)
-            subject = definitions.stream(len(parts))
-            yield judged(name, subject, chosen, [some(got.values)], [stored(dtype)], self.search)
-        except Open as reason:
-            yield PartFinding(name, reason=str(reason))
+        x, got = self._gave(first), self._gave(name)
+        inputs = {"x": x.values} | {n: self._gave(p).values for n, p in zip("yz", parts, strict=False)}
+        if norm is not None and norm in self.seen.gave:
+            inputs["normed"] = self.seen.gave[norm].values
+        chosen = {n: some(a) for n, a in inputs.items()}
+        dtype = format_of(x, got)
+        subject = definitions.stream(len(parts))
+        yield judged(name, subject, chosen, [some(got.values)], [stored(dtype)], self.search)
 
     def _mlp(self, source: str, before: str | None) -> Iterator[PartFinding]:
         """The norm before the feed-forward layer, unless it was judged, and the layer."""
@@ -108,28 +104,25 @@ class Judge(Heads):
         packed = "mlp.in" in self.layout.paths
         for name in ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",):
             yield from self._linear(name, source)
-        yield self._hidden(packed)
+        yield from self._hidden("mlp.hidden", packed)
         yield from self._linear("mlp.down", "mlp.hidden")
 
-    def _hidden(self, packed: bool) -> PartFinding:
+    @known_or_open
+    def _hidden(self, name: str, packed: bool) -> Iterator[PartFinding]:
         """What lies between the matrices of the feed-forward layer: what the last of them reads."""
         block = self.promised.block
         assert block.activation
-        try:
-            got = self._took("mlp.down")
-            self.seen.gave["mlp.hidden"] = got
-            if packed:
-                both = self._gave("mlp.in")
-                gate, up = np.split(both.values, 2, axis=-1)
-                given, dtype = {"up": up, "gate": gate}, format_of(both, got)
-            else:
-                given = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
-                dtype = format_of(self._gave("mlp.up"), got)
-            chosen = {n: some(a) for n, a in given.items()}
-            kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
-            subject = definitions.hidden(block.activation, block.gated)
-            near = definitions.near_hidden(block.activation)
-            beside = definitions.of_erf(chosen) if block.activation == "gelu" else None
-            return judged("mlp.hidden", subject, chosen, [some(got.values)], kinds, self.search, near, beside)
-        except Open as reason:
-            return PartFinding("mlp.hidden", reason=str(reason))
+        self.seen.gave[name] = got = self._took("mlp.down")
+        if packed:
+            both = self._gave("mlp.in")
+            gate, up = np.split(both.values, 2, axis=-1)
+            given, dtype = {"up": up, "gate": gate}, format_of(both, got)
+        else:
+            given = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
+            dtype = format_of(self._gave("mlp.up"), got)
+        chosen = {n: some(a) for n, a in given.items()}
+        kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
+        subject = definitions.hidden(block.activation, block.gated)
+        near = definitions.near_hidden(block.activation)
+        beside = definitions.of_erf(chosen) if block.activation == "gelu" else None
+        yield judged(name, subject, chosen, [some(got.values)], kinds, self.search, near, beside)

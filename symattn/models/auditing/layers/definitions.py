@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.attention.layers.activations import ACTIVATIONS
-from symattn.attention.layers.steps import gated, residual
+from symattn.attention.layers.steps import ACTIVATIONS, gated, residual
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.bounds.reference import lifted
@@ -186,10 +185,5 @@ def _of_stream(names: tuple[str, ...]) -> Iterator[Mistake]:
 
 def scaled(factor: float) -> Definition:
     """x times a number: queries of families that scale them before the call."""
-    run = partial(_times, factor)
     wrong = [Mistake("scale", "it is not scaled before the call", lambda x: x)]
-    return _definition("scale", "scale", ("x",), ("y",), [run], iter(wrong))
-
-
-def _times(factor: float, x: Any) -> Any:
-    return x * factor
+    return _definition("scale", "scale", ("x",), ("y",), [lambda x: x * factor], iter(wrong))

@@ -8,12 +8,13 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import OF_VALUES, Case, CaseResult
+from symattn.bounds.judge import holds, judge, union
 from symattn.bounds.target import Inputs, Outcome
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.layers.finding import PartFinding
 from symattn.models.auditing.setting import Floats
-from symattn.verification.definitions.judging import expected, explains, judge
+from symattn.verification.definitions.judging import expected, explains, legal
 from symattn.verification.definitions.subject import Definition, Mistake
 
 NONE = "no known mistake explains it"
@@ -51,35 +52,30 @@ def judged(
     case = Case("audit", part, inputs)
     outcome = Outcome(output=got[0], dtype="float64", shape=got[0].shape, others=tuple(got[1:]))
     try:
-        found = [judge(subject, precision, case, outcome) for precision in arithmetics]
+        found = [judge(legal(subject, p, inputs), p, case, outcome) for p in arithmetics]
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
-    legal = [r for r in found if r.finding not in OF_VALUES or (beside is not None and _within(r, beside))]
-    if not legal:
+    right = [r for r in found if r.finding not in OF_VALUES or (beside is not None and _within(r, beside))]
+    if not right:
         words = _cause(subject, arithmetics[0], found[0]) if search else "its cause was not looked for"
         return PartFinding(part, min(r.worst for r in found), True, words)
-    if any(r.undecided or not r.decisive for r in legal):
+    if any(r.undecided or not r.decisive for r in right):
         return PartFinding(part, reason="the bound says nothing about these numbers")
-    loosest = max(legal, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))
+    loosest = max(right, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))
     fits = tuple(m.cause for m in near if _fits(subject, arithmetics[-1], loosest, m))
-    return PartFinding(part, min(1.0, *(r.worst for r in legal)), open=fits)
+    return PartFinding(part, min(1.0, *(r.worst for r in right)), open=fits)
 
 
 def _within(found: CaseResult, beside: Floats) -> bool:
     """Whether a result that is off is legal where so much more is allowed."""
-    part = found.parts[0]
-    if found.finding != "values" or part.got is None:
-        return False
-    return bool((part.expected.widened(part.expected.allowed + beside).ratios(part.got) <= 1).all())
+    first, *others = (part.expected for part in found.parts)
+    return found.finding == "values" and holds([first.widened(first.allowed + beside), *others], found)
 
 
 def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake) -> bool:
     """Whether a mistake may give what came; it may err as the definition may, by any of its ways."""
-    for part, wrong in zip(right.parts, expected(subject, right.case.inputs, precision, [mistake.run]), strict=True):
-        widest = wrong.widened(np.maximum(wrong.allowed, part.expected.allowed))
-        if part.got is None or (widest.ratios(part.got) > 1).any():
-            return False
-    return True
+    found = expected(subject, right.case.inputs, precision, [mistake.run])
+    return holds(union([found, [part.expected for part in right.parts]]), right)
 
 
 def _cause(subject: Definition, precision: Precision, found: CaseResult) -> str:

@@ -19,6 +19,7 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.formats import Format
 from symattn.arrays.rounding.bounds import growth, up
 from symattn.attention.projections import project
+from symattn.bounds.case_result import shares
 from symattn.models.auditing.layers.finding import PartFinding
 from symattn.models.auditing.setting import Floats
 
@@ -57,11 +58,8 @@ def _ratio(
     Numbers that are ``vague`` are passed over.
     """
     exact: Any = project(*(None if a is None else Enclosure.lift(a) for a in (x, w, b)))  # type: ignore[arg-type]
-    allowed = allowed_of(x, w, b, dtype)
-    with np.errstate(all="ignore"):
-        least = np.maximum(np.abs(got - exact.mid) - exact.rad, 0.0)
-        beyond = np.where(_overflows(got, x, w, b, dtype), 0.0, np.inf)
-        found = np.where(np.isfinite(got), np.where(least == 0, 0.0, least / allowed), beyond)
+    found = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
+    found = np.where(_overflows(got, x, w, b, dtype), 0.0, found)
     return float(found[~vague].max(initial=0.0) if vague is not None else found.max(initial=0.0))
 
 

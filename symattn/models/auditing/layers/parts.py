@@ -6,7 +6,8 @@ nothing is rounded: what one gives is what the next one receives, bit for bit, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,19 @@ ANSWER = "attention.answered"  # what attention returned, heads side by side
 NOT_RUN = "its module did not run, or gave what is no array of the tokens"
 
 
+def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., Iterator[PartFinding]]:
+    """Tell of a part, the first argument, that it is open, where what it needs was not seen."""
+
+    @wraps(judge)
+    def told(self: Parts, name: str, *given: Any) -> Iterator[PartFinding]:
+        try:
+            yield from judge(self, name, *given)
+        except Open as reason:
+            yield PartFinding(name, reason=str(reason))
+
+    return told
+
+
 class Parts:
     """Norms and linear layers of one pass, and what each of them reads."""
 
@@ -31,33 +45,28 @@ class Parts:
         self.spec, self.layout = promised.block.attention, promised.layout
 
     # -- what was seen -------------------------------------------------------------------------------------------------
-    def _gave(self, name: str) -> Array:
+    def _gave(self, name: str, arrays: Mapping[str, Array] | None = None) -> Array:
         """What a part gave, by its name; ``x`` are the tokens. Raises Open where it was not seen."""
-        found = self.seen.gave.get(name)
+        found = (self.seen.gave if arrays is None else arrays).get(name)
         if found is None:
             raise Open(f"{name}: {NOT_RUN}")
         return found
 
     def _took(self, name: str) -> Array:
         """What a part received. Raises Open where it was not seen."""
-        found = self.seen.given.get(name)
-        if found is None:
-            raise Open(f"{name}: {NOT_RUN}")
-        return found
+        return self._gave(name, self.seen.given)
 
     def _name(self, norm: str) -> str:
         """The norm that is there: one may stand before both parts."""
         return norm if norm in self.layout.paths else "attention_norm"
 
+    @known_or_open
     def _norm(self, name: str, source: str | None) -> Iterator[PartFinding]:
         """A norm by what it received, which is what ``source`` gave, if that is named."""
-        try:
-            x, y = self._took(name), self._gave(name)
-            if source is not None:
-                yield from self._wire(name, x, source)
-            yield self._normed(name, self.promised.block.eps, x, y)
-        except Open as reason:
-            yield PartFinding(name, reason=str(reason))
+        x, y = self._took(name), self._gave(name)
+        if source is not None:
+            yield from self._wire(name, x, source)
+        yield self._normed(name, self.promised.block.eps, x, y)
 
     def _normed(self, name: str, eps: Any, x: Array, y: Array) -> PartFinding:
         told = self.layout.norm, eps, self.layout.one_plus
@@ -69,15 +78,13 @@ class Parts:
         kinds, near = [fused(format_of(x, y))], definitions.near_norm(*told)
         return judged(name, definitions.norm(*told), given, [y.values], kinds, self.search, near)
 
+    @known_or_open
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
         """A linear layer by what it received, and by its own matrix."""
-        try:
-            x, y = self._took(name), self._gave(name)
-            yield from self._wire(name, x, source)
-            w, b = matrix(self.modules[name])
-            yield linear.judged(name, y.values, x.values, w, b, format_of(x, y))
-        except Open as reason:
-            yield PartFinding(name, reason=str(reason))
+        x, y = self._took(name), self._gave(name)
+        yield from self._wire(name, x, source)
+        w, b = matrix(self.modules[name])
+        yield linear.judged(name, y.values, x.values, w, b, format_of(x, y))
 
     def _wire(self, name: str, got: Array, source: str) -> Iterator[PartFinding]:
         """Whether a part received what another one gave, bit for bit; where not, which other array it was."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -41,7 +41,8 @@ class Layers:
                 modules = {part: layer.get_submodule(path) for part, path in found.layout.paths.items()}
             except (SymattnError, AttributeError) as error:
                 reason = str(error) if isinstance(error, SymattnError) else f"it has other modules: {error}"
-                self._hook(layer, None, partial(self._unsaid, LayerFinding(name, reason=reason)))
+                unsaid = LayerFinding(name, reason=reason)
+                self._hook(layer, None, lambda *_, unsaid=unsaid: self._told(unsaid))
                 continue
             self._see(name, layer, found, modules)
 
@@ -178,9 +179,6 @@ class Layers:
                 return seen
         return None
 
-    def _unsaid(self, found: LayerFinding, layer: Any, args: Any, kwargs: Any, out: Any) -> None:
-        self._told(found)
-
 
 def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
     """Modules of a list that hold an attention: the name, the module, its configuration or that around it."""
@@ -191,16 +189,12 @@ def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
             continue
         inner = [m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()]
         own = next((m.config for m in (module, *inner) if hasattr(getattr(m, "config", None), "model_type")), None)
-        own = own or _around(configs, name)
+        if own is None:  # that of the nearest module around it
+            outer = [path for path in configs if not path or name.startswith(f"{path}.")]
+            own = configs[max(outer, key=len)] if outer else None
         if inner and own is not None:
             found.append(name)
             yield name, module, own
-
-
-def _around(configs: Mapping[str, Any], name: str) -> Any:
-    """The configuration of the nearest module around the one of this name, None where none has one."""
-    outer = [path for path in configs if not path or name.startswith(f"{path}.")]
-    return configs[max(outer, key=len)] if outer else None
 
 
 def _first(args: Any, kwargs: Any) -> Any:

@@ -1,0 +1,74 @@
+"""``symattn verify`` and ``compare`` of files, of which nothing is run: traces (q, k, v and the output) and graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .arguments import line, refuse_others
+from .fields import NAMES, given
+from .variants import specified
+
+if TYPE_CHECKING:
+    from symattn.models.comparing.answer import Comparison
+    from symattn.verification.report import Report
+
+_BOTH = ("target", "like", "config", "layer", "kind", "without", *NAMES)
+_TRACES = ("dtype", "layout", "contract", "rows")
+_GRAPHS = ("array", "prove", "seed")
+
+
+def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Report | None:
+    """Return what is said of a trace or a graph, None for other targets; options about calls are refused."""
+    from symattn.programs.names import is_trace
+
+    if is_trace(target):
+        from symattn.programs.traces import verify_trace
+
+        spec, own = _of_trace(context, target, wishes, _BOTH)
+        return verify_trace(target, spec, command=line(context), **own)
+    return _of_graph(context, target, wishes) if Path(target).suffix.lower() == ".onnx" else None
+
+
+def compared(context: click.Context, first: str, second: str, wishes: dict[str, Any]) -> Comparison:
+    """Return what is said of two traces; a function beside a trace is refused."""
+    from symattn.models.comparing.traces import compare_traces
+    from symattn.programs.names import is_trace
+
+    for one, other in ((first, second), (second, first)):
+        if not is_trace(other):
+            raise click.UsageError(f"{one} is a trace and {other} is none; give two traces, or two functions.")
+    spec, own = _of_trace(context, first, wishes, ("first", "second", *_BOTH))
+    return compare_traces(first, second, spec, command=line(context), **own)
+
+
+def _of_trace(
+    context: click.Context, target: str, wishes: dict[str, Any], known: tuple[str, ...]
+) -> tuple[Any, dict[str, Any]]:
+    """Return the specification, and the options of traces that were given."""
+    names = refuse_others(context, target, (*known, *_TRACES))
+    told = given(wishes)
+    own: dict[str, Any] = {name: told.pop(name) for name in _TRACES if name in told}
+    dtype = own.pop("dtype")
+    precision = dtype if "dtype" in names else None  # that of q, unless it is typed
+    return specified(told, whole=True).spec, {"precision": precision, **own}
+
+
+def _of_graph(context: click.Context, target: str, wishes: dict[str, Any]) -> Report:
+    from symattn.graphs import verify_graph
+
+    refuse_others(context, target, (*_BOTH, *_GRAPHS))
+    told = given(wishes)
+    names = dict(_named(word) for word in told.pop("array", ()))
+    own = {name: wishes[name] for name in ("prove", "seed") if wishes[name] is not None}
+    told = {name: x for name, x in told.items() if name not in own}
+    return verify_graph(target, specified(told, whole=True).spec, names=names, command=line(context), **own)
+
+
+def _named(word: str) -> tuple[str, str]:
+    name, sign, key = word.partition("=")
+    if not sign or not name or not key:
+        raise click.UsageError(f"--array {word}: give NAME=NAME, such as w_q=onnx::MatMul_57.")
+    return name, key

@@ -1,0 +1,243 @@
+"""Attention without a softmax: first with gates, a state of keys times values that decays at each token.
+
+S_t = e^{g_t} ⊙ S_{t−1} + k_tᵀ v_t and o_t = q_t S_t, in three forms: all pairs of tokens at once, token by token, and
+by chunks. Gates are given as logarithms g: one for each feature of the key (…, n, f), one for each token (…, n, 1), or
+none. Shapes: q, k (…, n, f), v (…, n, d_v), state (…, f, d_v). Below, the same without gates, the delta rule, and
+feature maps.
+
+Sources, by gate: a constant, Sun et al., Retentive Network (2023), equations 5 to 7; one for each token, Dao, Gu,
+Transformers are SSMs (2024), §5 and §6 (Mamba-2); one for each feature, Yang et al., Gated Linear Attention
+Transformers with Hardware-Efficient Training (2023), §4; none, Katharopoulos et al. (2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from symattn.arrays.array import Array
+from symattn.arrays.namespace import namespace_of
+
+Step = Callable[..., tuple[Any, Any]]
+
+
+def decayed_scores(q: Array, k: Array, sums: Any = None, itself: bool = True) -> Array:
+    """Σ_f q_if k_jf e^{G_if − G_jf} for j ≤ i, or for j < i if not ``itself``, and 0 for later keys.
+
+    G_i = g_1 + … + g_i are ``sums`` of gates. Those of later tokens would be growth: they are masked before they are
+    exponentiated. Shapes: q, k (…, n, f), sums (…, n, f), (…, n, 1) or None → (…, n, n).
+    """
+    xp = namespace_of(q)
+    place = xp.arange(q.shape[-2])
+    seen = place[None, :] <= place[:, None] if itself else place[None, :] < place[:, None]
+    if sums is None:
+        return xp.where(seen, q @ k.mT, 0)
+    between = xp.where(seen[:, :, None], sums[..., :, None, :] - sums[..., None, :, :], -xp.inf)
+    return xp.sum(q[..., :, None, :] * k[..., None, :, :] * xp.exp(between), axis=-1)
+
+
+def gate_sums(g: Array | None) -> Array | None:
+    """G_i = g_1 + … + g_i, None for no gates. Shapes: as g."""
+    return None if g is None else namespace_of(g).cumulative_sum(g, axis=-2)
+
+
+def gated_products(q: Any, k: Any, v: Any, g: Any = None) -> Any:
+    """o_i = Σ_{j ≤ i} (Σ_f q_if k_jf e^{g_{j+1,f} + … + g_if}) v_j: the definition, for all pairs of tokens."""
+    return decayed_scores(q, k, gate_sums(g)) @ v
+
+
+def decayed(state: Array, g: Array | None) -> Array:
+    """e^g ⊙ S for the gate (…, 1, f) or (…, 1, 1) of one token."""
+    return state if g is None else namespace_of(g).exp(g.mT) * state
+
+
+def gated_step(state: Array, q: Array, k: Array, v: Array, g: Any = None) -> tuple[Any, Any]:
+    """One token: S' = e^g ⊙ S + kᵀ v and q S'. Shapes: q, k (…, 1, f), v (…, 1, d_v), g (…, 1, f) or (…, 1, 1)."""
+    state = decayed(state, g) + k.mT @ v
+    return state, q @ state
+
+
+def gated_chunk(state: Any, q: Any, k: Any, v: Array, g: Any = None) -> tuple[Any, Any]:
+    """Some tokens at once: what comes from the state before them, and from one another. See ``chunk_of_sums``."""
+    whole = None if g is None else namespace_of(g).sum(g, axis=-2, keepdims=True)
+    return chunk_of_sums(state, q, k, v, gate_sums(g), whole)
+
+
+def chunk_of_sums(state: Array, q: Array, k: Array, v: Array, sums: Any, whole: Any) -> tuple[Any, Any]:
+    """o_i = (q_i e^{G_i}) S + Σ_{j ≤ i} (q_i e^{G_i − G_j} · k_j) v_j and S' = e^G ⊙ S + Σ_j (k_j e^{G − G_j})ᵀ v_j.
+
+    G_i are the ``sums`` of gates in the chunk (…, n, f) or (…, n, 1), and G the last of them, ``whole`` (…, 1, f); both
+    None for no gates. Source: Yang et al. (2023), §4; Sun et al. (2023), equation 7.
+    """
+    xp = namespace_of(q)
+    inner = decayed_scores(q, k, sums) @ v
+    if sums is None:
+        return state + k.mT @ v, q @ state + inner
+    output = (q * xp.exp(sums)) @ state + inner
+    return decayed(state, whole) + (k * xp.exp(whole - sums)).mT @ v, output
+
+
+class Scanned(NamedTuple):
+    """The state after the last token, and the outputs (…, n, d_v)."""
+
+    state: Any
+    output: Any
+
+
+def scan(step: Step, state: Any, bounds: Sequence[Any], *arrays: Any) -> Scanned:
+    """``step`` over the tokens between consecutive bounds (0, …, n): ``range(n + 1)`` goes token by token.
+
+    ``step(state, *slices)`` gives the next state and the outputs of its tokens, such as ``gated_chunk``; the arrays are
+    sliced along their axis of tokens, the last but one.
+    """
+    outputs = []
+    for lo, hi in pairwise(bounds):
+        state, output = step(state, *[x[..., lo:hi, :] for x in arrays])
+        outputs.append(output)
+    return Scanned(state, namespace_of(outputs[0]).concat(outputs, axis=-2))
+
+
+def empty_state(k: Array, v: Array) -> Array:
+    """The state before the first token: zeros (…, f, d_v)."""
+    return namespace_of(k).zeros_like(k[..., :1, :].mT @ v[..., :1, :])
+
+
+def normalised(products: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: Array) -> Any:
+    """``products`` of the values over ``products`` of ones: rows that sum to one, as linear attention has them.
+
+    ``products(q, k, v)`` is any form of the sum over earlier tokens. Source: Katharopoulos et al. (2020), equation 9.
+    """
+    return products(q, k, v) / products(q, k, namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1)
+
+
+# -- no gates: the product can be reassociated -------------------------------------------------------------------------
+def linear_attention(q: Array, k: Array, v: Array) -> Array:
+    """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1), q and k holding the features φ.
+
+    Shapes: q (…, n_q, f), k (…, n_k, f), v (…, n_k, d_v). Source: Katharopoulos et al., Transformers are RNNs (2020),
+    equation 5.
+    """
+    xp = namespace_of(q)
+    return (q @ (k.mT @ v)) / (q @ xp.sum(k, axis=-2, keepdims=True).mT)
+
+
+def causal_products(q: Array, k: Array, v: Array) -> Array:
+    """Σ_{j ≤ i} (q_i · k_j) v_j, by cumulative sums of k_jᵀ v_j, without a normaliser.
+
+    Shapes: q, k (…, n, f), v (…, n, d_v) → (…, n, d_v). Source: Katharopoulos et al. (2020), equation 9.
+    """
+    xp = namespace_of(q)
+    states = xp.cumulative_sum(k[..., :, :, None] * v[..., :, None, :], axis=-3)
+    return xp.sum(q[..., :, :, None] * states, axis=-2)
+
+
+def linear_state(k: Array, v: Array) -> tuple[Any, Any]:
+    """(S, z) of a set of keys: S = Σ_j k_jᵀ v_j, z = Σ_j k_j. Shapes: k (…, n, f), v (…, n, d_v)."""
+    return k.mT @ v, namespace_of(k).sum(k, axis=-2, keepdims=True)
+
+
+def linear_step(state: tuple[Any, Any], q: Array, k: Array, v: Array) -> tuple[tuple[Any, Any], Any]:
+    """One token: S + kᵀ v, z + k, and the output q S / (q · z).
+
+    Shapes: q and k (…, 1, f), v (…, 1, d_v). Source: Katharopoulos et al. (2020), equations 16 to 20.
+    """
+    total, sums = state[0] + k.mT @ v, state[1] + k
+    return (total, sums), (q @ total) / (q @ sums.mT)
+
+
+def causal_linear_attention(q: Array, k: Array, v: Array) -> Array:
+    """φ(q_i) Σ_{j ≤ i} φ(k_j)ᵀ v_j / φ(q_i) · Σ_{j ≤ i} φ(k_j). Shapes: q, k (…, n, f), v (…, n, d_v)."""
+    one = namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
+    return causal_products(q, k, v) / causal_products(q, k, one)
+
+
+def delta_step(state: Array, k: Array, v: Array, beta: Any) -> Any:
+    """S + β kᵀ (v − k S): the value stored under the key k moves towards v.
+
+    Shapes: state (…, f, d_v), k (…, 1, f), v (…, 1, d_v). Source: Schlag, Irie, Schmidhuber, Linear Transformers Are
+    Secretly Fast Weight Programmers (2021), equation 24.
+    """
+    return state + beta * (k.mT @ (v - k @ state))
+
+
+# -- the delta rule ----------------------------------------------------------------------------------------------------
+# S_t = e^{g_t} S_{t−1} + k_tᵀ u_t with u_t = β_t (v_t − k_t e^{g_t} S_{t−1}), and o_t = q_t S_t: token by token, or by
+# chunks, in which the u of all tokens solve one triangular system. Shapes: q, k (…, n, f), v (…, n, d_v), beta
+# (…, n, 1), g (…, n, 1), (…, n, f) or none, state (…, f, d_v).
+#
+# Sources: Schlag, Irie, Schmidhuber, Linear Transformers Are Secretly Fast Weight Programmers (2021); by chunks, Yang,
+# Wang, Zhang, Shen, Kim, Parallelizing Linear Transformers with the Delta Rule over Sequence Length (2024), §3; gated,
+# Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024).
+
+
+def delta_token(state: Array, q: Array, k: Array, v: Array, beta: Any, g: Any = None) -> tuple[Any, Any]:
+    """One token: S' = e^g S + β kᵀ (v − k e^g S) and q S'. With ``scan`` it is the definition.
+
+    Source: Schlag et al. (2021), equation 24; gated, Yang, Kautz, Hatamizadeh (2024), equation 10.
+    """
+    state = delta_step(decayed(state, g), k, v, beta)
+    return state, q @ state
+
+
+def corrected(k: Array, x: Array, beta: Array, sums: Array | None = None) -> Array:
+    """(I + L)⁻¹ diag(β) X, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i: row by row, from the first on.
+
+    y_i = β_i x_i − Σ_{j < i} L_ij y_j. Shapes: k (…, n, f), x (…, n, d), beta (…, n, 1), sums of gates G (…, n, f),
+    (…, n, 1) or None → (…, n, d); n is a number. Source: Yang et al. (2024), §3, the UT transform.
+    """
+    below, right = beta * decayed_scores(k, k, sums, itself=False), beta * x
+    rows = right[..., :1, :]
+    for i in range(1, int(k.shape[-2])):
+        row = right[..., i : i + 1, :] - below[..., i : i + 1, :i] @ rows
+        rows = namespace_of(k).concat([rows, row], axis=-2)
+    return rows
+
+
+def delta_chunk(state: Array, q: Array, k: Array, v: Array, beta: Any, g: Array | None = None) -> tuple[Any, Any]:
+    """Some tokens at once: linear attention to what each corrects, U = (I + L)⁻¹ diag(β) (V − (K e^G) S).
+
+    The two parts of U are computed apart, so that the first and the factor of S need no state.
+    Source: Yang et al. (2024), §3; gated, Yang, Kautz, Hatamizadeh (2024), §3.3.
+    """
+    if g is None:
+        u = corrected(k, v, beta) - corrected(k, k, beta) @ state
+        return chunk_of_sums(state, q, k, u, None, None)
+    xp, sums = namespace_of(g), gate_sums(g)
+    u = corrected(k, v, beta, sums) - corrected(k, k * xp.exp(sums), beta, sums) @ state
+    return chunk_of_sums(state, q, k, u, sums, xp.sum(g, axis=-2, keepdims=True))
+
+
+# -- feature maps ------------------------------------------------------------------------------------------------------
+def identity(x: Array) -> Array:
+    """φ(x) = x. Source: Schlag, Irie, Schmidhuber (2021), §3.2; gated linear attention and DeltaNet use it."""
+    return x
+
+
+def elu_plus_one(x: Array) -> Array:
+    """φ(x) = elu(x) + 1: x + 1 for x > 0, else e^x. Source: Katharopoulos et al. (2020), equation 7."""
+    xp = namespace_of(x)
+    above = x > 0
+    return xp.where(above, x + 1, xp.exp(xp.where(above, 0, x)))
+
+
+def relu(x: Array) -> Array:
+    """φ(x) = max(x, 0). Source: Choromanski et al., Rethinking Attention with Performers (2021), Performer-ReLU."""
+    return namespace_of(x).where(x > 0, x, 0)
+
+
+def exponential(x: Array) -> Array:
+    """φ(x) = e^x, entry by entry."""
+    return namespace_of(x).exp(x)
+
+
+def positive_random(x: Array, w: Array, shift: Any = 0) -> Array:
+    """φ(x) = e^{w_l · x − ‖x‖²/2 − c} / √m for m directions w_l: positive, and for w ∼ N(0, I) of mean e^{q·k}.
+
+    For softmax(Q Kᵀ / √d_k) the rows are q / d_k^{1/4} and k / d_k^{1/4}. Any number ``shift`` c, one for all keys and
+    one for each query, cancels in normalised attention. Shapes: x (…, n, d), w (m, d) → (…, n, m).
+    Source: Choromanski et al., Rethinking Attention with Performers (2021), §2.3, lemma 1.
+    """
+    xp = namespace_of(x)
+    half_square = xp.sum(x * x, axis=-1, keepdims=True) / 2
+    return xp.exp(x @ w.mT - half_square - shift) / xp.sqrt(xp.asarray(w.shape[-2], dtype=x.dtype))

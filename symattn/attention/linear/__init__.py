@@ -1,1 +1,0 @@
-"""Attention without a softmax: recurrences, the delta rule, gates."""

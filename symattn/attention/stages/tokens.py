@@ -1,0 +1,152 @@
+"""Queries, keys and values: as they are given, from tokens by projections, or from a latent, and split into heads.
+
+With a latent (multi-head latent attention) they have a part with and a part without positions; ``absorbed``, the
+matrices of keys and values go into the queries and the outputs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from symattn.arrays.array import Array
+from symattn.attention import latent, norms, projections
+from symattn.attention.flow import Flow
+from symattn.attention.notation import affine
+from symattn.document.notation import Node, Transposed, call, commas
+
+
+def roles(flow: Flow) -> None:
+    """q, k and v from x (and y): projected where weights are given, and split into heads."""
+    if flow.spec.packed:
+        _unpacked(flow)
+    for role in "qkv":
+        source = "y" if "y" in flow.given and role != "q" else "x"
+        if f"w_{role}" in flow.given:
+            _projected(flow, role, source)
+        elif flow.spec.latent is None:
+            flow.add(role, _same, _same, (source,), role=role, reason="no parameters: the tokens themselves")
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _unpacked(flow: Flow) -> None:
+    """w_q, w_k, w_v (and the biases) from the columns q | k | v of one matrix."""
+    for packed in [n for n in ("w_in", "b_in") if n in flow.given]:
+        for role in "qkv":
+            name = f"{packed[0]}_{role}"
+            run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
+            flow.add(name, run, partial(call, "columns"), (packed,), role=name, reason=f"the columns of {role}")
+            flow.given |= {name}
+
+
+def _projected(flow: Flow, role: str, source: str) -> None:
+    heads = flow.spec.heads if role == "q" else flow.spec.key_heads
+    reason = f"{heads} head{'s' * (heads > 1)}, one block of columns each" if flow.spec.heads > 1 else ""
+    project(flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason)
+
+
+def project(
+    flow: Flow, name: str, source: str, weight: str, bias: str = "", *, heads: int, role: str = "", reason: str
+) -> None:
+    """Add an array times a matrix, with the bias where it is given, in so many heads where there are several."""
+
+    def to_heads(x: Array, w: Array, b: Array | None = None) -> Array:
+        return projections.split_heads(projections.project(x, w, b), heads)
+
+    run = to_heads if flow.spec.heads > 1 else projections.project
+    names = (source, weight, bias) if bias in flow.given else (source, weight)
+    flow.add(name, run, affine, names, role=role, reason=reason)
+
+
+def sharing(flow: Flow) -> None:
+    """Each head of keys and values for all the heads of queries that read it."""
+    times = flow.spec.heads // flow.spec.key_heads
+    if times == 1:
+        return
+    for role, words in (("k", "keys"), ("v", "values")):
+        run = partial(projections.repeat_heads, times=times)
+        reason = f"each head of {words} is read by {times} heads of queries"
+        flow.add(f"{role}_shared", run, lambda x: call("repeat", x, times), (role,), role=role, reason=reason)
+
+
+# -- latents -----------------------------------------------------------------------------------------------------------
+def latents(flow: Flow) -> None:
+    """q in two parts, the shared part of the keys, and the latent; keys and values themselves unless absorbed."""
+    asked = flow.spec.latent
+    assert asked is not None
+    source = "y" if "y" in flow.given else "x"
+    up = partial(project, flow, heads=flow.spec.heads, reason="from the latent")
+    if asked.queries:
+        _compressed(flow, "c_q", "x", "w_dq", "g_cq")
+        up("q", "c_q", "w_uq", role="q")
+    _compressed(flow, "c_kv", source, "w_dkv", "g_ckv")
+    reason = "the part of the keys with positions, shared by all heads"
+    flow.add("k_r", projections.project, affine, (source, "w_kr"), role="k_r", reason=reason)
+    for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
+        name, run, writes = f"q_{'nr'[index]}", partial(_part, index), partial(_part_formula, part)
+        flow.add(name, run, writes, ("q", "k_r"), role=name, reason=f"the part {words}")
+    flow.now["width"] = "q"
+    flow.rotated = ("q_r", "k_r")
+    if not asked.absorbed:
+        up("k_n", "c_kv", "w_uk", role="k_n")
+        up("v", "c_kv", "w_uv", role="v")
+
+
+def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> None:
+    asked = flow.spec.latent
+    assert asked is not None
+    if asked.norm is None:
+        flow.add(name, projections.project, affine, (source, weight), role=name, reason="a latent for each token")
+        return
+    eps = asked.eps
+
+    def run(x: Array, w: Array, gain: Array | None = None) -> Array:
+        return norms.rms_norm(projections.project(x, w), eps, gain)
+
+    def formula(x: Node, w: Node, *gain: Node) -> Node:
+        return call("RMSNorm", x * w, *gain)
+
+    names = (source, weight, gain) if gain in flow.given else (source, weight)
+    flow.add(name, run, formula, names, role=name, reason="a latent for each token, normalised")
+
+
+def _part(index: int, q: Array, k_r: Array) -> Any:
+    return latent.split_parts(q, k_r)[index]
+
+
+def _part_formula(part: str, q: Node, k_r: Node) -> Node:
+    return call(part, q)
+
+
+def joining(flow: Flow) -> None:
+    """Both parts side by side again: q and k as the scores need them."""
+    asked, heads = flow.spec.latent, flow.spec.heads
+    assert asked is not None
+    if asked.absorbed:
+        absorb = partial(latent.absorb, heads=heads)
+        reason = "what makes keys of latents goes into the queries"
+        flow.add("q_absorbed", absorb, lambda q, w: q * Transposed(w), ("q_n", "w_uk"), role="q_n", reason=reason)
+    own = "c_kv" if asked.absorbed else "k_n"
+    for role, part, run in (("q", "q_n", latent.join), ("k", own, partial(_beside, heads, asked.absorbed))):
+        names = (part, f"{role}_r")
+        flow.add(f"{role}_joined", run, _joined_formula, names, role=role, reason="both parts, side by side")
+    if asked.absorbed:
+        run = partial(_alike, heads)
+        flow.add("v_absorbed", run, _same, ("c_kv",), role="v", reason="in place of the values")
+
+
+def _joined_formula(own: Node, positional: Node) -> Node:
+    return call("concat", commas(own, positional))
+
+
+def _beside(heads: int, absorbed: bool, own: Any, positional: Any) -> Array:
+    """Keys: the shared part beside each head's, or beside latents that are the same for every head."""
+    return _alike(heads, latent.join(own, positional)) if absorbed else latent.join(own, _alike(heads, positional))
+
+
+def _alike(heads: int, x: Array) -> Array:
+    """The same for every head."""
+    return x[..., None, :, :] if heads > 1 else x

@@ -1,0 +1,336 @@
+"""From queries and keys to the output: scores, what is done to them before masks, masks, weights, and A V.
+
+Plain attention is the four steps ``scores``, ``scaled``, ``weights`` and ``output``, softmax(Q Kᵀ / √d_k) V:
+
+>>> import numpy as np
+>>> from symattn import Attention
+>>> q, k, v = np.array([[1.0, 2.0]]), np.eye(2), np.array([[1.0], [3.0]])
+>>> scaled = scores.scale_by_root(scores.dot_scores(q, k), q)
+>>> bool(scores.weighted_values(softmax.softmax(scaled), v) == Attention()(q, k, v))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from itertools import chain
+from operator import mul
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from symattn.arrays.array import Array
+from symattn.attention import latent, masks, norms, projections, scores, softmax
+from symattn.attention import notation as letters
+from symattn.attention.flow import Flow, Reason
+from symattn.attention.positions.fields import Shaw
+from symattn.attention.stages.positions import valued
+from symattn.document.model import Text
+from symattn.document.notation import Fence, Name, Node, Over, Power, Transposed, call, commas, equals, name, node
+
+if TYPE_CHECKING:
+    from symattn.attention.spec import Attention
+
+_OF = letters.SYMBOLS
+_WORDS = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "unit"}
+_Q, _K, _S = name("q", "i", role="query"), name("k", "j", role="key"), name("s", "i", "j", role="score")
+
+
+# -- queries and keys --------------------------------------------------------------------------------------------------
+def normed(flow: Flow) -> None:
+    """The normalised queries and keys, with their gains and biases where those are given."""
+    kind = str(flow.spec.qk_norm)
+    for role in "qk":
+        names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
+        run = norms.unit if kind == "l2" else partial(_normalised, kind, flow.spec.eps, tuple(n[0] for n in names))
+        reason = "of length 1, head by head" if kind == "l2" else "head by head"
+        flow.add(f"{role}_normed", run, partial(call, _WORDS[kind]), (role, *names), role=role, reason=reason)
+
+
+def _normalised(kind: str, eps: Any, which: tuple[str, ...], x: Array, *parameters: Any) -> Array:
+    given = dict(zip(which, parameters, strict=True))
+    norm = norms.rms_norm if kind == "rms" else norms.layer_norm
+    return norm(x, eps, given.get("g"), given.get("b"))
+
+
+def truncating(flow: Flow) -> None:
+    """The first columns of queries and keys. d_k stays the width of the whole."""
+    width = flow.spec.truncate
+    assert width is not None
+    flow.now.setdefault("width", flow.now["q"])
+    for role in "qk":
+        run, reason = partial(scores.truncate, width=width), f"the first {width} columns"
+        flow.add(f"{role}_cut", run, lambda x: call("first", x, width), (role,), role=role, reason=reason)
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+class _Score(NamedTuple):
+    """How scores are computed and written, the inputs beside queries and keys, and how one of them is made."""
+
+    run: Callable[..., Any]
+    writes: Callable[..., Node]
+    names: tuple[str, ...]
+    reason: Reason
+
+
+_SCORES = {
+    "dot": _Score(
+        scores.dot_scores, lambda q, k: q * Transposed(k), (), "one dot product for each query and key"
+    ),
+    "general": _Score(
+        scores.general_scores, lambda q, k, w: q * w * Transposed(k), ("w_s",), "a dot product with the matrix between"
+    ),
+    "additive": _Score(
+        scores.additive_scores, lambda q, k, *_: call("additive", q, k), ("w_s", "u_s", "v_s"),
+        lambda: (equals(_S, call("tanh", _Q * _OF["w_s"] + _K * _OF["u_s"]) * Transposed(_OF["v_s"])),),
+    ),
+    "cosine": _Score(
+        scores.cosine_scores, lambda q, k: call("unit", q) * Transposed(call("unit", k)), (),
+        "the cosine of the angle between query and key",
+    ),
+    "distance": _Score(
+        scores.distance_scores, lambda q, k: call("distance", q, k), (),
+        lambda: (equals(_S, -Over(Power(Fence("norm", _Q - _K), node(2)), node(2))),),
+    ),
+}  # fmt: skip
+
+
+def scoring(flow: Flow) -> None:
+    """The scores of every query and key."""
+    run, writes, names, reason = _SCORES[flow.spec.score]
+    flow.add("scores", run, writes, ("q", "k", *names), role="scores", reason=reason)
+
+
+def scaling(flow: Flow) -> None:
+    """The scores times the scale."""
+    scale, terms = flow.spec.scale, flow.terms
+    if scale is None and flow.spec.score != "dot":
+        return
+    width = "width" if "width" in flow.now else "q"  # of queries that are absorbed or truncated it is another
+    of: tuple[str, ...] = ("scores", width)
+    run: Callable[..., Any]
+    if scale is None:
+        run, reason = partial(scores.scale_by_root, terms=terms), "keeps the variance of the scores"
+    elif scale == "1/d_k":
+        run, reason = scores.scale_by_width, "by the width itself"
+    elif scale == "given":
+        run = scores.scale_by_heads if flow.spec.heads > 1 else mul
+        reason, of = "a factor for each head", ("scores", "scale")
+    else:
+        run, reason, of = partial(scores.scale_by, factor=scale), "as specified", ("scores",)
+    flow.add("scaled", run, lambda s, *_: letters.scale_formula(scale, s, terms), of, role="scores", reason=reason)
+
+
+def capping(flow: Flow) -> None:
+    """The scores between −c and c."""
+    cap = flow.spec.softcap
+    assert cap is not None
+
+    def formula(s: Node) -> Node:
+        c = node(Fraction(cap))
+        return c * call("tanh", Over(s, c))
+
+    flow.add("capped", partial(scores.softcap, cap=cap), formula, ("scores",), role="scores", reason="capped softly")
+
+
+def biasing(flow: Flow) -> None:
+    """The scores and a bias."""
+    several = flow.spec.heads > 1
+
+    def run(s: Array, bias: Array) -> Array:
+        return masks.add_mask(s, masks.for_heads(bias, s) if several else bias)
+
+    flow.add("biased", run, lambda s, b: s + b, ("scores", "bias"), role="scores", reason="bias given")
+
+
+# -- masks: the scores that no query may use become −∞ -----------------------------------------------------------------
+def masking(flow: Flow) -> None:
+    """Every mask of the specification in one step."""
+    spec = flow.spec
+    names = [n for n, used in (("mask", spec.mask), ("keep", spec.padding)) if used]
+    if spec.documents:
+        names += ["doc_q", "doc_k"] if "doc_q" in flow.given else ["doc", "doc"]
+    run, reason = partial(_mask, spec, tuple(names)), partial(_mask_reason, spec)
+    flow.add("masked", run, lambda s, *_: call("mask", s), ("scores", *names), role="scores", reason=reason)
+
+
+def _mask_reason(spec: Attention) -> Text:
+    """What is allowed, mask by mask."""
+    first, *rest = _mask_reasons(spec)
+    return (*first, *chain.from_iterable(("; ", *words) for words in rest))
+
+
+def _mask_reasons(spec: Attention) -> Iterator[Text]:
+    if spec.prefix is not None:
+        yield "causal after a prefix: ", letters.prefix_condition(spec.alignment, spec.prefix)
+    elif spec.causal:
+        yield "causal: ", letters.causal_condition(spec.alignment)
+    if spec.window is not None:
+        yield "window: ", letters.window_condition(spec.alignment, *spec.sides)
+    if spec.block is not None:
+        yield (f"blocks of {spec.block} places",)
+    if spec.documents:
+        yield ("within its own document, where places are counted",)
+    if spec.mask:
+        yield (f"{spec.mask} mask given",)
+    if spec.padding:
+        yield ("padded keys are forbidden",)
+
+
+def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Any) -> Array:
+    """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, documents, places."""
+    given = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
+    if spec.mask is not None:
+        change = masks.add_mask if spec.mask == "additive" else masks.forbid
+        s = change(s, masks.for_heads(given["mask"], s) if spec.heads > 1 else given["mask"])
+    allowed = [masks.padding(given["keep"])] if spec.padding else []
+    if spec.documents:
+        queries, keys = inputs[-2:]
+        allowed += [masks.same_document(queries, keys)]
+        allowed += _by_place(spec, masks.document_places(queries, keys, spec.alignment))
+    else:
+        allowed += _by_place(spec, s)
+    for mask in allowed:
+        s = masks.forbid(s, masks.for_every_head(mask) if spec.heads > 1 else mask)
+    return s
+
+
+def _by_place(spec: Attention, s: Array | masks.Places) -> Iterator[Any]:
+    """The masks that go by position, of scores or of the places of queries and keys."""
+    if spec.prefix is not None:
+        yield masks.prefix(s, spec.prefix, spec.alignment)
+    elif spec.causal:
+        yield masks.causal(s, spec.alignment)
+    if spec.window is not None:
+        yield masks.sides(s, *spec.sides, spec.alignment)
+    if spec.block is not None:
+        yield masks.blocks(s, masks.block_bounds(s, spec.block), spec.alignment)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+def weighing(flow: Flow) -> None:
+    """The weights of the keys for each query."""
+    spec = flow.spec
+    names = ("scores", "sink") if spec.sink == "given" else ("scores",)
+    run, writes, reason = _weigh(spec), partial(_weights_formula, spec), partial(_weights_reason, spec)
+    flow.add("weights", run, writes, names, role="weights", reason=reason)
+
+
+def _weigh(spec: Attention) -> Callable[..., Any]:
+    # Without a mask no row is empty, and the plain quotient says all.
+    fully_masked = spec.fully_masked if spec.masks_anything else "nan"
+    if spec.normaliser == "sigmoid":
+        return partial(softmax.sigmoid_weights, bias=0 if spec.bias else None, stabilised=spec.stabilised)
+    if spec.normaliser == "relu":
+        return softmax.relu_weights
+    if spec.normaliser in ("sparsemax", "entmax"):
+        weigh = softmax.sparsemax if spec.normaliser == "sparsemax" else softmax.entmax15
+        return partial(weigh, fully_masked=fully_masked)
+    if spec.sink == "zero":
+        return partial(softmax.off_by_one, stabilised=spec.stabilised, base=spec.base)
+    if spec.sink == "given":
+        return lambda s, sink: softmax.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
+    return partial(softmax.softmax, stabilised=spec.stabilised, fully_masked=fully_masked, base=spec.base)
+
+
+def of_rows(spec: Attention, sink: Array) -> Array:
+    """One sink for all rows, or one for those of each head, (h, 1, 1)."""
+    return scores.per_head(sink) if spec.heads > 1 else sink
+
+
+def _weights_formula(spec: Attention, s: Node, *sink: Node) -> Node:
+    if spec.normaliser == "sigmoid":
+        return call("sigmoid", s if spec.bias else s - call("log", letters.N_K))
+    if spec.normaliser == "relu":
+        return Over(call("relu", s), letters.N_K)
+    if spec.normaliser == "entmax":
+        return call(name("entmax", Fraction(3, 2)), s)
+    return call(name(spec.normaliser, 2) if spec.base else Name(spec.normaliser), _sink_formula(spec, s, *sink))
+
+
+def _sink_formula(spec: Attention, s: Node, *sink: Node) -> Node:
+    keys = (node(0),) if spec.sink == "zero" else sink
+    return commas(s, *keys) if keys else s
+
+
+def _weights_reason(spec: Attention) -> Text:
+    if spec.normaliser in ("sigmoid", "relu"):
+        return ("score by score; rows need not sum to one",)
+    if spec.normaliser != "softmax":
+        return ("row by row; keys with low scores get nothing",)
+    words = ["row by row"]
+    if spec.sink:
+        words += ["the sink takes its share, and gives nothing"]
+    if spec.stabilised:
+        words += ["the row maximum is subtracted first" + (", the sink's logit included" if spec.sink else "")]
+    return ("; ".join(words),)
+
+
+def summing(flow: Flow) -> None:
+    """The logarithm of the sums that rows are divided by."""
+    spec = flow.spec
+    names = ("scores", "sink") if spec.sink == "given" else ("scores",)
+    reason = "the logarithm of what each row is divided by"
+
+    def formula(s: Node, *sink: Node) -> Node:
+        return call(name("lse", 2) if spec.base else "lse", _sink_formula(spec, s, *sink))
+
+    flow.add("lse", partial(_log_sums, spec), formula, names, role="lse", reason=reason)
+
+
+def _log_sums(spec: Attention, s: Any, sink: Any = None) -> Any:
+    if spec.sink is None:
+        return softmax.log_sum_exp(s, spec.masks_anything, spec.base)[..., 0]
+    logit = 0 if spec.sink == "zero" else of_rows(spec, sink)
+    return softmax.sink_log_sum_exp(s, logit, spec.base)[..., 0]
+
+
+def dropping(flow: Flow) -> None:
+    """The weights that are kept, the others 0."""
+    rate = Fraction(str(flow.spec.dropout))  # 0.1 is meant to be 1/10
+    reason = f"each weight is dropped with probability {rate}; the mean stays what it was"
+    several = flow.spec.heads > 1
+
+    def run(a: Array, keep: Array) -> Array:
+        return softmax.dropout(a, masks.for_heads(keep, a) if several else keep, rate)
+
+    def formula(a: Node, keep: Node) -> Node:
+        return Over(a * letters.TIMES * keep, node(1 - rate))
+
+    flow.add("dropped", run, formula, ("weights", "drop"), role="weights", reason=reason)
+
+
+# -- output: A V, the heads side by side, and the output projection where one is given ---------------------------------
+def closing(flow: Flow) -> None:
+    """The weighted values, and what becomes of them where there are heads of tokens or a projection."""
+    spec = flow.spec
+    merge = spec.heads > 1 and "x" in flow.given
+    absorbed = spec.latent is not None and spec.latent.absorbed
+    last = not merge and "w_o" not in flow.given and not absorbed
+    mean = spec.normaliser not in ("sigmoid", "relu") and spec.sink is None and not spec.dropout
+    reason = f"each output is a weighted {'mean' if mean else 'sum'} of the values"
+    run: Callable[..., Any] = scores.weighted_values
+    writes: Callable[..., Node] = letters.affine
+    of: tuple[str, ...] = ("weights", "v")
+    if isinstance(spec.position, Shaw) and spec.position.values:
+        run, writes, of = valued(spec.position, spec.alignment)
+    attended = "output" if last else "attended_latents" if absorbed else "attended"
+    flow.add(attended, run, writes, of, role="output", reason=reason)
+    if absorbed:
+        reason = "values are made of the weighted latents alone"
+        run = partial(latent.expand, heads=spec.heads)
+        flow.add("attended", run, letters.affine, ("output", "w_uv"), role="output", reason=reason)
+    if not last:
+        names = [n for n in ("w_o", "b_o") if n in flow.given]
+        reason = "output projection" if names else "the heads side by side" if merge else ""
+        flow.add("output", partial(_merged, merge), partial(_merged_formula, merge), ("output", *names), reason=reason)
+
+
+def _merged(merge: bool, x: Array, w: Array | None = None, b: Array | None = None) -> Array:
+    heads = projections.merge_heads(x) if merge else x
+    return heads if w is None else projections.project(heads, w, b)
+
+
+def _merged_formula(merge: bool, x: Node, *parameters: Node) -> Node:
+    heads = call("concat", x) if merge else x
+    return letters.affine(heads, *parameters) if parameters else heads

@@ -1,0 +1,264 @@
+"""``exercises``: ten tasks from the derivations, with numbers drawn by a seed, and solutions that are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.positions.angles import rotate_interleaved
+from symattn.attention.scores import dot_scores, scale_by_root
+from symattn.attention.softmax import sink_weights, softmax
+from symattn.attention.streaming.states import merge, tile_state
+from symattn.derivations.exactly import entries, exact, same
+from symattn.derivations.parameters import LIMITS, whole
+from symattn.derivations.rope import ANGLE, turns
+from symattn.derivations.steps import FalseStep
+from symattn.document import notation as nt
+from symattn.document.codec import command as command_of
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.formulas import formula, running_text
+from symattn.document.model import Block, Document, Emph, Heading, Paragraph, Result, Text
+from symattn.document.notation import Node, equals
+
+Draw = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Task:
+    """``answer`` and ``other`` are exact arrays: what ``asked`` is, and the same found as ``how`` says.
+
+    ``topic`` is the derivation that the task is taken from, ``reason`` what the solution says beside its number.
+    """
+
+    topic: str
+    title: str
+    question: Text
+    asked: Node
+    answer: Any
+    other: Any
+    how: str
+    reason: Text = ()
+
+
+def checked(task: Task) -> Node:
+    """The line of the solution. Raises FalseStep where the two ways differ."""
+    if not same(task.answer, task.other):
+        raise FalseStep(f"the solution of the exercise on {task.topic} is not what it is {task.how}")
+    alone = tuple(task.answer.shape) == (1, 1)
+    return equals(task.asked, entries(task.answer[0, 0] if alone else task.answer))
+
+
+def _task(
+    topic: str, title: str, question: str, asked: str, answer: Any, other: Any, how: str, why: str = "", **values: Any
+) -> Task:
+    """A task whose words and formulas are typed; ``values`` are the rows of numbers that it gives."""
+    shown = {name: _shown(value) for name, value in values.items()}
+    text, reason = (running_text(words, values=shown) for words in (question, why))
+    return Task(topic, title, text, formula(asked, values=shown), answer, other, how, reason)
+
+
+def _shown(value: Any) -> Node:
+    """A number, or a matrix; a list of numbers is a row."""
+    if not isinstance(value, list):
+        return nt.node(value)
+    return nt.matrix(value if isinstance(value[0], list) else [value])
+
+
+def _whole(rng: Draw, low: int, high: int, *shape: int) -> list[Any]:
+    """Whole numbers from ``low`` to ``high``, as nested lists."""
+    found: list[Any] = rng.integers(low, high + 1, shape).tolist()
+    return found
+
+
+def _scores(rng: Draw, n: int = 3) -> list[Any]:
+    """Scores from 0 to 3 that are not all equal, so that exponents stay readable."""
+    while len(set(found := _whole(rng, 0, 3, n))) < 2:
+        continue
+    return found
+
+
+def scaled(rng: Draw) -> Task:
+    """q·k/√d_k for d_k = 4."""
+    a, b = _whole(rng, -2, 3, 4), _whole(rng, -2, 3, 4)
+    left, right = exact([a]), exact([b])
+    return _task(
+        "scaling", "A scaled score", "$q = @a$, $k = @b$. What is the scaled score?", "q·k/√d_k",
+        scale_by_root(dot_scores(left, right), left), exact([[sum(x * y for x, y in zip(a, b, strict=True))]]) / 2,
+        "entry by entry, divided by 2", a=a, b=b,
+    )  # fmt: skip
+
+
+def variance(rng: Draw) -> Task:
+    """Var(q·k) = d_k for entries ±1, by going through all of them."""
+    width = int(rng.integers(2, 5))
+    signs = [[1 if i >> bit & 1 else -1 for bit in range(width)] for i in range(2**width)]
+    every = [sum(x * y for x, y in zip(a, b, strict=True)) for a in signs for b in signs]
+    mean_of_squares = exact([[sum(x * x for x in every)]]) / len(every)
+    question = """Every entry of $q$ and $k$ is 1 or −1, each with probability 1/2 and independent of the others, and \
+$d_k = @width$. What is the variance of the score?"""
+    return _task(
+        "scaling", "The variance of a score", question, "Var(q·k)", exact([[width]]), mean_of_squares,
+        f"as the mean over all {len(every)} pairs", "The mean is 0, and variances add up.", width=width,
+    )  # fmt: skip
+
+
+def shift(rng: Draw) -> Task:
+    """softmax(s + c) = softmax(s)."""
+    row, by = _scores(rng), int(rng.integers(10, 100))
+    moved = [x + by for x in row]
+    return _task(
+        "shift", "Softmax of large scores", "$s = @moved$. What are the weights?", "softmax(s)", softmax(exact([row])),
+        softmax(exact([moved])), "with the scores as they are given",
+        f"Only differences matter: subtract {by} from each.", moved=moved,
+    )  # fmt: skip
+
+
+def jacobian(rng: Draw) -> Task:
+    """diag(p) − p pᵀ for weights that are fractions."""
+    parts = _whole(rng, 1, 4, 3)
+    p = exact([parts]) / sum(parts)
+    row = p.tolist()[0]
+    by_entry = exact([[row[i] * (int(i == j) - row[j]) for j in range(3)] for i in range(3)])
+    diagonal = exact([[row[i] if i == j else 0 for j in range(3)] for i in range(3)])
+    question = "The weights are $p = @p$. What are their derivatives by the scores?"
+    return _task(
+        "jacobian", "The derivatives of softmax", question, "diag(p) - p pᵀ", diagonal - p.mT @ p, by_entry,
+        "entry by entry", p=[x.notation() for x in row],
+    )  # fmt: skip
+
+
+def output(rng: Draw) -> Task:
+    """One query, two keys, two values."""
+    query, keys, values = _whole(rng, 0, 1, 2), _whole(rng, 0, 2, 2, 2), _whole(rng, -2, 4, 2, 2)
+    weights = softmax(dot_scores(exact([query]), exact(keys)))
+    pairs = [[w * v[c] for w, v in zip(weights.tolist()[0], values, strict=True)] for c in range(2)]
+    return _task(
+        "matrix-form", "One query, two keys", "$q = @q$, $K = @k$, $V = @v$, without scaling. What is the output?", "o",
+        weights @ exact(values), exact([[a + b for a, b in pairs]]), "value by value", q=query, k=keys, v=values,
+    )  # fmt: skip
+
+
+def permuted(rng: Draw) -> Task:
+    """The weights of permuted keys are permuted weights."""
+    row = _scores(rng)
+    order = [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]][int(rng.integers(5))]
+    weights = softmax(exact([row])).tolist()[0]
+    question = f"""$s = @row$ are the scores of keys 1, 2, 3. The keys come as \
+{", ".join(str(i + 1) for i in order)} instead. What are the weights, in the new order?"""
+    return _task(
+        "equivariance", "Keys in another order", question, "a", softmax(exact([[row[i] for i in order]])),
+        exact([[weights[i] for i in order]]), "as the old weights in the new order", row=row,
+    )  # fmt: skip
+
+
+def tiles(rng: Draw) -> Task:
+    """The sum of exponentials of two tiles, less the common maximum."""
+    first, second = _scores(rng, 2), [x + 2 for x in _scores(rng, 2)]
+    row, values = exact([first + second]), exact([[1]] * 4)
+    parts = tile_state(exact([first]), exact([[1]] * 2)), tile_state(exact([second]), exact([[1]] * 2))
+    question = """Scores come in two tiles, $@first$ and $@second$. With $m$ the largest of all, what is the sum of \
+$e^{s_j - m}$ that the tiles merge to?"""
+    return _task(
+        "online-softmax", "Two tiles", question, "ℓ", merge(*parts).normaliser, tile_state(row, values).normaliser,
+        "over all four scores at once", "The sum of the first tile is multiplied by $e^@by$.",
+        first=first, second=second, by=max(first) - max(first + second),
+    )  # fmt: skip
+
+
+def lookup(rng: Draw) -> Task:
+    """The limit of softmax(βs): equal shares of the largest scores."""
+    row = _scores(rng, 4)
+    ties = [int(x == max(row)) for x in row]
+    beside = softmax(exact([[0] * sum(ties)])).tolist()[0][0]
+    return _task(
+        "lookup", "Sharp attention", "$s = @row$. What do the weights of $β s$ tend to as $β$ grows?", "a",
+        exact([ties]) / sum(ties), exact([[beside if tie else 0 for tie in ties]]),
+        "as softmax over the largest scores alone", row=row,
+    )  # fmt: skip
+
+
+def sink(rng: Draw) -> Task:
+    """A sink is one more key of value 0."""
+    row, z = _scores(rng, 2), int(rng.integers(0, 3))
+    question = "$s = @row$ and a sink of score $@z$. What are the weights of the two keys?"
+    return _task(
+        "sinks", "A sink", question, "a", sink_weights(exact([row]), exact([[z]])),
+        softmax(exact([[*row, z]]))[:, :2], "with the sink as a third key", row=row, z=z,
+    )  # fmt: skip
+
+
+def rotated(rng: Draw) -> Task:
+    """A score at positions (m, n) from that at (0, n − m)."""
+    query, key, place = _whole(rng, 1, 3, 2), _whole(rng, 1, 3, 2), 1  # that of the query; the key's is the next
+    angles = turns()
+    here = rotate_interleaved(exact([query]), *angles[place]), rotate_interleaved(exact([key]), *angles[place + 1])
+    there = rotate_interleaved(exact([query]), *angles[0]), rotate_interleaved(exact([key]), *angles[1])
+    question = f"""$q = @query$, $k = @key$ at the positions {place + 17} and {place + 18}. A position turns by the \
+angle of cosine $@cosine$ and sine $@sine$. What is the score?"""
+    return _task(
+        "rope", "Rotary positions", question, "(R_m q)·(R_n k)", dot_scores(*there), dot_scores(*here),
+        f"at the positions {place} and {place + 1}", "Only the distance matters, so put the query at 0.",
+        query=query, key=key, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]),
+    )  # fmt: skip
+
+
+TASKS: tuple[Callable[[Draw], Task], ...] = (
+    scaled, variance, shift, jacobian, output, permuted, tiles, lookup, sink, rotated,
+)  # fmt: skip
+
+
+# -- the sheet ---------------------------------------------------------------------------------------------------------
+_PLACE = "Answer: " + "_" * 40
+
+
+def exercises(seed: int = 1, *, answers: bool = False) -> Document:
+    """Return ten tasks on one sheet: small whole numbers, drawn by ``seed``; ``answers`` adds the solutions.
+
+    Every solution is computed in exact numbers in two ways, those of the derivation that the task comes from, even
+    if solutions are not shown. Raises InputError for a seed that is not a whole number from 0 on, FalseStep if the
+    two ways differ.
+
+    >>> sheet = exercises(seed=3)
+    >>> sum(line.startswith("Answer") for line in sheet.text().splitlines())
+    10
+    >>> exercises(seed=3, answers=True).holds
+    True
+    """
+    whole("seed", seed, LIMITS["seed"], 0)
+    rng = np.random.default_rng(seed)
+    tasks = [make(rng) for make in TASKS]
+    command = command_of("exercises", options={"seed": seed, "answers": answers or None})
+    return Document(
+        "derivation",
+        "exercises",
+        ("Ten exercises on attention",),
+        (*_asked(tasks), *_answered(tasks, answers)),
+        (f"seed {seed}",),
+        command,
+        {"seed": seed, "answers": answers},
+        {"exercises": [task.topic for task in tasks]},
+        hints=() if answers else (f"{command} --answers",),
+    )
+
+
+def _asked(tasks: list[Task]) -> Iterator[Block]:
+    yield Paragraph(("Write answers exactly: fractions and powers of e stay as they are.",))
+    for task in tasks:
+        yield Heading((task.title,))
+        yield Paragraph(task.question)
+        yield Paragraph((_PLACE,))
+
+
+def _answered(tasks: list[Task], shown: bool) -> Iterator[Block]:
+    """The solutions, and before them where they come from; each is checked whether it is shown or not."""
+    lines = [checked(task) for task in tasks]
+    if not shown:
+        return
+    yield Heading(("Solutions",))
+    yield Paragraph(("Each was computed in exact numbers in two ways. Why it is so: ", Emph("symattn derive"), "."))
+    for number, (task, line) in enumerate(zip(tasks, lines, strict=True), 1):
+        evidence = Evidence(Grade.CHECKED, f"also {task.how}")
+        yield Result(f"Solution {number}: {task.topic}", (line,), (evidence,), text=task.reason)

@@ -1,0 +1,235 @@
+r"""Derivations as texts: what is said, and formulas as they are printed, read and decided when a document asks.
+
+The first line is the title. Then, a line each (an indented line goes on with the one before)::
+
+    subtitle: …                     the line below the title
+    hint: …                         a command that a reader may type next
+    # …                             a heading
+    A1: … :: …                      a hypothesis, which may define letters, and a remark
+    A of NAME                       the hypotheses of a theorem
+    let: …                          a paragraph whose formulas define letters, or give them their numbers
+    with: …                         the same, which is not printed
+    - FORMULA :: REASON             a step that is claimed
+    := FORMULA :: REASON            a step that is defined
+    → FORMULA :: CONDITION :: FORM  a limit, with the form that shows it
+    result: FORMULA; FORMULA // …   what has been shown, a line for each ``//``
+    theorem NAME                    what a theorem says, and its false variant
+    not NAME                        the false variant alone
+    caveat: …                       what this does not say
+    insert NAME                     blocks or steps from Python
+
+Any other line is a paragraph, and an empty one ends a group of steps. The letters of a step are those of its section:
+``far- …`` is claimed in the section ``far``, ``let far: …`` defines there. Below a claim or a result, ``gap X: Y`` and
+``sign X: Y`` show a side of an inequality (see ``Question``); below a claim, ``free X: SHAPE`` and ``keep`` are those
+of ``Section.claim``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from symattn.derivations.steps import FalseStep, Moments, words
+from symattn.document import formulas, model
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.model import Assumption, Block, Document, Step, Text
+from symattn.document.notation import Node
+from symattn.document.text import plain_text
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
+from symattn.proof.theorem import Outcome, Theorem, decide
+from symattn.theorems.reading import Reading, boxed, of_print, read, read_apart
+
+_STEP = re.compile(r"(\w*)(-|:=|→) (.*)")
+_SAID = re.compile(r"(let|with|result|caveat|A\d)(?: (\w+))?: (.*)")
+_NAMED = re.compile(r"(theorem|not|A of|insert) (\w+)")
+_HEAD = re.compile(r"(subtitle|hint): (.*)")
+_OPTION = re.compile(r"(gap|sign|free) (.*): (.*)|keep")
+_APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
+_WORD = re.compile(r"a |[a-z]{2}")  # and no letter of a formula
+Line = tuple[str, list[str]]
+
+
+class Telling:
+    """A text while it is told.
+
+    ``letters`` are those of its sections, or laws by which moments are claimed. ``values`` are what it names: nodes
+    (``@name``), theorems, and blocks or steps. ``roles`` are colours of letters that are not the usual ones.
+    """
+
+    def __init__(
+        self, letters: Mapping[str, Glossary | Moments], roles: Mapping[str, Any] | None = None, /, **values: Any
+    ) -> None:
+        self.sections: dict[str, Any] = {
+            name: Section(x) if isinstance(x, Glossary) else x for name, x in letters.items()
+        }
+        self.roles, self.values = {**formulas.ROLES, "a": "weight", "A": "weight", **(roles or {})}, values
+        self.theorems = {name: known(x) for name, x in values.items() if isinstance(x, Theorem)}
+
+    def document(self, name: str, typed: str, **more: Any) -> Document:
+        """The whole document that a text says."""
+        (title, _), *lines = _lines(typed)
+        heads = [found.groups() for line, _ in lines if (found := _HEAD.fullmatch(line))]
+        hints = tuple(said for kind, said in heads if kind == "hint")
+        below = "".join(said for kind, said in heads if kind == "subtitle")
+        blocks = self._blocks([line for line in lines if not _HEAD.fullmatch(line[0])])
+        return Document("derivation", name, self.words(title), blocks, self.words(below), hints=hints, **more)
+
+    def blocks(self, typed: str) -> tuple[Block, ...]:
+        """The blocks of a part of a document."""
+        return self._blocks(_lines(typed))
+
+    def words(self, typed: str) -> Text:
+        """Running text with formulas."""
+        return formulas.running_text(typed, self.roles, self.values)
+
+    def formula(self, typed: str) -> Any:
+        """A formula, which may be a relation."""
+        return formulas.formula(typed, self.roles, self.values)
+
+    def _blocks(self, lines: list[Line]) -> tuple[Block, ...]:
+        """Steps that follow each other are one group, and so are hypotheses."""
+        found: list[Any] = []
+        for kind, group in groupby((part for line in lines for part in self._parts(*line)), type):
+            if kind is Step:
+                found.append(model.Steps(tuple(group)))
+            elif kind is Assumption:
+                found.append(model.Assumptions(tuple(replace(a, label=f"A{i}") if not a.label else a
+                                                     for i, a in enumerate(group, 1))))  # fmt: skip
+            elif kind is not str:
+                found += group
+        return tuple(found)
+
+    def _parts(self, line: str, options: list[str]) -> Iterator[Any]:
+        if step := _STEP.fullmatch(line):
+            yield self._step(self.sections[step[1]], step[2], step[3].split(" :: "), options)
+        elif said := _SAID.fullmatch(line):
+            yield from self._said(said[1], self.sections.get(said[2] or ""), said[3], options)
+        elif line.startswith("# "):
+            yield model.Heading(self.words(line[2:]))
+        elif named := _NAMED.fullmatch(line):
+            yield from self._named(*named.groups())
+        else:
+            yield model.Paragraph(self.words(line)) if line else line
+
+    def _step(self, section: Any, mark: str, parts: list[str], options: list[str]) -> Any:
+        formula, reason, form = self.formula(parts[0]), self.words("".join(parts[1:2])), parts[2:]
+        if mark == ":=":
+            return section.define(formula, reason or "definition")
+        if mark == "→":
+            return section.tends(formula, self.formula(parts[1]), self.formula(form[0]) if form else None)
+        free = {found[2]: found[3] for x in options if (found := _OPTION.fullmatch(x)) and found[1] == "free"}
+        return section.claim(formula, reason, free=free or None, keep="keep" in options, **self._shown(options))
+
+    def _said(self, kind: str, section: Any, typed: str, options: list[str]) -> Iterator[Any]:
+        if kind == "result":
+            rows = [tuple(map(self.formula, _APART.split(row))) for row in typed.split(" // ")]
+            yield section.result("Result", *rows, **self._shown(options))
+            return
+        first, *remark = map(self.words, typed.split(" :: "))
+        if section is not None and kind != "caveat":
+            section.let(first)
+        if kind[0] == "A":
+            yield Assumption(kind, _sentence(first), *remark)
+        elif kind != "with":
+            yield model.Caveat(first) if kind == "caveat" else model.Paragraph(first)
+
+    def _named(self, kind: str, name: str) -> Iterator[Any]:
+        if kind == "insert":
+            yield from self.values[name]
+        elif kind == "A of":
+            yield from (Assumption("", _sentence(text)) for text in self.theorems[name].theorem.hypotheses)
+        else:
+            yield from self.theorems[name].result() if kind == "theorem" else ()
+            yield self.theorems[name].wrong()
+
+    def _shown(self, options: list[str]) -> dict[str, Any]:
+        """What shows that a side is larger, or of which sign it is."""
+        shown: dict[str, Any] = {"gap": {}, "sign": {}}
+        for option in options:
+            if (found := _OPTION.fullmatch(option)) and found[1] in shown:
+                shown[found[1]][self.formula(found[2])] = self.formula(found[3])
+        return {f"{kind}s": sides or None for kind, sides in shown.items()}
+
+
+def _lines(typed: str) -> list[Line]:
+    """The lines with those that go on with them, and their options."""
+    found: list[Line] = []
+    for line in typed.strip().splitlines():
+        before, options = found[-1] if found else ("", [])
+        if not line.startswith(" "):
+            found.append((line, []))
+        elif _OPTION.fullmatch(line.strip()):
+            options.append(line.strip())
+        else:
+            found[-1] = (f"{before} {line.strip()}", options)
+    return found
+
+
+# -- theorems ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Known:
+    """A theorem of the catalogue that was decided just now, its false variant refuted."""
+
+    theorem: Theorem
+    outcome: Outcome
+    reading: Reading | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """Proved or argued for all sizes, by name."""
+        needed = dict.fromkeys(map(plain_text, self.outcome.decision.hypotheses))
+        return Evidence(self.outcome.grade, "; ".join((f"all sizes ({self.theorem.name})", *needed)))
+
+    def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
+        """What it says, or a formula in other letters that says the same."""
+        formula = formula or self.statement[0][0]
+        said = words(self.theorem.why if reason is None else reason)
+        return Step(formula, said, of_print(self.evidence, self.reading)[0])
+
+    @property
+    def statement(self) -> tuple[tuple[Node, ...], Text]:
+        """What it says as formulas, or else as words."""
+        from symattn.proof.words import statement
+
+        return statement(self.theorem.says)
+
+    def result(self, title: str = "Result") -> tuple[Block, ...]:
+        """The relations of it that were read, in a box; what it says in words, below."""
+        formulas, said = read_apart(self.theorem.says, self.reading)
+        return boxed(title, formulas, self.evidence, said, self.reading)
+
+    def wrong(self) -> model.Note:
+        """Its false variant, with the numbers that refute it."""
+        from symattn.theorems.findings import finding
+
+        said = self.theorem.false_says
+        comma = "" if isinstance(said[-1], str) and said[-1].endswith(".") else ";"
+        refuted = finding(self.outcome).counterexample
+        return model.Note((model.Emph("Not so."), " ", *_begun(said), f"{comma} refuted by ", *refuted, "."))
+
+
+def known(theorem: Theorem) -> Known:
+    """The theorem, decided now as code and as it is printed. Raises FalseStep unless it is proved and its false variant
+    refuted."""
+    outcome, reading = decide(theorem), read(theorem)
+    if reading and reading.wrong:
+        raise FalseStep(f"{theorem.name}: {reading.wrong}")
+    if outcome.grade not in (Grade.PROVED, Grade.ARGUED):
+        raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
+    return Known(theorem, outcome, reading)
+
+
+def _sentence(said: Text) -> Text:
+    """The words with a capital letter and a full stop."""
+    return (*_begun(said), ".")
+
+
+def _begun(said: Text) -> Text:
+    """With a capital letter, where words begin it."""
+    opening, *rest = said
+    starts = isinstance(opening, str) and _WORD.match(opening)
+    return (opening[:1].upper() + opening[1:] if isinstance(opening, str) and starts else opening, *rest)

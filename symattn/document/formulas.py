@@ -1,0 +1,297 @@
+"""Formulas and running text as people type them, read into ``notation``: ``formula("s_ij = q_i·k_j/√d_k")``.
+
+A formula is typed as ``text`` prints it, with a space between letters: ``2 a x``, ``Q Kᵀ``. A bracket that touches a
+word holds the arguments of a function, ``softmax(S)``, ``E[x]``; others are printed as they stand, but for those around
+a side of a fraction or what is under a root. ``{…}`` groups and is not printed. Indices are ``p_ij``, ``o_i_c``,
+``d_model``, ``x_max`` or ``W_{V, t}``, exponents ``x²`` or ``e^{s_j}``; the sum ``Σ_{j=1}^{n_k} p_j``, the product
+``∏`` and ``max_j s_j`` reach to the next plus or minus. ``|x|``, ``‖x‖_1`` and ``⌊x⌋`` are fences, ``[K; V]`` is a
+matrix, ``𝟏`` the vector of ones, ``½`` a number where 1/2 is a fraction, ``"words"`` stand upright, and ``@x`` is a
+value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal
+
+from symattn.document import notation as nt
+from symattn.document.characters import SIGNS, SUPERSCRIPTS
+from symattn.document.errors import InputError
+from symattn.document.model import Code, Emph, Inline, Text
+from symattn.document.notation import Like, Node, Role
+
+Roles = Mapping[str, Role | None]
+#: The colours of the letters of attention, or of a letter with its index.
+ROLES: Roles = {
+    **dict.fromkeys(("q", "Q", "W_Q"), "query"), **dict.fromkeys(("k", "K", "W_K", "U_K"), "key"),
+    **dict.fromkeys(("v", "V", "W_V", "U_V"), "value"), **dict.fromkeys(("s", "S"), "score"),
+    "p": "weight", **dict.fromkeys(("o", "O", "W_O"), "output"),
+}  # fmt: skip
+#: The same with the arrays of theorems: X, P and the values that are computed.
+ARRAY_ROLES: Roles = {
+    **ROLES, "X": "input", "P": "weight", "p̂": "weight", "ô": "output", "φ_Q": "query", "φ_K": "key",
+}  # fmt: skip
+_RAISED = {raised: plain for plain, raised in SUPERSCRIPTS.items() if plain in "0123456789+-ni"}
+_SMALL = "".join(map(re.escape, _RAISED))
+_TOKENS = re.compile(
+    rf'(?P<gap>\s+)|"(?P<said>[^"]*)"|(?P<raised>[{_SMALL}]+)|(?P<number>[0-9]+(?:\.[0-9]+)?)'
+    rf"|(?P<word>(?:(?![{_SMALL}ᵀ½¼])[^\W\d_][\u0302\u0304]?)+['′″]*!?|[𝟏∞…⊙⊗∘∅∇∫])|@(?P<value>[A-Za-z0-9_]+)"
+    rf"|(?P<sign>{'|'.join(map(re.escape, SIGNS))})|(?P<mark>.)"
+)
+_BIG: Mapping[str, Literal["sum", "prod", "max", "min"]] = {"Σ": "sum", "∏": "prod", "max": "max", "min": "min"}
+_HALVES = {"½": Fraction(1, 2), "¼": Fraction(1, 4)}
+_FENCES: Mapping[str, tuple[str, Any]] = {
+    "(": (")", "round"), "|": ("|", "abs"), "‖": ("‖", "norm"), "⌊": ("⌋", "floor"),
+}  # fmt: skip
+
+
+def formula(typed: str, roles: Roles = ROLES, values: Mapping[str, Like] | None = None) -> Node:
+    """Read a formula. ``roles`` are the colours of its letters, outside of indices; ``@name`` is one of ``values``.
+
+    Raises InputError for what is no formula.
+    """
+    return _FormulaReader(typed, roles, values or {}).whole()
+
+
+def running_text(typed: Text | str, roles: Roles = ROLES, values: Mapping[str, Like] | None = None) -> Text:
+    """Read running text with ``$formulas$``, ``*stressed words*`` and ```code```; leave one that is read already.
+
+    Raises InputError for a formula that cannot be read, or does not end.
+    """
+    if not isinstance(typed, str):
+        return typed
+    if typed.count("$") % 2:
+        raise InputError(f"{typed!r}: a dollar sign begins a formula, and none ends it")
+    marks: Mapping[str, Callable[[str], Inline]] = {"$": lambda x: formula(x, roles, values), "*": Emph, "`": Code}
+    parts = re.split(r"(\$[^$]*\$|\*[^*]*\*|`[^`]*`)", typed)
+    return tuple(marks[part[0]](part[1:-1]) if i % 2 else part for i, part in enumerate(parts) if part)
+
+
+@cache
+def _split(typed: str) -> tuple[tuple[str, str, bool], ...]:
+    """The tokens: kind, text, and whether it touches what stands before."""
+    found = [(kind := str(m.lastgroup), m[kind]) for m in _TOKENS.finditer(typed)]
+    return tuple((*now, before[0] != "gap") for before, now in pairwise([("gap", ""), *found]) if now[0] != "gap")
+
+
+class _FormulaReader:
+    """A formula from left to right, one method for each level of precedence."""
+
+    def __init__(self, typed: str, roles: Roles, values: Mapping[str, Like]) -> None:
+        self.typed, self.roles, self.values, self.tokens, self.at = typed, roles, values, _split(typed), 0
+        self.closing: list[str] = []
+
+    def whole(self) -> Node:
+        found = self.row()
+        if self.at < len(self.tokens):
+            raise self.wrong()
+        return found
+
+    def wrong(self) -> InputError:
+        rest = "".join(" " * (not touches) + word for _, word, touches in self.tokens[self.at :])
+        return InputError(f"the formula {self.typed!r} cannot be read" + (f" at {rest.strip()!r}" if rest else ""))
+
+    # -- tokens -------------------------------------------------------------------------------------------------------
+    def peek(self) -> str:
+        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
+
+    def kind(self) -> str:
+        return self.tokens[self.at][0] if self.at < len(self.tokens) else ""
+
+    def touches(self, *marks: str) -> bool:
+        return self.peek() in marks and self.tokens[self.at][2]
+
+    def take(self, *words: str) -> str:
+        """The next token if it is one of these, or any if none is named."""
+        word = self.peek()
+        if word and (word in words or not words) and (self.kind() != "said" or not words):
+            self.at += 1
+            return word
+        return ""
+
+    def need(self, word: str) -> None:
+        if not self.take(word):
+            raise self.wrong()
+
+    # -- from loose to tight ------------------------------------------------------------------------------------------
+    def row(self) -> Node:
+        """Relations with words between, or parts with commas."""
+        parts, apart = [self.relation()], False
+        while self.kind() == "said" or self.peek() == ",":
+            apart |= self.kind() == "said"
+            if self.kind() == "said":
+                parts.append(nt.Words(self.take()))
+                if not self.peek():
+                    break
+            else:
+                self.take(",")
+            parts.append(self.relation())
+        return nt.Row(tuple(parts)) if apart else nt.Commas(tuple(parts)) if len(parts) > 1 else parts[0]
+
+    def relation(self) -> Node:
+        first, rest = self.sum(), []
+        while self.kind() == "sign":
+            rest.append((self.take(), self.sum()))
+        return nt.Relation(first, tuple(rest)) if rest else first
+
+    def sum(self) -> Node:
+        found = self.signed()
+        while sign := self.take("+", "−", "-"):
+            found = found + self.product() if sign == "+" else found - self.product()
+        return found
+
+    def signed(self) -> Node:
+        if self.take("−", "-"):
+            return -self.product()
+        return nt.PlusMinus(self.product()) if self.take("±") else self.product()
+
+    def product(self) -> Node:
+        """Products and quotients from left to right; beside a dot, a product without a sign holds together."""
+        found = self.factors()
+        while True:
+            if self.take("/"):
+                found = nt.Over(_bare(found), _bare(self.power()))
+            elif sign := self.take("·", "×"):
+                before = found.factors if isinstance(found, nt.Product) and found.sign == sign else (found,)
+                found = nt.Product((*before, self.factors()), sign)  # type: ignore[arg-type]
+            elif self.begins():
+                found = found * self.power()
+            else:
+                return found
+
+    def factors(self) -> Node:
+        found = self.power()
+        while self.begins():
+            found = found * self.power()
+        return found
+
+    def begins(self) -> bool:
+        """Return whether a factor begins here, and not a bracket that ends."""
+        word = self.peek()
+        opens = word in ("[", "{", "√", "∂", *_FENCES, *_HALVES) and self.closing[-1:] != [word]
+        return self.kind() in ("number", "word", "value") or opens
+
+    def power(self) -> Node:
+        found = self.atom()
+        while True:
+            if self.take("ᵀ"):
+                found = nt.Transposed(found)
+            elif self.kind() == "raised":
+                found = found ** formula("".join(_RAISED[c] for c in self.take()))
+            elif self.take("^"):
+                found = found ** self.atom()
+            else:
+                return found
+
+    def until(self, end: str) -> Node:
+        self.closing.append(end)
+        found = self.row()
+        self.closing.pop()
+        self.need(end)
+        return found
+
+    # -- atoms --------------------------------------------------------------------------------------------------------
+    def atom(self) -> Node:
+        kind, word = self.kind(), self.peek()
+        if kind in ("word", "said") or not word:
+            return self.word()
+        self.take()
+        if kind == "number":
+            return nt.Decimal(word) if "." in word else nt.node(int(word))
+        if kind == "value" and word in self.values:
+            return nt.node(self.values[word])
+        if word in _HALVES:
+            return nt.Number(_HALVES[word])
+        if word in _FENCES:
+            return self.fence(*_FENCES[word])
+        match word:
+            case "{":
+                return self.until("}")
+            case "[":
+                return self.matrix()
+            case "√":
+                return nt.Root(_bare(self.atom()))
+            case "∂":
+                of = self.power()
+                self.need("/")
+                self.need("∂")
+                return nt.Partial(of, self.power())
+        self.at -= 1
+        raise self.wrong()
+
+    def fence(self, end: str, style: Any) -> Node:
+        body, at = self.until(end), self.at
+        sub = self.below()
+        if len(sub) < 2:
+            return nt.Fence(style, body, *sub)
+        return nt.Fence(style, body, nt.Commas(sub) if self.tokens[at + 1][1] == "{" else nt.Product(sub))
+
+    def matrix(self) -> Node:
+        self.closing.append("]")
+        rows = [_parts(self.row())]
+        while self.take(";"):
+            rows.append(_parts(self.row()))
+        self.closing.pop()
+        self.need("]")
+        return nt.Matrix(tuple(rows))
+
+    def word(self) -> Node:
+        if self.kind() != "word":
+            raise self.wrong()
+        word = self.take()
+        if word in _BIG and self.touches("_"):
+            return self.big(_BIG[word])
+        base = "1" if word == "𝟏" else word.replace("′", "'").replace("″", "''")
+        sub = self.below()
+        first = _parts(sub[0])[0] if sub else None
+        below = f"{base}_{first.base}" if isinstance(first, nt.Name) else ""
+        role = self.roles.get(below, self.roles.get(base.rstrip("'")))
+        found = nt.Name(base, sub, role, word == "𝟏")
+        if self.touches("(", "["):
+            opened = self.take()
+            return nt.Call(found, _parts(self.until(")" if opened == "(" else "]")), opened == "[")
+        return found
+
+    def below(self) -> tuple[Node, ...]:
+        """The indices after ``_``, whose letters have no roles."""
+        roles, self.roles = self.roles, {}
+        found: list[Node] = []
+        while self.touches("_"):
+            self.take()
+            plus = self.take("+")
+            found += [nt.Name(plus)] if plus else [self.atom()] if self.peek() == "{" else self.run()
+        self.roles = roles
+        return tuple(found)
+
+    def run(self) -> list[Node]:
+        """An index for each letter and number that follow without a space, or a word of three letters and more."""
+        found = ""
+        while self.kind() in ("word", "number") and self.tokens[self.at][2]:
+            found += self.take()
+        if not found:
+            raise self.wrong()
+        if len(found) > 2 and found.isalpha():
+            return [nt.Name(found)]
+        return [nt.node(int(c) if c.isdigit() else c) for c in found]
+
+    def big(self, operator: Literal["sum", "prod", "max", "min"]) -> Node:
+        sub, low = self.below(), None
+        index: Node = sub[0] if len(sub) == 1 else nt.Commas(sub)
+        match index:
+            case nt.Relation(first, (("=", start),)):
+                index, low = first, start
+        high = self.atom() if self.take("^") else None
+        return nt.Big(operator, index, low, high, self.product())
+
+
+def _parts(x: Node) -> tuple[Node, ...]:
+    return x.parts if isinstance(x, nt.Commas) else (x,)
+
+
+def _bare(x: Node) -> Node:
+    """A part whose brackets say only where it begins and ends: above or below a bar, and under a root."""
+    return x.body if isinstance(x, nt.Fence) and x.style == "round" and x.sub is None else x

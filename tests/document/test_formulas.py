@@ -1,0 +1,130 @@
+"""Formulas as people type them: what is read, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from symattn.document import notation as nt
+from symattn.document.errors import InputError
+from symattn.document.formulas import formula, running_text
+from symattn.document.model import Code, Emph
+from symattn.document.notation import Name, Node, Over, Product, equals, name, node
+from symattn.document.text import text
+
+Q, K = Name("Q", role="query"), Name("K", role="key")
+
+#: A formula as it is typed, and as it is printed.
+PRINTED = {
+    "LN(a x + b 𝟏) = sign(a) LN(x)": "LN(ax + b 𝟏) = sign(a) LN(x)",
+    "p_ij ≤ e^{2 τ}/(e^{2 τ} + n_k − 1)": "pᵢⱼ ≤ e^(2τ)/(e^(2τ) + n_k − 1)",
+    "Σ_{j=1}^{n_k} p_j v_j + 1": "Σ_{j=1}^{n_k} pⱼvⱼ + 1",
+    "max_{j ∈ M} s_j − max_j |x_j| |y|": "max_{j∈M} sⱼ − maxⱼ |xⱼ| |y|",
+    "E[(q·k)⁴]/Var(q·k)² − 3 = 6/d_k": "E[(q·k)⁴]/Var(q·k)² − 3 = 6/d_k",
+    "∂p_i/∂s_j = p_i (δ_ij − p_j)": "∂pᵢ/∂sⱼ = pᵢ(δᵢⱼ − pⱼ)",
+    "f([x; y], (m, 0, 0)) = M⁻¹ᵀ": "f([x; y], (m, 0, 0)) = (M⁻¹)ᵀ",
+    "(A B) C = A B C": "(AB) C = ABC",
+    "{a + b}/c {x·y} = (a + b)/c": "((a + b)/c) x·y = (a + b)/c",
+    "‖v‖_1 W_{V,t} (P Q)_{i, k}": "‖v‖₁W_{V,t}(PQ)_{i,k}",
+    "−2 a/b c^{−x}": "−(2a/b) c^(−x)",
+    "a − b − (c − d)": "a − b − (c − d)",
+    "K″ = K′": "K″ = K′",
+}
+
+
+@pytest.mark.parametrize(("typed", "printed"), PRINTED.items())
+def test_a_formula_prints_as_it_was_typed(typed: str, printed: str) -> None:
+    assert text(formula(typed)) == printed
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        "a +",
+        "(a",
+        "a)",
+        "|a",
+        "Σ_ p",
+        "f(a",
+        "a = ",
+        "x_",
+        "∂a",
+        "[a; b",
+        "a,",
+        "x^",
+        "/a",
+        "a # b",
+        "x ? y",
+        "@z",
+        "1 2)",
+    ],
+)
+def test_what_is_no_formula_is_refused(typed: str) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        formula(typed)
+
+
+def test_letters_have_their_roles_but_not_as_indices() -> None:
+    found = formula("W_Q q_k", {"q": "query", "W_Q": "value", "k": "key"})
+    assert [n.role for n in _names(found)] == ["value", None, "query", None]
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("Q Kᵀ/√d_k", Over(Product((Q, nt.Transposed(K))), nt.Root(name("d", "k")))),
+        ("a_ij", name("a", "i", "j")),
+        ("u_min", name("u", "min")),
+        ("q·R_m k", Product((name("q", role="query"), name("R", "m") * name("k", role="key")), "·")),
+        ("2 x - (y + 1)", node(2) * "x" - nt.Fence("round", Name("y") + 1)),
+        ("1/(1 + e)", Over(node(1), node(1) + "e")),
+        ("½ ≠ 1/2", nt.relation(nt.Number(Fraction(1, 2)), "≠", Over(node(1), node(2)))),
+        ("Σ_{j=1}^n x_j² = y", equals(nt.total("j", 1, "n", name("x", "j") ** 2), "y")),
+        ("{max_i x_i} y", nt.Big("max", Name("i"), None, None, name("x", "i")) * "y"),
+        ("|x_i - y| ‖J‖_∞", nt.Fence("abs", name("x", "i") - "y") * nt.Fence("norm", Name("J"), Name("∞"))),
+        ("W_{V, t}", Name("W", (nt.commas("V", "t"),), "value")),
+        ("softmax(s, 0)", nt.call("softmax", Name("s", role="score"), 0)),
+        ("r (s)", Name("r") * nt.Fence("round", Name("s", role="score"))),
+        ("[1, -x; 0, 1]", nt.matrix([[1, -Name("x")], [0, 1]])),
+        ('β → 0 "as" n', nt.Row((nt.relation("β", "→", 0), nt.Words("as"), Name("n")))),
+        ("∂y/∂x_i", nt.Partial(Name("y"), name("x", "i"))),
+        ("J 𝟏", Name("J") * Name("1", bold=True)),
+        ("1, …, n", nt.commas(1, "…", "n")),
+        ("(m)_{1,2}", nt.Fence("round", Name("m"), nt.commas(1, 2))),
+    ],
+)
+def test_a_formula_is_read_as_it_is_typed(typed: str, read: Node) -> None:
+    assert formula(typed) == read
+
+
+def test_values_and_roles_are_those_of_the_text() -> None:
+    assert formula("@x q", {"q": None}, {"x": node(3)}) == node(3) * "q"
+
+
+def test_running_text_has_formulas_stress_and_code() -> None:
+    assert running_text("A *typical* $x$, by `symattn walk`.") == ("A ", Emph("typical"), " ", Name("x"), ", by ",
+                                                           Code("symattn walk"), ".")  # fmt: skip
+
+
+def test_words_hold_formulas() -> None:
+    assert running_text("so $a = b$: $c$") == ("so ", formula("a = b"), ": ", formula("c"))
+
+
+def test_a_formula_that_does_not_end_is_refused() -> None:
+    with pytest.raises(InputError, match="none ends it"):
+        running_text("it costs $5")
+
+
+def _names(x: Any) -> list[nt.Name]:
+    """All names of a formula, each followed by those in its indices."""
+    if isinstance(x, tuple):
+        return [name for part in x for name in _names(part)]
+    if not isinstance(x, nt.Node):
+        return []
+    whole: Any = x
+    inner = [name for f in fields(whole) for name in _names(getattr(whole, f.name))]
+    return [x, *inner] if isinstance(x, nt.Name) else inner
