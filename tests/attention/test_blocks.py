@@ -26,7 +26,7 @@ from tests.arrays.evaluating import compare
 from tests.attention.pieces import feed_forward
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers
-from tests.render.test_latex_compiles import compiled, overfull
+from tests.document.render.test_latex_compiles import compiled, overfull
 
 N, M, D, D_Y, D_FF, H = 3, 4, 6, 5, 7, 2
 PLAIN, CAUSAL = Attention(heads=H), Attention(heads=H, causal=True)

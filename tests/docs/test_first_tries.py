@@ -17,8 +17,8 @@ from symattn_cli.main import TABLE, commands, main
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "first-tries.md"
-OWN, TERMINAL, PYTHON = "walks/test_own_numbers.py", "cli/test_manners.py", "cli/test_first_tries.py"
-RELEASE, CLASS, HERE = "cli/test_release.py", "walks/test_sheets_for_a_class.py", "docs/test_first_tries.py"
+OWN, TERMINAL, PYTHON = "derivations/walks/test_own_numbers.py", "cli/test_manners.py", "cli/test_first_tries.py"
+RELEASE, CLASS, HERE = "cli/test_release.py", "derivations/walks/test_sheets_for_a_class.py", "docs/test_first_tries.py"
 ONE_LINE = f"{PYTHON}::test_what_is_wrong_is_told_in_one_line"
 
 # How a row begins → the test that holds it, below tests/.
@@ -26,7 +26,7 @@ HELD = {
     "a sheet with arrays side by side": f"{OWN}::test_flat_sheets_are_those_with_inputs",
     "arrays called `X`": f"{OWN}::test_no_two_arrays_are_one_when_written_otherwise",
     "arrays called `query`": f"{OWN}::test_other_names_get_a_suggestion",
-    "a sheet of 1000 × 1000": "walks/test_hostile.py::test_too_large_is_told_before_any_number_is_read",
+    "a sheet of 1000 × 1000": "derivations/walks/test_hostile.py::test_too_large_is_told_before_any_number_is_read",
     "rows without a name": ONE_LINE,
     "`--scale none`": f"{TERMINAL}::test_scale_none_is_no_scaling_everywhere",
     '`"scale": null`': f"{TERMINAL}::test_null_for_scale_is_refused_in_sheets",
@@ -54,7 +54,7 @@ HELD = {
     "`print(derive(": f"{PYTHON}::test_what_is_made_prints_and_has_every_form",
     "`Attention()`": f"{PYTHON}::test_representations_are_short_and_are_read_back",
     "`help(symattn.walk)`": f"{PYTHON}::test_public_names_have_an_example",
-    "`verify(torch": "sources/test_modules.py::test_right_modules_have_no_fault",
+    "`verify(torch": "programs/test_modules.py::test_right_modules_have_no_fault",
     "`symattn check page.md`": f"{RELEASE}::test_fresh_documents_are_told_from_stale_ones",
     "`symattn cache`": f"{RELEASE}::test_the_cache_says_where_it_is_and_is_cleared",
     "`[tool.symattn]`": f"{RELEASE}::test_defaults_come_from_the_project",

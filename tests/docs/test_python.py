@@ -31,7 +31,7 @@ def play(text: str, name: str) -> doctest.TestResults:
 
 
 def without_tools(page: Path) -> bool:
-    """Whether the sessions of a page need symattn and NumPy alone; tests/onnx and tests/graphs play the others."""
+    """Tell whether the sessions of a page need symattn and NumPy alone; tests of the readers play the others."""
     return not _TOOLS.search(sessions(page.read_text(encoding="utf-8")))
 
 

@@ -19,7 +19,7 @@ from sphinx.errors import ExtensionError  # noqa: E402
 
 from symattn import draw  # noqa: E402
 from tests.docs.pages import ROOT  # noqa: E402
-from tests.render.test_html import contrast  # noqa: E402
+from tests.document.render.test_html import contrast  # noqa: E402
 
 
 def built(folder: Path, page: str, builder: str = "html") -> str:

@@ -23,7 +23,7 @@ from symattn.document.model import Code, Result
 from symattn.document.notation import Name, Relation, call, node
 from symattn.document.text import text
 from symattn.verification.tolerances.tolerance import bound
-from tests.statement.mutants import Letters, mutants
+from tests.proof.statement.mutants import Letters, mutants
 from tests.verification.priori_by_hand import by_hand, share_of
 
 FORMATS = ("fp32", "fp16", "bf16", "fp64")

@@ -1,0 +1,215 @@
+"""What each format promises: widths, escapes, keys, and the same bytes every time."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import sympy
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence, Grade, Verdict
+from symattn.document.render import FORMATS, format_of, render
+from symattn.document.render.common import MARK, ledger, ranges
+from symattn.document.render.layout import width, wrap
+from symattn.document.text import plain
+from tests.document.render import samples
+
+pytestmark = pytest.mark.smoke
+
+DOCUMENTS = [samples.derivation(), samples.walk()]
+
+
+def document(*blocks: md.Block, **others: Any) -> md.Document:
+    return md.Document(kind="listing", name="it", title=("It",), blocks=blocks, **others)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("it", DOCUMENTS)
+def test_the_same_bytes_every_time(format: str, it: md.Document) -> None:
+    shown = render(it, format)
+    assert shown == render(it, format)
+    assert shown.endswith("\n")
+    assert not shown.endswith("\n\n")
+    assert not any(line != line.rstrip() for line in shown.split("\n") if format == "text")
+    assert MARK in shown or json.loads(shown)["schema"] == 1
+
+
+def test_formats_by_suffix() -> None:
+    assert format_of("a/b.TEX") == "latex"
+    assert format_of("x.md") == "markdown"
+    with pytest.raises(InputError, match="suffix"):
+        format_of("x.docx")
+    with pytest.raises(InputError, match="format must be one of"):
+        render(DOCUMENTS[0], "pdf")
+
+
+@pytest.mark.parametrize("ascii", [False, True])
+@pytest.mark.parametrize("it", DOCUMENTS)
+def test_text_has_at_most_80_columns(ascii: bool, it: md.Document) -> None:
+    shown = render(it, "text", ascii=ascii)
+    assert [line for line in shown.splitlines() if width(line) > 80] == []
+    assert shown.isascii() == ascii
+
+
+def test_a_word_is_not_broken_and_columns_stay_straight() -> None:
+    rows = (("softmax-of-queries", "x" * 40, "owner/" + "repository" * 5), ("a", "b", "c"))
+    columns = tuple(md.Column((title,), "left") for title in ("name", "what", "where"))
+    shown = render(document(md.Table(columns, tuple(tuple((cell,) for cell in row) for row in rows))), "text")
+    lines = shown.splitlines()
+    rule = next(line for line in lines if line.startswith("  ─"))
+    starts = [found.start() for found in re.finditer("─+", rule)]
+    for row in rows:
+        line = next(line for line in lines if line.startswith(f"  {row[0]} "))
+        assert [line[start:].split(" ")[0] for start in starts] == list(row)
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    for it in DOCUMENTS:
+        assert "\x1b[" not in render(it, "text")
+        coloured = render(it, "text", colour=True)
+        assert "\x1b[31mq" in coloured or it.kind == "walk"
+        assert re.sub(" +\n", "\n", plain(coloured)) == render(it, "text")
+
+
+def test_steps_align_and_leave_out_a_repeated_side() -> None:
+    lines = render(samples.derivation(), "text").splitlines()
+    third, fourth = (next(line for line in lines if line.startswith(f"  {i}  ")) for i in (3, 4))
+    assert third.index(" = ") == fourth.index(" = ")
+    assert third.startswith("  3  Var(s) = ")
+    assert "Var(s)" not in fourth
+    assert fourth.endswith("proved")
+
+
+def test_the_shaded_row_is_marked() -> None:
+    marked = [line for line in render(samples.derivation(), "text").splitlines() if line.startswith("▸")]
+    assert len(marked) == 1
+    assert "0.0787" in marked[0]
+
+
+def test_values_align() -> None:
+    shown = render(samples.walk(), "text")
+    assert "  exact    [1/(1 + 2e²)  e²/(1 + 2e²)  −e²/(1 + 2e²)]\n  decimal  [  0.0633789      0.468311" in shown
+    assert "[2,1]  (1 + 4e⁴)/(4e⁵ + 16e¹⁷ + 12e¹³ + 3e⁴)    0.114286   0.114286" in shown
+
+
+def test_a_verdict_and_wide_words_in_text() -> None:
+    words = md.Table((md.Column(("name",), "left"), md.Column(("why",), "left")), ((("a",), ("word " * 40,)),))
+    shown = render(document(words, verdict=Verdict.FAULT), "text")
+    assert max(map(width, shown.splitlines())) <= 80
+    assert "\nFAULT\n" in shown
+
+
+def test_wrapping_keeps_formulas_whole() -> None:
+    assert wrap("aaa b\u00a0=\u00a0c dd", 9) == ["aaa b = c", "dd"]
+    assert wrap("aaaa b\u00a0=\u00a0c dd", 9) == ["aaaa", "b = c dd"]
+    assert width("x̂\x1b[1m²\x1b[0m") == 2
+
+
+def test_evidence_is_told_once_for_its_steps() -> None:
+    evidence, numbers = ledger(samples.derivation())[1]
+    assert evidence == Evidence(Grade.CHECKED, "n = 2, …, 6")
+    assert numbers == [10, 11]
+    assert ranges([1, 2, 3, 7, 9, 10]) == "1–3, 7, 9–10"
+    for format in ("text", "markdown"):
+        assert "Steps 10–11 are checked: n = 2, …, 6" in render(samples.derivation(), format)
+
+
+@pytest.mark.parametrize("it", DOCUMENTS)
+def test_markdown_for_github(it: md.Document) -> None:
+    shown = render(it, "markdown")
+    assert r"\operatorname" not in shown
+    assert r"\color" not in shown
+    assert "\\begin{align" not in shown.replace("\\begin{aligned}", "")
+    assert shown.count("```") % 2 == 0
+    tables = [line for line in shown.splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in tables}) <= 1
+
+
+def test_markdown_escapes() -> None:
+    text = "a_b *c* `d` <e> [f] | # ~ $5 \\ &amp; {x}"
+    shown = render(document(md.Paragraph((text,)), md.Paragraph(("- no item",)), md.Paragraph(("1. no",))), "markdown")
+    assert r"a\_b \*c\* \`d\` \<e\> \[f\] \| \# \~ \$5 \\ \&amp; \{x\}" in shown
+    assert "\\- no item" in shown
+    assert "1\\. no" in shown
+
+
+def test_markdown_code_and_inline_formulas() -> None:
+    brackets = nt.Fence("curly", nt.name("x"))
+    words = (md.Code("a`b|c"), " ", brackets, " ", nt.relation("x", "<", 1), " ", nt.call("Var", "x") * nt.name("μ"))
+    shown = render(document(md.Paragraph(words), md.Table((md.Column(("a",)),), (((md.Code("x|y"),),),))), "markdown")
+    assert r"``a`b|c`` $\lbrace x\rbrace$ $x \lt 1$" in shown
+    assert r"| `x\|y` |" in shown
+    odd = nt.name("Var", nt.relation("i", "∼", "p"))
+    assert r"$`\mathrm{Var}_{i \sim p}`$" in render(document(md.Paragraph((odd,))), "markdown")
+
+
+def test_latex_escapes_all_text() -> None:
+    odd = "50% & a_b #1 {x} ~ ^ \\ $"
+    shown = render(document(md.Heading((odd,)), md.Note((odd,)), md.Paragraph((md.Emph(odd), md.Code(odd)))), "latex")
+    body = shown[shown.index(r"\begin{document}") :]
+    assert re.findall(r"(?<!\\)[%#]", body) == []
+    assert body.count(r"50\% \& a\_b \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \$") == 4
+
+
+def test_a_fragment_carries_nothing_of_ours() -> None:
+    for it in DOCUMENTS:
+        shown = render(it, "latex", fragment=True)
+        assert "\\SA" not in shown
+        assert "\\color" not in shown
+        assert "\\documentclass" not in shown
+        assert shown.startswith(f"% {MARK}: symattn ")
+
+
+def test_json_of_a_derivation() -> None:
+    made = json.loads(render(samples.derivation(), "json"))
+    wanted = ["schema", "kind", "name", "title", "command", "verdict", "parameters", "assumptions", "steps", "results"]
+    assert list(made)[:10] == wanted
+    assert made["verdict"] == "checked"
+    step = made["steps"][1]
+    assert list(step) == ["text", "tex", "reason", "grade"]
+    assert (step["reason"], step["grade"]) == ("linearity; A2; A3", "proved")
+    assert made["steps"][0]["grade"] is None
+    assert made["results"][0]["evidence"][1] == {"grade": "checked", "where": "exactly on {±1}⁸"}
+
+
+def test_json_of_a_walk_is_read_by_sympify() -> None:
+    steps = {step["name"]: step for step in json.loads(render(samples.walk(), "json"))["steps"]}
+    weights = steps["weights of query 1"]
+    e = sympy.exp(2)
+    assert sympy.simplify(sympy.sympify(weights["exact"][1]) - e / (1 + 2 * e)) == 0
+    assert weights["others"] == {"float16": ["0.0634", "nan", "-inf"]}
+    assert steps["queries"]["exact"][0] == ["1", "0", "2"]
+
+
+def test_json_record_overrides_and_holds_no_bare_nan() -> None:
+    record = {
+        "steps": [math.nan, math.inf, -math.inf, Fraction(1, 3)],
+        "holds": False,
+        "of": {"grade": Grade.PROVED, "evidence": Evidence(Grade.TESTED, "here", 1e-9), "x": nt.name("x", 1)},
+    }
+    shown = render(document(record=record), "json")
+    made = json.loads(shown, parse_constant=pytest.fail)
+    assert made["steps"] == ["nan", "inf", "-inf", "1/3"]
+    assert made["of"] == {
+        "grade": "proved",
+        "evidence": {"grade": "tested", "where": "here", "epsilon": 1e-9},
+        "x": {"text": "x₁", "tex": "x_1"},
+    }
+    with pytest.raises(TypeError, match="no JSON for object"):
+        render(document(record={"x": object()}), "json")
+
+
+def test_what_is_not_known_is_not_in_green() -> None:
+    claims = [md.Step(nt.equals("x", i), (), Evidence(g)) for i, g in enumerate((Grade.REFUTED, Grade.PROVED))]
+    it = document(md.Steps(tuple(claims)))
+    assert "\\SAgrade[SAq]{refuted}" in render(it, "latex")
+    assert "\\SAgrade{proved}" in render(it, "latex")
+    assert "\x1b[31mrefuted" in render(it, "text", colour=True)
+    assert "\x1b[32mproved" in render(it, "text", colour=True)

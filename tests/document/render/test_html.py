@@ -1,0 +1,272 @@
+"""Pages load nothing, are well formed, let no text become markup, and hold what the other forms hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from symattn import Document, RMSNorm, bound, claim, derive, draw, prove, verify, walk
+from symattn.derivations import names
+from symattn.derivations.explore import explore
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.drawing import svg
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.render import render
+from symattn.document.render.common import MARK, comment
+from symattn.document.render.files import written_by_symattn
+from symattn.document.render.html_style import STYLE, WHOLE
+from symattn.document.render.mathml import ROLES, mathml
+from symattn.document.tex import COLOURS
+from tests.document.render import samples
+
+_VOID = {"meta", "input", "br", "mspace"}
+_CORE = {
+    "math", "mi", "mo", "mn", "mrow", "mtext", "mspace", "mfrac", "msqrt", "msup", "msub", "msubsup", "munder",
+    "munderover", "mtable", "mtr", "mtd",
+}  # fmt: skip
+_ARITY = {"mfrac": 2, "msup": 2, "msub": 2, "munder": 2, "msubsup": 3, "munderover": 3}
+
+
+class Page(HTMLParser):
+    """What is open, which elements there are, and how many children those of MathML have."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[list[object]] = []
+        self.tags: set[str] = set()
+        self.wrong: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        self.wrong += [f"{tag} is not closed" for tag, _ in self.open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if self.open:
+            self.open[-1][1] += 1  # type: ignore[operator]
+        self.wrong += [f"{tag} {n}={v}" for n, v in attrs if n in ("src", "href") and not (v or "").startswith("#")]
+        if any(t == "math" for t, _ in self.open) and tag not in _CORE:
+            self.wrong.append(f"{tag} within math")
+        if tag not in _VOID:
+            self.open.append([tag, 0])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open[-1][1] += 1  # type: ignore[operator]
+
+    def handle_endtag(self, tag: str) -> None:
+        opened, children = self.open.pop()
+        if opened != tag:
+            self.wrong.append(f"{opened} is closed as {tag}")
+        if _ARITY.get(tag, children) != children:
+            self.wrong.append(f"{tag} has {children} parts")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+OTHERS: dict[str, Callable[[], md.Printable]] = {
+    "walk": walk,
+    "proof": lambda: prove("softmax-shift"),
+    "verification": lambda: verify(lambda x, weight: x, RMSNorm(eps=0.25), examples=0),
+    "bound": lambda: bound(n=64, d_k=8),
+    "claim": lambda: claim("weights", 0.3, 0.7, 0.1),
+}
+
+
+_OFTEN = ("scaling", "matrix-form", "online-softmax")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("topic", [pytest.param(n, marks=() if n in _OFTEN else pytest.mark.deep) for n in names()])
+def test_derivations_are_pages(topic: str) -> None:
+    _well(derive(topic))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_documents_are_pages(kind: str) -> None:
+    found = OTHERS[kind]()
+    _well(found if isinstance(found, Document) else found.document())
+
+
+def _well(document: Document) -> None:
+    whole, fragment = document.html(), document.html(fragment=True)
+    assert whole == document.html()
+    assert fragment == document.html(fragment=True)
+    for shown in (whole, fragment):
+        assert Page(shown).wrong == []
+        assert "@import" not in shown
+        assert set(re.findall(r"url\((.{5})", shown)) <= {"data:"}
+    assert "<html" in whole
+    assert "<html" not in fragment
+    assert "<script" not in fragment
+    grades = {e.grade.value for e in document.evidence()}
+    assert all(f" {grade}" in Page(whole).text for grade in grades)
+
+
+@pytest.mark.parametrize(("levels", "parts"), [((2, 2, 1, 2, 2, 1), ["33", "233", "2"]), ((1, 1, 2), ["2", "23"])])
+def test_a_part_stands_in_that_of_the_heading_above_it(levels: tuple[int, ...], parts: list[str]) -> None:
+    blocks = tuple(md.Heading(("x",), level) for level in levels)
+    shown = render(md.Document("listing", "x", ("x",), blocks), "html", fragment=True)
+    assert Page(shown).wrong == []
+    sections = shown.split('class="step"')[1:]
+    assert ["".join(re.findall(r"<h(\d)", part)) for part in sections] == parts
+
+
+def test_no_text_becomes_markup() -> None:
+    evil = "<script>alert(1)</script>\" onclick='x' --> &amp;"
+    blocks: list[md.Block] = [
+        md.Heading((evil,)), md.Paragraph((evil, md.Emph(evil), md.Code(evil), nt.Words(evil), nt.Name(evil))),
+        md.Table((md.Column((evil,)),), (((evil,),),), caption=(evil,)), md.Listing(evil), md.Note((evil,)),
+        md.Values(evil, nt.Name("x"), ((nt.node(1),),), (("1",),), {evil: (("1",),)}),
+        md.Assumptions((md.Assumption(evil, (evil,), (evil,)),)), md.Items(((evil,),)), md.Caveat((evil,), evil),
+        md.Steps((md.Step(nt.equals(nt.Name(evil), 1), (evil,)),)),
+    ]  # fmt: skip
+    found = Page(render(md.Document("listing", evil, (evil,), tuple(blocks), command=evil), "html", fragment=True))
+    assert found.wrong == []
+    assert found.tags.isdisjoint({"script", "img"})
+    assert found.text.count("alert(1)") >= len(blocks)
+
+
+@pytest.mark.parametrize("text", ["'--->", "-->", "--!>", "->", ">", "--dk 4 -", "---"])
+def test_no_text_ends_a_comment(text: str, tmp_path: Path) -> None:
+    shown = comment(f"{MARK}: {text}")
+    inside = shown.removeprefix("<!-- ").removesuffix(" -->")
+    assert "--" not in inside
+    assert ">" not in inside
+    assert unescape(inside) == f"{MARK}: {text}"
+    written = tmp_path / "page.html"
+    written.write_text(shown, encoding="utf-8")
+    assert written_by_symattn(written)
+
+
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_no_command_becomes_a_script(form: str) -> None:
+    evil = "symattn verify 'a--->.py:<img src=x>'"
+    document = md.Document("listing", "x", ("x",), (), command=evil)
+    found = Page(render(document, form, **({"fragment": True} if form == "html" else {})))
+    assert "img" not in found.tags
+    scene = draw("masks", tokens=2).scene
+    assert "img" not in Page(svg.render(scene, mark=evil)).tags
+
+
+def test_arrays_have_their_forms() -> None:
+    shown = walk().html()
+    assert shown.count('type="radio"') >= 10
+    for form in ("exact", "decimal", "float32"):
+        assert f">{form}</label>" in shown
+
+
+def test_formulas() -> None:
+    q = nt.name("q", 1, role="query")
+    shown = '<math alttext="q₁"><mrow class="r-query"><msub><mi>q</mi><mn>1</mn></msub></mrow></math>'
+    assert mathml(q, inline=True) == shown
+    assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in mathml(nt.node(1) / 2)
+    assert Page(mathml((nt.name("a") + 1) * (nt.name("b") - nt.name("c")))).text == "(a+1)\u2062(b−c)"
+    assert mathml(nt.relation("a", "<", "b")).partition(">")[2].count("&lt;") == 1
+
+
+@pytest.mark.parametrize("grade", Grade)
+def test_pages_and_documentation_say_the_same_of_a_grade(grade: Grade) -> None:
+    evidence = Evidence(grade, "", 1e-9 if grade is Grade.TESTED else None)
+    block = md.Steps((md.Step(nt.equals("a", "b"), ("so",), evidence),))
+    assert f"<span>{grade.means}</span>" in render(md.Document("listing", "x", ("x",), (block,)), "html")
+    named = grade.value + " ε" * (grade is Grade.TESTED)
+    trust = Path(__file__).parents[3] / "docs" / "trust.md"
+    assert f"\n| {named} | {grade.means} |\n" in trust.read_text(encoding="utf-8")
+
+
+def test_every_role_has_a_colour() -> None:
+    assert set(ROLES) == set(COLOURS)
+
+
+def light(colour: str) -> float:
+    """The relative luminance of a colour, by WCAG 2."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of contrast of two colours, by WCAG 2."""
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_of_text_stand_out_from_both_papers() -> None:
+    pairs = dict(re.findall(r"--sa-(\w+):light-dark\((#\w+,#\w+)\)", STYLE))
+    text = [*ROLES, "ink", "mute"]
+    for paper, wanted in (("paper", 4.5), ("tint", 4.4)):
+        for one in text:
+            for colour, under in zip(pairs[one].split(","), pairs[paper].split(","), strict=True):
+                assert contrast(colour, under) >= wanted, (one, colour, under)
+
+
+def test_fonts_are_small() -> None:
+    fonts = re.findall(r"base64,([^)]*)\)", WHOLE)
+    assert len(fonts) == 3
+    assert sum(map(len, fonts)) <= 60_000
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "shift.html"
+    assert main(["derive", "shift", "-o", str(page)]) == 0
+    assert page.read_text(encoding="utf-8") == derive("shift").html()
+    assert main(["derive", "shift", "-o", str(page)]) == 0  # its own file is written again
+    assert main(["derive", "shift", "--check", str(page)]) == 0
+    assert main(["derive", "attention", "--causal", "-o", str(page)]) == 0
+    assert main(["check", str(page)]) == 0  # the command is read from the mark
+    page.write_text("<!doctype html><p>mine</p>", encoding="utf-8")
+    assert main(["derive", "shift", "-o", str(page)]) == 2
+    assert main(["derive", "shift", "-f", "html", "--fragment"]) == 0
+    assert "<article" in capsys.readouterr().out
+
+
+def test_samples() -> None:
+    for document in (samples.derivation(), samples.walk()):
+        page = Page(render(document, "html"))
+        assert page.wrong == []
+        titles = [b["title"] for b in json.loads(document.json()).get("blocks", []) if "title" in b]
+        assert all(re.sub(r"\W", "", str(t)) in re.sub(r"\W", "", page.text) for t in titles if isinstance(t, str))
+
+
+def test_a_page_to_explore(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert main(["explore", "eight-step", "-o", str(path)]) == 0
+    shown = path.read_text(encoding="utf-8")
+    assert Page(shown).wrong == []
+    assert len(shown) < 300_000
+    ids = re.findall(r' id="([^"$]+)"', shown)
+    assert len(ids) == len(set(ids))
+    assert main(["explore", "eight-step", "--check", str(path)]) == 0
+    assert main(["explore", "scaling", "-o", str(path)]) == 0
+    assert main(["explore", "eight-step", "--check", str(path)]) == 1
+    assert main(["explore", "eight-step", "-o", str(tmp_path / "page.txt")]) == 2
+    assert main(["explore", "nothing", "-o", str(path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "fields"),
+    [("cross", {}), ("t5", {}), ("eight-step", {"softcap": 5}), ("eight-step", {"scale": 3}), ({"x": [[1] * 7]}, {})],
+)
+def test_what_a_page_has_no_form_for_is_refused(source: str | dict[str, object], fields: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="cannot be explored"):
+        explore(source, **fields)
+
+
+def test_a_wrong_name_is_refused_before_any_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symattn.derivations.explore.explore", lambda source: pytest.fail("it walks"))
+    assert main(["explore", "-o", str(tmp_path / "x.svg")]) == 2
+
+
+@pytest.mark.parametrize(("source", "fields"), [("eight-step", {"causal": True}), ({"x": [[1, 0], [0, 1]]}, {})])
+def test_a_page_that_no_command_makes_names_none(source: str | dict[str, object], fields: dict[str, object]) -> None:
+    assert explore(source, **fields).html().startswith(f"<!-- {MARK} -->\n")

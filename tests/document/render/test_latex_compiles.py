@@ -1,0 +1,113 @@
+"""Everything that is printed compiles in pdflatex and fits its page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.characters import ASCII_SYMBOLS, GREEK, SIGNS, SYMBOLS, escape_text
+from symattn.document.render import render
+from symattn.document.tex import tex
+from tests.document.render import samples
+
+pytestmark = pytest.mark.latex
+
+EVERY_CHARACTER = "".join(
+    chr(c) for c in (*range(32, 127), *range(0xA0, 0x180), *range(0x2010, 0x2030), *range(0x2190, 0x2200))
+) + "".join((*SYMBOLS, *SIGNS, *ASCII_SYMBOLS, *GREEK.values(), "漢字🙂ẽ̂"))
+
+
+def compiled(source: str, folder: Path) -> str:
+    """The log of pdflatex, which must succeed."""
+    assert shutil.which("pdflatex"), "pdflatex is missing"
+    (folder / "it.tex").write_text(source, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "it.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
+    log = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, "\n".join(re.findall(r"^!.*|^l\.\d+.*", log, re.MULTILINE))
+    return log
+
+
+def overfull(log: str) -> list[str]:
+    return [m[0] for m in re.finditer(r"Overfull \\hbox \(([\d.]+)pt.*", log) if float(m[1]) > 1]
+
+
+def everything() -> md.Document:
+    """Every node in every place, as steps of one document."""
+    x, y = nt.name("x"), nt.Name("y", (nt.node(1),), "score")
+    wide = nt.matrix([[nt.node(i + j) for j in range(14)] for i in range(3)])
+    parts: list[nt.Node] = [
+        *(nt.Name(base, (x, nt.node(12)), "query", bold) for base in samples.BASES for bold in (False, True)),
+        *(nt.relation(x, sign, y) for sign in SIGNS),
+        *(nt.Fence(style, nt.Over(x, y), x) for style in samples.FENCES),
+        *(nt.Big(op, nt.name("i"), nt.node(1), nt.name("n"), nt.Fence("norm", x)) for op in samples.OPERATORS),
+        nt.Power(nt.Name("S'", (x,)), nt.node(2)),
+        nt.Transposed(nt.Name("S''", role="score")),
+        nt.Decimal("-1.5e-10"),
+        nt.Decimal("nan"),
+        nt.Decimal("-inf"),
+        nt.Number(Fraction(-157, 100)),
+        nt.Words("for every ε ≤ 1, 100 % of {x}_i & #~^\\ “é”"),
+        wide,
+        nt.call("f", nt.equals(x, y), wide),
+    ]
+    steps = tuple(md.Step(part, ("because ", part)) for part in parts if part is not wide)
+    long = nt.Sum(tuple(nt.name("a", i) * nt.name("b", i) for i in range(40)))
+    return md.Document(
+        kind="listing",
+        name="everything",
+        title=("All & everything: ", x, " 50 % #1_2"),
+        command="symattn derive --x '%&_#{}~^\\'",
+        blocks=(
+            md.Paragraph((" ".join(EVERY_CHARACTER),)),
+            md.Steps(steps),
+            md.Steps((md.Step(nt.equals(x, long, y)), md.Step(nt.equals(x, wide + long)))),
+            md.Result("R_1 & more", (wide, nt.equals(x, long), nt.Row((x,) * 60)), ()),
+            md.Listing("\n".join((*re.findall(".{1,8}", EVERY_CHARACTER), "long " * 40))),
+            md.Table((md.Column(("a_b",)), md.Column((x,), "left")), ((("1 & 2",), ("word " * 30,)),), (0,)),
+        ),
+    )
+
+
+@pytest.mark.parametrize("sample", [samples.derivation, samples.walk, everything])
+def test_documents_compile_and_fit(sample: samples.Sample, tmp_path: Path) -> None:
+    assert overfull(compiled(render(sample(), "latex"), tmp_path)) == []
+
+
+@pytest.mark.parametrize("sample", [samples.derivation, samples.walk, everything])
+def test_fragments_compile_in_a_plain_article(sample: samples.Sample, tmp_path: Path) -> None:
+    fragment = render(sample(), "latex", fragment=True)
+    packages = re.search(r"Needs (\\usepackage\{[a-z,]+\})", fragment)
+    assert packages
+    head = f"\\documentclass{{article}}\n\\usepackage[T1]{{fontenc}}\n{packages[1]}\n\\begin{{document}}\n"
+    compiled(head + fragment + "\\end{document}\n", tmp_path)
+
+
+def test_a_missing_bracket_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="!"):
+        compiled(render(samples.walk(), "latex").replace(r"\end{pmatrix}", "", 1), tmp_path)
+
+
+def test_words_survive(tmp_path: Path) -> None:
+    assert tex(nt.Words("a_b")) == r"\text{a\_b}"
+    assert escape_text("漢") == r"\texttt{U+6F22}"
+
+
+@pytest.mark.parametrize("lines", range(16, 34, 3))
+def test_no_heading_stands_alone_at_the_foot_of_a_page(lines: int, tmp_path: Path) -> None:
+    """A chapter, its first section and the section's box are on one page, wherever on the page they come."""
+    filled = tuple(md.Paragraph((f"line {i}",)) for i in range(lines))
+    box = md.Result("Theorem", (nt.equals("a", "b"),), ())
+    blocks = (*filled, md.Heading(("Chapter",)), md.Paragraph(("words",)), md.Heading(("Section",), 2), box)
+    compiled(render(md.Document("listing", "x", ("x",), blocks), "latex"), tmp_path)
+    told = subprocess.run(["pdftotext", "-layout", "it.pdf", "-"], cwd=tmp_path, capture_output=True, check=True)
+    pages = told.stdout.decode().split("\f")
+    words = ("Chapter", "Section", "Theorem")
+    assert {i for i, page in enumerate(pages) for word in words if word in page} in ({0}, {1})

@@ -1,0 +1,218 @@
+"""Layers of tiny models: right ones pass in every part, and a fault is found in the part that it was made in."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from itertools import cycle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from symattn.document.evidence import Verdict
+from symattn.models.auditing.layers import linear
+from symattn.models.auditing.layers.definitions import of_erf
+from symattn.models.auditing.tensors import numbers
+from symattn.models.configurations.layouts import LAYOUTS
+from tests.models.auditing.families import decoding, inputs
+from tests.models.auditing.layers.families import made
+from tests.models.auditing.layers.seeds import SEEDS, Seed, seeded
+from tests.models.comparing.quantised import float8
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+from symattn import audit  # noqa: E402
+
+DTYPES = ("float32", "bfloat16", "float16")
+pytestmark = pytest.mark.transformers
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.part}-{seed.words[:30]}")
+def test_a_fault_is_found_in_its_part_and_named(seed: Seed, dtype: str) -> None:
+    report = seeded(seed, dtype)
+    wrong = [part for layer in report.layers for part in layer.parts if part.wrong]
+    assert seed.part in {part.part for part in wrong}
+    assert all(seed.words in part.cause for part in wrong if part.part == seed.part)
+    assert report.verdict is Verdict.FAULT
+
+
+@pytest.mark.parametrize(("family", "dtype"), list(zip(LAYOUTS, cycle(DTYPES), strict=False)))
+def test_a_right_model_passes_in_every_part(family: str, dtype: str) -> None:
+    model = made(family, getattr(torch, dtype))
+    given = inputs(family, model.dtype, "left")
+    with torch.no_grad():
+        plain = model(**given)[0]
+        with audit(model, layers=True, rows=1) as report:
+            audited = model(**given)[0]
+    assert torch.equal(plain, audited)
+    assert [layer.state for layer in report.layers] == ["pass", "pass"], report.layers[0].verdict
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+_YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "attention_factor": 1.3}
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "open_"),
+    [
+        ("granite", {"residual_multiplier": 0.3}, {"attention_stream", "output"}),
+        ("arcee", {"hidden_act": "relu2"}, {"mlp.hidden"}),
+        ("llama", {"rope_parameters": _YARN}, {"attention.position"}),
+    ],
+)
+def test_a_field_that_is_not_known_leaves_open_what_depends_on_it_alone(
+    family: str, fields: dict[str, Any], open_: set[str]
+) -> None:
+    model = made(family, torch.float32, **fields)
+    layer = model.model.layers[1]
+    layer.post_attention_layernorm.variance_epsilon *= 1e4
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs(family, model.dtype))
+    first, second = ({part.part: part.state for part in layer.parts} for layer in report.layers)
+    assert {name for name, state in first.items() if state != "pass"} == open_
+    assert {name: state for name, state in second.items() if state != "pass"} == {
+        "mlp_norm": "wrong", **dict.fromkeys(open_, "cannot tell"),
+    }  # fmt: skip
+    assert len(first) > 10
+    assert all(f.intent is not None for f in report.findings)
+    assert report.undecided == "undecided: 0 of 2 calls, 1 of 2 whole layers"
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+def test_decoding_from_a_cache_passes(family: str, static: bool) -> None:
+    model = made(family, torch.bfloat16, "sdpa")
+    with audit(model, layers=True, rows=1) as report:
+        decoding(model, inputs(family, model.dtype, "none" if static else "left"), static)()
+    assert [layer.state for layer in report.layers] == ["pass"] * 8
+
+
+def test_norms_behind_the_sums_are_judged() -> None:
+    model = made("opt", torch.float32, do_layer_norm_before=False)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("opt", model.dtype))
+        model.model.decoder.layers[1].final_layer_norm.eps = 1e-2
+        model(**inputs("opt", model.dtype))
+    assert [layer.state for layer in report.layers] == ["pass", "pass", "pass", "wrong"]
+    assert [part.part for part in report.layers[3].parts if part.wrong] == ["mlp_norm"]
+
+
+def test_layers_that_a_block_cannot_say_are_told() -> None:
+    model = made("gpt_oss", torch.float32)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("gpt_oss", model.dtype))
+    assert {layer.state for layer in report.layers} == {"cannot tell"}
+    assert "a router sends each token to experts of its own" in report.layers[0].verdict
+    assert report.verdict is Verdict.UNDECIDED
+
+
+def test_what_cannot_be_excluded_is_said() -> None:
+    model = made("llama", torch.bfloat16)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("llama", model.dtype))
+    assert "pass (cannot exclude: attention_norm: ε is 1e-05 in place of 1e-06" in report.layers[0].verdict
+    assert "2 of 2 whole layers judged" in report.coverage
+    assert '"part": "mlp.hidden"' in report.json()
+
+
+class _Rounded(torch.nn.Linear):
+    """A layer that rounds what it multiplies to float8, as layers with quantized weights do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x.to(torch.float8_e4m3fn).to(x.dtype), self.weight, self.bias)
+
+
+class _Packed(torch.nn.Parameter):
+    """Weights of a class that may multiply in a way of its own."""
+
+
+def test_linear_layers_with_code_or_weights_of_their_own_are_left_open() -> None:
+    model = made("llama", torch.float32)
+    model.model.layers[0].mlp.down_proj.__class__ = _Rounded
+    held = model.model.layers[1].self_attn.q_proj
+    held.weight = _Packed(held.weight.detach())
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("llama", model.dtype))
+    told = [{part.part: part.reason for part in layer.parts if part.state != "pass"} for layer in report.layers]
+    assert told == [
+        {"mlp.down": "it is _Rounded, whose matrix is not known"},
+        {"attention.q": "it is Linear, whose matrix is not known"},
+    ]
+
+
+def test_a_right_model_that_overflows_is_not_accused() -> None:
+    model = made("llama", torch.float16)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model.model.layers[0].mlp.up_proj.weight *= 3e4
+        model(**inputs("llama", model.dtype))
+    assert [layer.state for layer in report.layers] == ["cannot tell", "cannot tell"], report.layers[0].verdict
+    assert next(part.state for part in report.layers[0].parts if part.part == "mlp.up") == "pass"
+
+
+def test_a_cache_that_quantizes_is_not_accused() -> None:
+    model = made("llama", torch.float32)
+    seed = next(seed for seed in SEEDS if seed.part == "attention.position")
+    given = inputs("llama", model.dtype)["input_ids"]
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        cache = float8(model.config, 32)
+        for stop in range(4, 7):
+            if stop == 6:
+                seed.make(model, ExitStack())
+            model(given[:, (0 if stop == 4 else stop - 1) : stop], past_key_values=cache, use_cache=True)
+    told = [{part.part: part.state for part in layer.parts if part.state != "pass"} for layer in report.layers[::2]]
+    lossy = {"attention.k_rotated": "cannot tell", "attention.v": "cannot tell"}
+    assert told == [{}, lossy, {"attention.position": "wrong"} | lossy]
+
+
+def test_norms_of_queries_and_keys_that_a_field_asks_for_are_judged() -> None:
+    model = made("phi", torch.float32, qk_layernorm=True)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("phi", model.dtype))
+        model.model.layers[1].self_attn.k_layernorm.forward = lambda x: x
+        model(**inputs("phi", model.dtype))
+    assert [layer.state for layer in report.layers] == ["pass", "pass", "pass", "wrong"], report.layers[0].verdict
+    assert [part.part for part in report.layers[3].parts if part.wrong] == ["attention.k_norm"]
+
+
+class _Attention(torch.nn.Identity):
+    """A layer's, of a family that nobody knows."""
+
+    config = SimpleNamespace(model_type="nobody's")
+
+
+def test_models_that_come_and_go_are_each_seen() -> None:
+    with audit(layers=True) as report:
+        for _ in range(20):  # what is made may lie where something was that is gone
+            torch.nn.Sequential(torch.nn.Sequential(_Attention()))(torch.zeros(1, 2, 3))
+    assert len(report.layers) == 20
+
+
+def test_training_is_not_judged_and_without_layers_nothing_is_known() -> None:
+    model = made("llama", torch.float32).train()
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        model(**inputs("llama", model.dtype))
+    assert report.layers[0].reason == "the model is in training, where dropout may be on; hint: model.eval()"
+    with audit(torch.nn.Linear(2, 2), layers=True) as report:
+        pass
+    assert report.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("columns", [32, 200])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_matrix_is_judged_in_every_column(columns: int, dtype: str) -> None:
+    made_ = torch.nn.Linear(64, columns).to(getattr(torch, dtype))
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0)).to(made_.weight.dtype)
+    y = made_(x)
+    given = (numbers(x), numbers(made_.weight).T, numbers(made_.bias), dtype)
+    assert linear.judged("q", numbers(y), *given).state == "pass"
+    y[3, columns - 1] *= 1.02
+    assert linear.judged("q", numbers(y), *given).state == "wrong"
+
+
+def test_what_gelu_is_allowed_is_what_torch_loses() -> None:
+    x = torch.linspace(-6, 6, 200_001)
+    off = (torch.nn.functional.gelu(x).double() - torch.nn.functional.gelu(x.double())).abs().numpy()
+    allowed = of_erf({"up": x.numpy()}) + 2.0**-23 * abs(x.numpy()) / 2  # and half an ulp of two products
+    assert (off <= allowed).all()
+    assert (off > allowed / 4).any()

@@ -1,0 +1,347 @@
+"""``symattn.generation``: right models pass in every way, and seeded mistakes are found with their layer and token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import InputError, Verdict
+from symattn.models.comparing.generated import Generation, Row
+from symattn.models.comparing.generation import _chosen, _first
+from symattn.models.comparing.held import Held
+from symattn.models.comparing.models import Read
+from tests.models.comparing import families
+
+TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
+SEEDED = [f for f in families.FAMILIES if f != "gpt-oss"]
+
+
+def generation(*given: Any, **told: Any) -> Any:
+    from symattn import generation
+
+    return generation(*given, **told)
+
+
+# -- without torch: what counts as rounding ----------------------------------------------------------------------------
+def read(*states: float) -> Read:
+    return Read(tuple(np.full((3, 2), x) for x in states))
+
+
+def test_what_shrinks_in_float64_is_rounding() -> None:
+    held = Held.of(read(1 + 1e-6, 2), read(1 + 1e-15, 2), read(1 - 1e-6, 2), read(1, 2), "float32")
+    assert held.first(0) is None
+    assert 0 < held.used < 1
+
+
+def test_what_stays_in_float64_is_no_rounding() -> None:
+    held = Held.of(read(1, 2 + 1e-6), read(1, 2 + 1e-6), read(1, 2), read(1, 2), "float32")
+    place = held.first(1)
+    assert place is not None
+    assert (place.item, place.layer, place.token) == (1, "logits", 0)
+
+
+def test_a_number_that_is_none_is_no_rounding() -> None:
+    held = Held.of(read(1, float("nan")), read(1, float("nan")), read(1, 2), read(1, 2), "float32")
+    assert held.first(0) is not None
+
+
+@pytest.mark.parametrize("none", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_in_the_models_own_type_is_a_fault(none: float) -> None:
+    held = Held.of(read(1, none), read(1, 2), read(1, 2), read(1, 2), "float16")
+    place = held.first(0)
+    assert place is not None
+    assert (place.layer, place.token, place.off) == ("logits", 0, 0.0)
+    assert place.own == "in float16 it is not finite, where the reference is"
+    found = Generation("M", "float16", 3, (Row("left padding", place),))
+    assert found.verdict is Verdict.FAULT
+    assert "left padding is wrong from logits on, first at token 0: in float16 it is not finite" in found.text(
+        columns=200
+    )
+
+
+def test_words_that_are_ruled_out_by_infinity_are_equal() -> None:
+    ruled = Read((np.array([[1.0, -np.inf]]),))
+    held = Held.of(ruled, ruled, ruled, ruled, "float16")
+    assert (held.first(0), held.unclear) == (None, "")
+
+
+def test_a_reference_that_is_not_finite_in_the_models_own_type_judges_nothing() -> None:
+    held = Held.of(read(1, np.nan), read(1, 2), read(1, np.inf), read(1, 2), "float16")
+    assert held.first(0) is None
+    assert held.unclear == "the reference itself is not finite in float16 from logits on"
+    found = Generation("M", "float16", 3, (Row("prefill", unclear=held.unclear), Row("batch")))
+    assert (found.verdict, found["prefill"].verdict) == (Verdict.UNDECIDED, "undecided")
+    assert "prefill is undecided: the reference itself" in found.text(columns=200)
+    assert "Every way" not in found.text()
+
+
+@pytest.mark.parametrize("far", [1.0, 6e4])
+def test_large_errors_in_the_models_own_type_are_no_pass(far: float) -> None:
+    held = Held.of(read(1, 2 + far), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
+    assert held.first(0) is None
+    assert held.unclear.startswith(f"in float16 it is {far:.2g} from its float64 self at logits")
+    coarse = Held.of(read(1, 2 + 1e-1), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
+    assert coarse.unclear == ""  # a hundred times the rounding of the reference, which is told in a note
+
+
+def test_errors_in_the_models_own_type_excuse_none_in_float64() -> None:
+    """However large they are: this one is a millionth in float64."""
+    held = Held.of(read(1, 1e30), read(1, 2 + 1e-6), read(1, 2 + 1e-7), read(1, 2), "float32")
+    place = held.first(0)
+    assert place is not None
+    assert (place.layer, place.own) == ("logits", "")
+
+
+# -- models that are right ---------------------------------------------------------------------------------------------
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", list(families.FAMILIES))
+def test_right_models_pass(family: str) -> None:
+    found = generation(families.made(family), 10, ways=None if family == "mistral" else TELLING)
+    assert found.verdict is Verdict.NO_FAULT, found.text()
+    assert not any(row.reason for row in found.rows)
+    assert max(row.used for row in found.rows) < 0.1
+    assert "symattn's definition" in found.notes[0]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_no_fault(dtype: str) -> None:
+    found = generation(families.made("mistral", dtype=dtype), 12, ways=["token by token", "left padding, static cache"])
+    assert found.verdict is Verdict.NO_FAULT, found.text()
+    row = found["token by token"]
+    assert row.off < 1e-12 < 1e-4 < row.rounding
+    assert row.apart <= row.rounding + row.prefill + row.off
+
+
+@pytest.mark.transformers
+def test_the_model_is_not_changed() -> None:
+    import torch
+
+    model = families.made("gemma2")
+    before = {n: p.clone() for n, p in model.state_dict().items()}
+    generation(model, 8, ways=["prefix alone"])
+    assert model.dtype is torch.float32
+    assert model.config._attn_implementation in ("eager", "sdpa")
+    assert all(torch.equal(p, before[n]) for n, p in model.state_dict().items())
+    assert torch.get_default_dtype() is torch.float32
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+def losing(config: Any, length: int) -> Any:
+    """A cache in which the place of token 3 holds token 2 when later tokens come."""
+    from transformers import DynamicCache
+
+    class Losing(DynamicCache):
+        def update(self, *given: Any, **told: Any) -> Any:
+            k, v = super().update(*given, **told)
+            if k.shape[-2] > max(given[0].shape[-2], 4):
+                k, v = k.clone(), v.clone()
+                k[:, :, 3], v[:, :, 3] = k[:, :, 2], v[:, :, 2]
+            return k, v
+
+    return Losing()
+
+
+def windowed(by: int) -> Any:
+    """Caches of windows that are longer or shorter by so many tokens."""
+
+    def make(config: Any, length: int) -> Any:
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=config)
+        for layer in cache.layers:
+            if getattr(layer, "is_sliding", False):
+                layer.sliding_window += by
+        return cache
+
+    return make
+
+
+def counting_padding(mask: Any, past: int) -> Any:
+    """Positions without padding in the prefill, and with it afterwards."""
+    import torch
+
+    from symattn.models.comparing.models import generates
+
+    return generates(mask, past) if not past else torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
+
+
+def all_columns(mask: Any, past: int) -> Any:
+    """Positions that count padding everywhere: for rotary positions, all tokens are moved alike."""
+    import torch
+
+    return torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
+
+
+def deaf(family: str) -> Any:
+    """A model that takes padding for tokens. (Without any mask, transformers takes positions for packed documents.)"""
+    base = families.cls(family)
+
+    def forward(self: Any, *given: Any, attention_mask: Any = None, **told: Any) -> Any:
+        ones = None if attention_mask is None else attention_mask.new_ones(attention_mask.shape)
+        return base.forward(self, *given, attention_mask=ones, **told)
+
+    return families.made(family, type(base.__name__, (base,), {"forward": forward}))
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", SEEDED)
+def test_a_cache_that_loses_a_token(family: str) -> None:
+    found = generation(families.made(family), 10, caches={"mine": losing}, ways=["mine, decoding", "token by token"])
+    assert found.wrong == ("mine, decoding",)
+    at = found["mine, decoding"].first
+    assert (at.layer, at.token, at.seen) == ("layers.0", 5, "does not see token 3")
+    assert "mine, decoding is wrong from layers.0 on, first at token 5" in " ".join(found.text(columns=200).split())
+
+
+def overflowing(config: Any, length: int) -> Any:
+    """A cache whose values overflow where the largest number is small, as in float16."""
+    from transformers import DynamicCache
+
+    class Overflowing(DynamicCache):
+        def update(self, *given: Any, **told: Any) -> Any:
+            k, v = super().update(*given, **told)
+            return k, v * 1e5 / 1e5
+
+    return Overflowing()
+
+
+@pytest.mark.transformers
+def test_a_cache_that_overflows_in_the_models_own_type() -> None:
+    way = "mine, decoding"
+    found = generation(families.made("llama", dtype="float16"), 10, caches={"mine": overflowing}, ways=[way])
+    assert found.wrong == (way,)
+    assert found[way].first.own == "in float16 it is not finite, where the reference is"
+    right = generation(families.made("llama"), 10, caches={"mine": overflowing}, ways=[way])
+    assert (right.verdict, right[way].undecided) == (Verdict.NO_FAULT, False)
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", families.WINDOWED)
+@pytest.mark.parametrize("by", [-1, 2])
+def test_a_cache_of_a_window_that_is_too_short(family: str, by: int) -> None:
+    found = generation(families.made(family), 10, caches={"mine": windowed(by)}, ways=["mine, decoding"])
+    assert bool(found.wrong) == (by < 0)  # a longer one is masked, and right
+    if by < 0:
+        at = found["mine, decoding"].first
+        assert (at.layer, at.token, at.seen) == ("layers.0", 5, "does not see token 1")
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", SEEDED)
+def test_positions_that_are_off_by_the_padding(family: str) -> None:
+    way = "left padding, dynamic cache"
+    found = generation(families.made(family), 10, positions=counting_padding, ways=[way, "left padding"])
+    assert found.wrong == (way,)
+    at = found[way].first
+    assert (at.item, at.layer, at.token) == (1, "embeddings" if family == "gpt2" else "layers.0", 1)
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_positions_that_are_all_moved_are_right_where_they_are_relative(family: str) -> None:
+    found = generation(families.made(family), 10, positions=all_columns, ways=["left padding"])
+    assert bool(found.wrong) == (family not in families.ROTATED)
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", SEEDED)
+def test_a_mask_of_padding_that_is_ignored(family: str) -> None:
+    found = generation(deaf(family), 10, ways=["left padding", "right padding", "batch"])
+    assert found.wrong == ("left padding",)  # behind all tokens, padding is seen by none
+    at = found["left padding"].first
+    assert (at.item, at.layer, at.token) == (1, "layers.0", 0)
+    assert "sees padding" in at.seen
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+def drawn(tokens: Any) -> Any:
+    return _first(tokens, 64, 32, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "tokens", [10**13, range(10**13), [1.9] * 8, 8.0, "abcdefgh", [[1] * 8], [1, 64] * 4, [-1] * 8]
+)
+def test_tokens_are_checked_before_they_are_drawn(tokens: Any) -> None:
+    with pytest.raises(InputError, match=r"from 6 to 32|each from 0 to 63"):
+        drawn(tokens)
+
+
+def test_tokens_are_whole_numbers_of_any_kind() -> None:
+    assert len(drawn(np.int64(8))) == len(drawn(8)) == 8
+    for ids in (range(8), np.arange(8), [np.int32(i) for i in range(8)]):
+        assert drawn(ids).tolist() == list(range(8))
+
+
+def test_a_cache_that_is_called_as_a_way_is_refused() -> None:
+    for name in ("batch", "static cache"):
+        with pytest.raises(InputError, match=f"'{name}, decoding' is a way that there is"):
+            _chosen(None, {name: losing}, encodes=False)
+    assert "batched, decoding" in {way.name for way in _chosen(None, {"batched": losing}, encodes=False)}
+
+
+@pytest.mark.transformers
+def test_bad_input_is_refused() -> None:
+    model = families.made("llama")
+    for given, words in [
+        ((3,), "not a model of transformers"),
+        ((model, 3), "tokens must be from 6 to 64, got 3"),
+        ((model, [1, 2, 3, 99, 1, 1]), "from 0 to 63"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            generation(*given)
+    with pytest.raises(InputError, match="no way 'fast'"):
+        generation(model, ways=["fast"])
+
+
+@pytest.mark.transformers
+def test_a_way_that_cannot_be_run_is_told_and_is_no_pass() -> None:
+    def broken(config: Any, length: int) -> Any:
+        raise RuntimeError("no memory\nat all")
+
+    found = generation(families.made("llama"), 8, caches={"mine": broken}, ways=["mine, decoding"])
+    assert found.verdict is Verdict.UNDECIDED
+    assert found["mine, decoding"].reason == "RuntimeError: no memory"
+
+
+@pytest.mark.transformers
+def test_a_cache_of_ones_own_that_cannot_be_run_is_no_pass() -> None:
+    """Asked for beside the ways that there are."""
+
+    def broken(config: Any, length: int) -> Any:
+        raise RuntimeError("no memory")
+
+    found = generation(families.made("gemma2"), 8, caches={"mine": broken})
+    assert (found.wrong, found.exit_code) == ((), 3)
+    assert generation(families.made("gemma2"), 8).exit_code == 0  # sdpa is not run there, and nobody asked for it
+
+
+@pytest.mark.transformers
+def test_a_bias_in_the_mask_is_no_fault() -> None:
+    """The definition is told of it, and what the mask forbids is held to the configuration."""
+    import torch
+
+    base = families.cls("llama")
+
+    def forward(self: Any, input_ids: Any, attention_mask: Any = None, past_key_values: Any = None, **told: Any) -> Any:
+        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        n = input_ids.shape[1]
+        far = torch.arange(past + n)[None, :] - torch.arange(past, past + n)[:, None]
+        mask = torch.where(far > 0, -torch.inf, 0.5 * far.to(self.dtype)).to(self.dtype)[None, None]
+        mask = mask.expand(len(input_ids), -1, -1, -1)
+        return base.forward(self, input_ids, attention_mask=mask, past_key_values=past_key_values, **told)
+
+    model = families.made("llama", type(base.__name__, (base,), {"forward": forward}))
+    found = generation(model, 8, ways=["eager", "token by token"])
+    assert (found.wrong, found.exit_code) == ((), 0), found.text()
+    assert "symattn's definition" in found.notes[0]
+
+
+@pytest.mark.transformers
+def test_padding_by_the_last_word_is_looked_into() -> None:
+    model = deaf("llama")
+    model.config.pad_token_id = model.config.vocab_size - 1
+    found = generation(model, 8, ways=["left padding"])
+    assert "sees padding" in found["left padding"].first.seen

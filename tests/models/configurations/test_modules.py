@@ -1,0 +1,79 @@
+"""What is read from a configuration is what the module computes, within rounding; a changed field is told apart."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from symattn.document.errors import InputError
+from symattn.models.configurations import FAMILIES, attention
+from symattn.models.configurations.rules import HEAD_DIM
+from tests.models.configurations.modules import MODULES, Module
+from tests.models.seen import Seen
+
+pytestmark = pytest.mark.transformers
+
+
+@cache
+def _seen(name: str) -> Seen:
+    return MODULES[name].seen()
+
+
+def seen_of(of: Module) -> Seen:
+    """The layer of a model, which is made once."""
+    return _seen(next(name for name, other in MODULES.items() if other is of))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_module_computes_what_its_configuration_says(name: str) -> None:
+    of = MODULES[name]
+    spec = of.spec(seen_of(of))
+    assert of.agrees(seen_of(of), spec)
+    config = getattr(seen_of(of).layer, "config", None)
+    assert config is None or attention(config, of.layer, of.kind) == spec
+
+
+#: Changes after which the weights of the module have no place: what the refusal says. All others change numbers.
+REFUSED = {
+    ("llama", "model_type"): r"w_q has shape \(16, 16\) and w_k \(16, 8\): d_k differs",
+    ("qwen3", "model_type"): "the specification has no input 'g_q'",
+    ("apertus", "model_type"): "the specification has no input 'g_q'",
+    ("glm4_moe", "use_qk_norm"): "the specification has no input 'g_q'",
+    ("phi, normalised", "qk_layernorm"): "the specification has no input",
+    ("falcon, groups", "num_kv_heads"): "32 columns of q, k and v are not 12 heads of one width",
+    ("falcon, groups", "new_decoder_architecture"): "32 columns of q, k and v are not 6 heads of one width",
+    ("falcon, a head of keys each", "multi_query"): r"w_v has shape \(16, 8\) and w_o \(16, 16\): d_v differs",
+    ("deberta-v2", "pos_att_type"): "the specification has no input 'w_pq'",
+    ("deberta-v2", "position_buckets"): "the axis of distances must have the length 32",
+    ("deberta-v2, one term", "pos_att_type"): "the specification needs input 'w_pk'",
+    ("deberta-v2, one term", "relative_attention"): "the specification has no input 'p'",
+    ("t5, encoder", "num_heads"): r"b_rel has shape \(8, 3\); the axis heads must have the length 4",
+}
+
+
+@pytest.mark.parametrize("name", [name for name, of in MODULES.items() if of.changes])
+def test_a_changed_field_is_told_apart(name: str) -> None:
+    of = MODULES[name]
+    for change in of.changes:
+        words = REFUSED.get((name, next(iter(change))))
+        if words is None:
+            assert not of.agrees(seen_of(of), of.spec(seen_of(of), **change)), change
+        else:
+            with pytest.raises(InputError, match=words):
+                of.agrees(seen_of(of), of.spec(seen_of(of), **change))
+
+
+def test_every_family_is_held_against_a_module() -> None:
+    """But for those whose calls alone are told, which an audit holds against their modules."""
+    whole = {name for name, family in FAMILIES.items() if not family.before}
+    assert whole == {of.family for of in MODULES.values()}
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("t5", "mt5", "deepseek_v3")])
+def test_columns_of_heads_that_are_left_out_are_those_of_the_class(family: str) -> None:
+    """Scores of T5 are not scaled, and those of DeepSeek have columns of two kinds."""
+    from transformers import CONFIG_MAPPING
+
+    made = CONFIG_MAPPING[family](hidden_size=64, num_attention_heads=4)
+    assert (getattr(made, "head_dim", None) or 16) == HEAD_DIM.get(family, 16)

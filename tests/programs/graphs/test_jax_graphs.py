@@ -1,0 +1,269 @@
+"""Jaxprs of JAX: attention of the library, spelled out, of equinox and as flax has it; right and with faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn import Attention
+from symattn.document.errors import InputError
+from symattn.graphs import verify_graph
+from symattn.programs.graphs.jax_reader import traced
+from symattn.verification.definitions.gradients import Gradient
+
+jax = pytest.importorskip("jax")
+jnp, lax = jax.numpy, jax.lax
+
+pytestmark = pytest.mark.jax
+TWO = Attention(causal=True, heads=2)
+
+
+def shaped(*lengths: Any, dtype: Any = None) -> Any:
+    """An array to trace; letters are lengths that are left open."""
+    known = dict(zip("bnm", jax.export.symbolic_shape("b, n, m"), strict=True))
+    return jax.ShapeDtypeStruct(tuple(known.get(x, x) for x in lengths), dtype or jnp.float32)
+
+
+def library(**told: Any) -> Callable[..., Any]:
+    """``jax.nn.dot_product_attention`` of q, k, v and of one array more, by its name."""
+
+    def function(q: Any, k: Any, v: Any, **more: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, **more, **told)
+
+    return function
+
+
+def spelled(q: Any, k: Any, v: Any, fault: str = "", least: float = -1e30) -> Any:
+    """Causal attention of (…, n, d), with a fault that can be asked for."""
+    s = q @ jnp.swapaxes(k, -1, -2) / (jnp.sqrt(q.shape[-1]) if fault != "scale" else 2.5)
+    i = jnp.arange(q.shape[-2])
+    seen = i[:, None] <= i if fault == "flipped" else i <= i[:, None]
+    s = jnp.where(seen, s, least)
+    w = jnp.exp(s - s.max(-1, keepdims=True))
+    return w / w.sum(-1, keepdims=True) @ v
+
+
+def flax(x: Any, params: Any, fault: str = "") -> Any:
+    """A layer as flax has it: kernels that keep the heads apart, (d_model, h, d_k)."""
+    q, k, v = (
+        jnp.einsum("bnd,dhe->bnhe", x, p["kernel"]) + p["bias"] for p in map(params.get, ("query", "key", "value"))
+    )
+    if fault == "heads":
+        v = v[:, :, ::-1]
+    o = jax.nn.dot_product_attention(q, k, v, is_causal=True)
+    return jnp.einsum("bnhe,hed->bnd", o, params["out"]["kernel"]) + params["out"]["bias"]
+
+
+def parameters(d: int, h: int, e: int) -> dict[str, dict[str, Any]]:
+    """The tree of parameters of ``flax``."""
+    roles = {r: {"kernel": shaped(d, h, e), "bias": shaped(h, e)} for r in ("query", "key", "value")}
+    return roles | {"out": {"kernel": shaped(h, e, d), "bias": shaped(d)}}
+
+
+def is_tested(report: Any) -> bool:
+    """Whether the verdict is *no fault*, with an ε of at most 10⁻¹²."""
+    first = report.checks[0]
+    return bool(report.verdict.value == "no fault" and first.grade.value == "tested" and first.epsilon <= 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("told", "more", "spec"),
+    [
+        ({"is_causal": True}, {}, TWO),
+        ({"is_causal": True, "kv": 1}, {}, Attention(causal=True, heads=2, kv_heads=1)),
+        ({"local_window_size": (2, 1)}, {}, Attention(heads=2, window=(2, 1))),
+        ({}, {"mask": ((5, 5), bool)}, Attention(heads=2, mask="boolean")),
+        ({}, {"bias": ((1, 2, 5, 5), None)}, Attention(heads=2, mask="additive")),
+        ({"scale": 0.25}, {}, Attention(heads=2, scale=0.25)),
+    ],
+)
+def test_the_library_is_tested(told: dict[str, Any], more: dict[str, Any], spec: Attention) -> None:
+    told = dict(told)
+    q, k = shaped(2, 5, 2, 4), shaped(2, 5, told.pop("kv", 2), 4)
+    given = {name: shaped(*shape, dtype=dtype) for name, (shape, dtype) in more.items()}
+    if "bias" in given:  # one bias for all of the batch
+        given = {"mask": shaped(5, 5)}
+        function = lambda q, k, v, mask: jax.nn.dot_product_attention(q, k, v, bias=mask[None, None])  # noqa: E731
+    else:
+        function = library(**told)
+    assert is_tested(verify_graph(traced(function, q, k, k, layout="bnhd", **given), spec))
+
+
+def test_heads_and_tokens_of_all_numbers_are_proved() -> None:
+    q = shaped("b", "n", 2, 4)
+    report = verify_graph(traced(library(is_causal=True), q, q, q, layout="bnhd"), TWO, prove=True)
+    assert is_tested(report)
+    assert (report.checks[1].name, report.checks[1].grade.value) == ("all b, n", "proved")
+
+
+@pytest.mark.parametrize("least", [-1e9, -float("inf"), "least"])
+def test_what_is_spelled_out_is_proved_for_all_sizes(least: Any) -> None:
+    q = shaped("b", "n", 4)
+    least = jnp.finfo(jnp.float32).min if least == "least" else least
+    report = verify_graph(traced(lambda q, k, v: spelled(q, k, v, "", least), q, q, q), Attention(causal=True))
+    assert is_tested(report)
+    assert report.checks[1].grade.value == "proved"
+
+
+@pytest.mark.parametrize(("fault", "step"), [("scale", "scale"), ("flipped", "mask")])
+def test_faults_are_named(fault: str, step: str) -> None:
+    q = shaped("b", "n", 4)
+    report = verify_graph(traced(spelled, q, q, q, fault=fault), Attention(causal=True))
+    assert (report.verdict.value, report.faults[0].step) == ("fault", step)
+
+
+def test_a_layer_as_flax_has_it() -> None:
+    x, params = shaped("b", "n", 8), parameters(8, 2, 4)
+    report = verify_graph(traced(flax, x, params), TWO, prove=False)
+    assert is_tested(report)
+    assert "w_o = out.kernel" in " ".join(report.notes)
+    wrong = verify_graph(traced(flax, x, params, "heads"), TWO, prove=False)
+    assert (wrong.verdict.value, wrong.checks[0].grade.value) == ("fault", "refuted")
+
+
+def test_a_module_of_equinox() -> None:
+    eqx = pytest.importorskip("equinox")
+    module = eqx.nn.MultiheadAttention(2, 8, use_query_bias=True, key=jax.random.key(0))
+
+    def causal(module: Any, x: Any) -> Any:
+        return module(x, x, x, mask=jnp.tril(jnp.ones((x.shape[0], x.shape[0]), bool)))
+
+    report = verify_graph(traced(causal, module, shaped("n", 8)), TWO, prove=False)
+    assert is_tested(report)
+    assert "w_q = query_proj.weight, transposed" in " ".join(report.notes)
+    assert verify_graph(traced(causal, module, shaped("n", 8)), Attention(heads=2)).verdict.value == "fault"
+
+
+def tiles(q: Any, k: Any, v: Any, kept: bool = True) -> Any:
+    """By tiles of two keys, with the running maximum and sum of FlashAttention; ``kept`` rescales what came before."""
+
+    def turn(state: Any, tile: Any) -> Any:
+        m, z, o = state
+        s = q @ tile[0].mT / 2
+        new = jnp.maximum(m, s.max(-1, keepdims=True))
+        e, old = jnp.exp(s - new), jnp.exp(m - new) if kept else 1.0
+        return (new, z * old + e.sum(-1, keepdims=True), o * old + e @ tile[1]), None
+
+    parts = [a.reshape(a.shape[0], -1, 2, 4).swapaxes(0, 1) for a in (k, v)]
+    start = jnp.full((*q.shape[:-1], 1), -jnp.inf), jnp.zeros((*q.shape[:-1], 1)), jnp.zeros_like(q)
+    (_, z, o), _ = lax.scan(turn, start, tuple(parts))
+    return o / z
+
+
+def test_a_scan_over_tiles_is_unrolled() -> None:
+    q = shaped(2, 6, 4)
+    assert is_tested(verify_graph(traced(tiles, q, q, q), Attention()))
+    assert verify_graph(traced(tiles, q, q, q, False), Attention()).verdict.value == "fault"
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+def back(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The backward pass of a function."""
+    return lambda q, k, v, do: jax.vjp(function, q, k, v)[1](do)
+
+
+def are_tested(report: Any) -> bool:
+    """Whether all gradients are, with an ε of at most 10⁻¹² together."""
+    epsilon = sum(c.epsilon or 1 for c in report.checks)
+    return bool(report.verdict.value == "no fault" and len(report.checks) == 3 and epsilon <= 1e-12)
+
+
+def test_gradients_are_tested() -> None:
+    q, k = shaped(2, 5, 4, 4), shaped(2, 5, 2, 4)
+    spec = Gradient(Attention(causal=True, heads=4, kv_heads=2))
+    assert are_tested(verify_graph(traced(back(library(is_causal=True)), q, k, k, q, layout="bnhd"), spec))
+    x = shaped("n", 4)
+    assert are_tested(verify_graph(traced(back(spelled), x, x, x, x), Gradient(Attention(causal=True))))
+    summed = jax.grad(lambda q, k, v: spelled(q, k, v).sum(), argnums=(0, 1, 2))
+    assert are_tested(verify_graph(traced(summed, x, x, x), Gradient(Attention(causal=True))))
+
+
+def by_hand(unscaled: bool, stopped: bool = False) -> Callable[..., Any]:
+    """Attention with its own backward pass, in which dK lacks the scale, or nothing goes back through the weights."""
+
+    def forward(q: Any, k: Any, v: Any) -> Any:
+        p = jax.nn.softmax(q @ k.mT / 2)
+        return p @ v, (q, k, v, p)
+
+    def backward(kept: Any, do: Any) -> Any:
+        q, k, v, p = kept
+        dp = do @ v.mT
+        ds = p * (dp - (0 if stopped else (p * dp).sum(-1, keepdims=True)))
+        return ds @ k / 2, ds.mT @ q / (1 if unscaled else 2), p.mT @ do
+
+    function = jax.custom_vjp(lambda q, k, v: forward(q, k, v)[0])
+    function.defvjp(forward, backward)
+    return function
+
+
+def test_a_wrong_backward_pass_is_named() -> None:
+    x, spec = shaped(3, 4), Gradient(Attention())
+    assert are_tested(verify_graph(traced(back(by_hand(False)), x, x, x, x), spec))
+    report = verify_graph(traced(back(by_hand(True)), x, x, x, x), spec)
+    assert (report.verdict.value, report.faults[0].cause) == ("fault", "dK is not scaled")
+    assert [c.grade.value for c in report.checks] == ["tested", "refuted", "tested"]
+    assert verify_graph(traced(back(by_hand(False, True)), x, x, x, x), spec).verdict.value == "fault"
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+def sorted_scores(q: Any, k: Any, v: Any) -> Any:
+    return jnp.sort(q @ k.mT) @ v
+
+
+def branching(q: Any, k: Any, v: Any) -> Any:
+    return q if q[0, 0] > 0 else k
+
+
+def computed(q: Any, k: Any, v: Any) -> Any:
+    return lax.cond(q[0, 0] > 0, lambda: q, lambda: k)
+
+
+def picked(q: Any, k: Any, v: Any) -> Any:
+    return k[jnp.argmax(q[0])][None] + v
+
+
+def dropped(q: Any, k: Any, v: Any) -> Any:
+    return jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, q.shape), spelled(q, k, v), 0.0)
+
+
+def whole(q: Any, k: Any, v: Any) -> Any:
+    return spelled(q.astype(jnp.int32).astype(jnp.float32), k, v)
+
+
+def long(q: Any, k: Any, v: Any) -> Any:
+    return lax.fori_loop(0, 1000, lambda i, x: x + k, q)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (sorted_scores, "the operator sort is not read"),
+        (branching, "cannot be traced: TracerBoolConversionError"),
+        (computed, "the operator cond is not read"),
+        (picked, "the operator argmax is not read"),
+        (dropped, "the operator random_"),
+        (whole, "cast of computed numbers to whole ones"),
+        (long, "a scan of 1000 turns is not read"),
+    ],
+)
+def test_what_is_not_read_is_one_line(function: Callable[..., Any], words: str) -> None:
+    x = shaped(3, 4)
+    with pytest.raises(InputError, match=words) as error:
+        verify_graph(traced(function, x, x, x))
+    assert "\n" not in str(error.value)
+
+
+def test_nan_in_a_function_is_one_line() -> None:
+    x = shaped(3, 4)
+    with pytest.raises(InputError, match="NaN"):
+        verify_graph(traced(lambda q, k, v: spelled(q, k, v) * jnp.nan, x, x, x), Attention(causal=True))
+
+
+def test_the_page_shows_what_is_found() -> None:
+    from tests.docs.test_python import play
+
+    page = Path(__file__).resolve().parents[3] / "docs" / "jax.md"
+    assert play(page.read_text(encoding="utf-8"), page.name).failed == 0

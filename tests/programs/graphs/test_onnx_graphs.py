@@ -1,0 +1,144 @@
+"""ONNX models: a whole layer is tested and proved, seeded faults are refuted and named, no file is believed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("onnx")
+
+import onnx
+from onnx import TensorProto, helper
+
+from symattn import Attention
+from symattn.document.errors import InputError
+from symattn.graphs import verify_graph
+from symattn.programs.graphs.judging import read
+from symattn.programs.graphs.running import unknown
+from symattn_cli.main import main
+from tests.programs.graphs.models import layer
+
+pytestmark = pytest.mark.onnx
+CAUSAL = Attention(causal=True, heads=2)
+
+
+def test_a_whole_layer_is_tested_within_epsilon() -> None:
+    report = verify_graph(layer(), CAUSAL, prove=False)
+    check = report.checks[0]
+    assert (report.verdict.value, check.grade.value) == ("no fault", "tested")
+    assert check.epsilon is not None
+    assert check.epsilon <= 1e-12
+    assert f"; {check.cases} pairs of primes. Grade: tested" in " ".join(str(report).split())
+
+
+def test_a_layer_is_proved_for_all_sizes_that_it_leaves_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "layer.onnx"
+    onnx.save(layer(d=2, width=4), path)
+    assert main(["verify", str(path), "--causal", "--heads", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "all b, n" in printed
+    assert "proved" in printed
+
+
+FAULTS = {"flipped": ("mask", "transposed"), "scale": ("scale", "0.8/√d_k"), "heads": ("output", "None")}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_seeded_fault_is_refuted(fault: str) -> None:
+    report = verify_graph(layer(fault), CAUSAL)
+    step, words = FAULTS[fault]
+    assert report.verdict.value == "fault"
+    assert report.faults[0].step == step
+    assert words in str(report.faults[0].cause)
+    assert report.grade.grade.value == "refuted"
+    assert "within what this arithmetic allows" not in str(report), "that is said of faults which bits alone tell"
+
+
+@pytest.mark.parametrize("field", [{"window": 7}, {"window": 8}, {"window": 16}, {"block": 8}, {"prefix": 9}])
+def test_a_field_that_the_graph_lacks_is_a_fault_beyond_its_place(field: dict[str, int]) -> None:
+    assert verify_graph(layer(), replace(CAUSAL, **field), prove=False).verdict.value == "fault"  # type: ignore[arg-type]
+
+
+def test_a_window_is_tested_beyond_it() -> None:
+    assert verify_graph(layer("window"), replace(CAUSAL, window=16), prove=False).verdict.value == "no fault"
+    assert verify_graph(layer("window"), replace(CAUSAL, window=15), prove=False).verdict.value == "fault"
+
+
+def test_what_the_proof_refutes_is_a_fault() -> None:
+    report = verify_graph(layer("window", d=2, heads=1), Attention(causal=True))
+    assert (report.verdict.value, report.exit_code) == ("fault", 1)
+    assert {report.checks[-1].grade.value, report.grade.grade.value} == {"refuted"}
+
+
+def test_a_place_too_far_to_try_leaves_a_graph_undecided() -> None:
+    report = verify_graph(layer(), replace(CAUSAL, window=1000), prove=False)
+    assert report.verdict.value == "undecided"
+    assert "beyond the place 999" in report.missing[-1]
+
+
+def test_an_unknown_operator_raises_by_name() -> None:
+    model = layer("unknown")
+    assert unknown(read(model)) == ("Gelu",)
+    with pytest.raises(InputError, match="operator Gelu is not read"):
+        verify_graph(model, CAUSAL)
+
+
+def test_weights_whose_names_say_nothing_are_told() -> None:
+    model = layer()
+    for node in model.graph.node:
+        node.input[:] = ["blob" if name == "c_proj.weight" else name for name in node.input]
+    model.graph.initializer[2].name = "blob"
+    with pytest.raises(InputError, match="what the weight 'blob' is"):
+        verify_graph(model, CAUSAL)
+    assert verify_graph(model, CAUSAL, names={"w_o": "blob"}, prove=False).verdict.value == "no fault"
+
+
+def _broken() -> dict[str, tuple[Any, str]]:
+    cycle, twice, external, lying, untyped = (layer() for _ in range(5))
+    cycle.graph.node[0].input[0] = "y"
+    twice.graph.node[1].output[0] = "xw"
+    external.graph.initializer[0].ClearField("raw_data")
+    external.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    external.graph.initializer[0].external_data.add(key="location", value="../../secret")
+    lying.graph.initializer[0].dims[:] = [2**40, 2**20]
+    untyped.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None))
+    return {
+        "cycle": (cycle, "a cycle"),
+        "twice": (twice, "two values are called"),
+        "outside": (external, "outside of the model's folder"),
+        "lying shape": (lying, "the file is damaged"),
+        "no tensor": (untyped, "not a tensor of known axes"),
+    }
+
+
+@pytest.mark.parametrize("name", ["cycle", "twice", "outside", "lying shape", "no tensor"])
+def test_a_broken_model_is_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, words = _broken()[name]
+    path = tmp_path / "layer.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert main(["verify", str(path), "--causal", "--heads", "2"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_that_is_cut_off_or_no_model_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, whole = tmp_path / "layer.onnx", layer().SerializeToString()
+    for content in (whole[: len(whole) // 2], whole[:-3], b"", b"\xff" * 100, b"text"):
+        path.write_bytes(content)
+        assert main(["verify", str(path), "--causal", "--heads", "2"]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    with path.open("wb") as opened:
+        opened.truncate(2**30)
+    assert main(["verify", str(path)]) == 2
+    assert "larger than 256 MiB" in capsys.readouterr().err
+
+
+def test_options_of_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "layer.onnx"
+    onnx.save(layer(), path)
+    assert main(["verify", str(path), "--examples", "3"]) == 2
+    assert "--examples is for a function" in capsys.readouterr().err

@@ -1,0 +1,365 @@
+"""A function in a process of its own: limits hold, ends are told, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.bounds.target import Runner
+from symattn.document.errors import CannotRun, InputError, MissingExtra
+from symattn.programs.child import Child, Limits
+from symattn.programs.loading import NoSuchAttribute, NotCallable
+from symattn.programs.request import Request
+from tests.programs.programs import RIGHT, Program
+
+INPUTS = {"q": np.ones((2, 4)), "k": np.ones((3, 4)), "v": np.arange(15.0).reshape(3, 5)}
+NUMPY = Request(framework="numpy")
+SHORT = Limits(call=0.5)
+# One program for what goes wrong, so that every test starts one child.
+WRONG = """
+    import ctypes, os, sys, time
+    calls = []
+
+    def forever(q, k, v):
+        while True:
+            pass
+
+    def asleep(q, k, v):
+        time.sleep(3600)
+
+    def once(q, k, v):
+        if len(q) == 1:
+            forever(q, k, v)
+        calls.append(1)
+        return v * 0 + len(calls)
+
+    def leaves(q, k, v):
+        os._exit(3)
+
+    def exits(q, k, v):
+        sys.exit("bye")
+
+    def crashes(q, k, v):
+        ctypes.string_at(0)
+
+    def talks(q, k, v):
+        print("python")
+        os.write(1, b"descriptor")
+        os.system("echo process")
+        print("error", file=sys.stderr)
+        return v
+
+    def reads(q, k, v):
+        return v * len(sys.stdin.read() + input())
+
+    def forks(q, k, v):
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(4)
+
+    def changes(q, k, v):
+        v += 1
+        return v
+"""
+
+
+def child(name: str, request: Request = NUMPY, limits: Limits = SHORT) -> Child:
+    return Child(f"attn.py:{name}", request, limits)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (one that is only waiting to be reaped does not)."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_right_function(program: Program) -> None:
+    program(RIGHT)
+    with child("attention") as runner:
+        contract: Runner = runner
+        outcome = contract.run(INPUTS, "strided")
+        assert contract.describe() == "attn.py:attention(q, k, v)"
+        assert runner.display == "attn.py:attention(q, k, v)"
+        assert contract.notes == ()
+    assert outcome.output is not None
+    np.testing.assert_allclose(outcome.output, np.tile(INPUTS["v"].mean(0), (2, 1)))
+
+
+def test_opened_as_the_command_line_does(program: Program) -> None:
+    program("def attention(q, k, v, causal=False, more=0): return v + more")
+    spec = Attention(causal=True)
+    request = Request.of(spec, call=(("more", 2),), dtype="float32")
+    with child("attention", request, Limits(call=5.0)) as runner:
+        assert runner.describe() == "attn.py:attention(q, k, v, causal=True, more=2)"
+        outcome = runner.run(INPUTS)
+    assert outcome.output is not None
+    np.testing.assert_array_equal(outcome.output, INPUTS["v"] + 2)
+
+
+def test_the_parent_imports_nothing_of_the_user(program: Program) -> None:
+    program(RIGHT)
+    with child("attention"):
+        assert "attn" not in sys.modules
+        assert str(Path.cwd()) not in sys.path
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["forever", "asleep"])
+def test_what_never_returns_is_ended(program: Program, name: str) -> None:
+    program(WRONG)
+    with child(name) as runner:
+        outcome = runner.run(INPUTS)
+    assert outcome.output is None
+    assert outcome.error is not None
+    assert outcome.error.reason == "time limit"
+    assert str(outcome.error) == "TimeLimit: did not return within 0.5 s"
+
+
+@pytest.mark.deep
+def test_cases_that_are_sent_ahead_are_called_in_order(program: Program) -> None:
+    program(WRONG)
+    stuck, other = {**INPUTS, "q": np.ones((1, 4))}, dict(INPUTS)
+    with child("once") as runner:
+
+        def counted(inputs: dict[str, np.ndarray]) -> float | None:
+            output = runner.run(inputs).output
+            return None if output is None else float(output.max())
+
+        runner.ahead([(INPUTS, "contiguous")] * 3)
+        assert [counted(INPUTS) for _ in range(3)] == [1, 2, 3]
+        runner.ahead([(INPUTS, "contiguous")] * 3)
+        assert [counted(INPUTS), counted(other)] == [4, 7]  # two were called in vain
+        runner.ahead([(INPUTS, "contiguous"), (stuck, "contiguous"), (INPUTS, "contiguous")])
+        assert [counted(INPUTS), counted(stuck), counted(INPUTS)] == [8, None, 1]
+        lacking = {"q": INPUTS["q"]}
+        runner.ahead([(lacking, "contiguous"), (INPUTS, "contiguous")])
+        with pytest.raises(InputError, match="needs the input k"):
+            runner.run(lacking)
+        assert counted(INPUTS) == 2
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["leaves", "crashes"])
+def test_a_crash_among_cases_sent_ahead_is_told_of_each(program: Program, name: str) -> None:
+    program(WRONG)
+    with child(name) as runner:
+        runner.ahead([(INPUTS, "contiguous"), (INPUTS, "strided")])
+        errors = [runner.run(INPUTS).error, runner.run(INPUTS, "strided").error]
+    assert [error and error.reason for error in errors] == ["ended", "ended"]
+
+
+@pytest.mark.deep
+def test_a_call_after_a_limit_starts_again(program: Program) -> None:
+    program(WRONG)
+    with child("once") as runner:
+        first = runner.run(INPUTS)
+        second = runner.run(INPUTS)
+        stuck = runner.run({**INPUTS, "q": np.ones((1, 4))})
+        again = runner.run(INPUTS)
+    assert [o.output.max() if o.output is not None else None for o in (first, second, stuck, again)] == [1, 2, None, 1]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("leaves", "ended the process with exit code 3"),
+        pytest.param(
+            "crashes",
+            "ended the process with signal SIGSEGV (attn.py:25)",
+            marks=pytest.mark.skipif(sys.platform == "win32", reason="signals are for POSIX"),
+        ),
+    ],
+)
+def test_an_end_is_told(program: Program, name: str, words: str) -> None:
+    program(WRONG)
+    with child(name) as runner:
+        first, second = runner.run(INPUTS), runner.run(INPUTS)
+    assert str(first.error) == words == str(second.error)
+    assert first.error is not None
+    assert first.error.reason == "ended"
+
+
+def test_an_exit_is_an_exception(program: Program) -> None:
+    program(WRONG)
+    with child("exits") as runner:
+        outcome = runner.run(INPUTS)
+        assert str(outcome.error) == "SystemExit: bye (attn.py:22)"
+        assert runner.run(INPUTS).error == outcome.error
+
+
+@pytest.mark.deep
+def test_prints_reach_nobody(program: Program, capfd: pytest.CaptureFixture[str]) -> None:
+    program("print('imported')" + WRONG.replace("\n    ", "\n"))
+    with child("talks") as runner:
+        outcome = runner.run(INPUTS)
+    assert outcome.stdout == "python\nerror\n"
+    assert outcome.output is not None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_there_is_nothing_to_read(program: Program) -> None:
+    program(WRONG)
+    with child("reads") as runner:
+        error = runner.run(INPUTS).error
+    assert error is not None
+    assert error.type == "EOFError"
+
+
+def test_changed_inputs_are_named(program: Program) -> None:
+    program(WRONG)
+    with child("changes") as runner:
+        assert runner.run(INPUTS).mutated == ("v",)
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX only")
+def test_what_the_target_started_does_not_keep_it_alive(program: Program) -> None:
+    program(WRONG)
+    with child("forks", limits=Limits(call=20.0)) as runner:
+        outcome = runner.run(INPUTS)
+    assert str(outcome.error) == "ended the process with exit code 4"
+    assert runner.worked < 10
+
+
+@pytest.mark.deep
+def test_no_bytecode_is_written(program: Program, tmp_path: Path) -> None:
+    program(RIGHT, "helper.py")
+    program("def attention(q, k, v):\n    from helper import attention\n    return attention(q, k, v)")
+    with child("attention") as runner:
+        assert runner.run(INPUTS).error is None
+    assert not list(tmp_path.rglob("*.pyc"))
+
+
+@pytest.mark.deep
+def test_files_of_the_user_do_not_replace_our_own_imports(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    program(RIGHT)
+    program("raise RuntimeError('the wrong one')", "queue.py")
+    program("raise RuntimeError('the wrong one')", "symattn.py")
+    with child("attention") as runner:
+        assert runner.run(INPUTS).error is None
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "words"),
+    [
+        ("attn.py:nothing", NoSuchAttribute, "attn.py has no nothing"),
+        ("attn.py:calls", NotCallable, "of type list"),
+        ("no_such_module:f", CannotRun, "No module named 'no_such_module'"),
+    ],
+)
+def test_refusals_come_through(program: Program, target: str, kind: type[Exception], words: str) -> None:
+    program(WRONG)
+    with pytest.raises(kind, match=words):
+        Child(target, NUMPY)
+
+
+@pytest.mark.deep
+def test_torch_missing_comes_through(program: Program) -> None:
+    program("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    with pytest.raises(MissingExtra, match=r"symattn\[torch\]"):
+        child("attention")
+
+
+def test_bad_inputs_are_refused_and_the_child_lives_on(program: Program) -> None:
+    program(WRONG)
+    with child("once") as runner:
+        with pytest.raises(InputError, match="needs the input v"):
+            runner.run({name: a for name, a in INPUTS.items() if name != "v"})
+        outcome = runner.run(INPUTS)
+    assert outcome.output is not None
+    assert outcome.output.max() == 1
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import time\ntime.sleep(3600)", "its import did not return within 0.5 s"),
+        ("import os\nos._exit(5)", r"its import ended the process with exit code 5"),
+        ("1 / 0", r"attn.py cannot be imported: ZeroDivisionError: division by zero \(attn.py:1\)"),
+    ],
+)
+def test_imports_that_fail(program: Program, text: str, words: str) -> None:
+    program(text)
+    with pytest.raises(CannotRun, match=words):
+        child("attention", limits=Limits(start=0.5 if "sleep" in text else 60.0))
+
+
+@pytest.mark.deep
+def test_a_trial_that_never_returns_is_left_to_the_calls(program: Program) -> None:
+    program(WRONG)
+    with child("forever", Request()) as runner:
+        assert runner.convention.framework == "numpy"
+        error = runner.run(INPUTS).error
+    assert error is not None
+    assert error.reason == "time limit"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_close_ends_the_child(program: Program) -> None:
+    program("import os, numpy as np\ndef pid(q, k, v): return np.array(float(os.getpid()))")
+    runner = child("pid")
+    output: Any = runner.run(INPUTS).output
+    assert alive(int(output))
+    runner.close()
+    assert not alive(int(output))
+    runner.close()
+
+
+PARENT = """
+    import numpy as np
+    from symattn.programs.child import Child, Limits
+    from symattn.programs.request import Request
+    a = np.ones((2, 2))
+    runner = Child("attn.py:forever", Request(framework="numpy"), Limits(call=60.0))
+    runner.run({"q": a, "k": a, "v": a})
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and sends signals")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_outlives_the_parent(program: Program, tmp_path: Path, sent: signal.Signals) -> None:
+    program(
+        "import os\nfrom pathlib import Path\ndef forever(q, k, v):\n"
+        "    Path('new').write_text(str(os.getpid()))\n    Path('new').rename('pid')\n    while True: pass\n"
+    )
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PARENT)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
+    )
+    written = tmp_path / "pid"
+    wait(written.exists)
+    parent.send_signal(sent)
+    _, errors = parent.communicate(timeout=20)
+    assert ("KeyboardInterrupt" in errors) == (sent == signal.SIGINT)
+    wait(lambda: not alive(int(written.read_text())))
+
+
+def interruptible() -> None:
+    """A process started in the background of a shell ignores interrupts, and so would those that it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def wait(until: Any, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,332 @@
+"""Modules of torch that hold their weights: read by the names in their state, and called with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from symattn import Attention, LayerNorm, RMSNorm, verify
+from symattn.document.errors import InputError
+from symattn.programs import definitions
+from symattn.programs.request import Request
+from symattn.programs.target import Target, Wrapped, restored, target
+from symattn.programs.verify import requested
+from tests.programs.programs import Program
+
+pytestmark = pytest.mark.torch
+TWO = Attention(heads=2)
+D = 8
+
+
+def module(forward: Callable[..., Any], **layers: Any) -> Any:
+    """A module of these layers and parameters, of two heads."""
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_heads = 2
+            for name, layer in layers.items():
+                setattr(self, name, layer)
+
+        def forward(self, x: Any) -> Any:
+            return forward(self, x)
+
+    return Layer()
+
+
+def attend(q: Any, k: Any, v: Any, h: int = 2) -> Any:
+    """Attention of heads that stand side by side; heads of keys may be fewer."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    d = q.shape[-1] // h
+    apart = [a.unflatten(-1, (-1, d)).transpose(-2, -3) for a in (q, k, v)]
+    apart[1:] = [a.repeat_interleave(h // a.shape[-3], -3) for a in apart[1:]]
+    return scaled_dot_product_attention(*apart).transpose(-2, -3).flatten(-2)
+
+
+def linear(*sizes: int, **told: Any) -> Any:
+    from torch import nn
+
+    return nn.Linear(*sizes, **told)
+
+
+def apart(**more: Any) -> Any:
+    layers = {f"{x}_proj": linear(D, D) for x in "qkv"} | {"out_proj": linear(D, D)}
+    return module(lambda m, x: m.out_proj(attend(m.q_proj(x), m.k_proj(x), m.v_proj(x))), **layers)
+
+
+def exchanged() -> Any:
+    layers = {f"{x}_proj": linear(D, D) for x in "qkv"}
+    return module(lambda m, x: attend(m.q_proj(x), m.v_proj(x), m.k_proj(x)), **layers)
+
+
+def transposed() -> Any:
+    """A right one but for x W in the place of x Wᵀ, which the square matrix lets through."""
+    layers = {f"to_{x}": linear(D, D, bias=False) for x in "qkv"}
+    return module(lambda m, x: attend(x @ m.to_q.weight, m.to_k(x), m.to_v(x)), **layers)
+
+
+def keys_first() -> Any:
+    def forward(m: Any, x: Any) -> Any:
+        k, q, v = m.qkv(x).chunk(3, -1)
+        return attend(q, k, v)
+
+    return module(forward, qkv=linear(D, 3 * D))
+
+
+def heads_exchanged() -> Any:
+    """The heads of the output stand in the other order before the last projection."""
+    layers = {f"{x}_proj": linear(D, D) for x in "qkvo"}
+
+    def forward(m: Any, x: Any) -> Any:
+        heads = attend(m.q_proj(x), m.k_proj(x), m.v_proj(x)).unflatten(-1, (2, -1))
+        return m.o_proj(heads.flip(-2).flatten(-2))
+
+    return module(forward, **layers)
+
+
+def fewer_keys() -> Any:
+    layers = {"wq": linear(D, D), "wk": linear(D, D // 2), "wv": linear(D, D // 2), "wo": linear(D, D)}
+    return module(lambda m, x: m.wo(attend(m.wq(x), m.wk(x), m.wv(x))), **layers)
+
+
+def wide() -> Any:
+    """More columns than heads fill, and dropout, which is switched off."""
+    from torch import nn
+
+    out = nn.Sequential(linear(4, D), nn.Dropout(0.5))
+    layers = {"to_q": linear(D, 4, bias=False), "to_kv": linear(D, 8, bias=False), "to_out": out}
+    return module(lambda m, x: m.to_out(attend(m.to_q(x), *m.to_kv(x).chunk(2, -1))), **layers)
+
+
+def bert() -> Any:
+    layers = {name: linear(D, D) for name in ("query", "key", "value")}
+    return module(lambda m, x: (attend(m.query(x), m.key(x), m.value(x)), None), **layers)
+
+
+def packed() -> Any:
+    return module(lambda m, x: m.out(attend(*m.Wqkv(x).chunk(3, -1))), Wqkv=linear(D, 3 * D), out=linear(D, D))
+
+
+def by_head() -> Any:
+    def forward(m: Any, x: Any) -> Any:
+        q, k, v = m.query_key_value(x).unflatten(-1, (2, -1)).chunk(3, -1)
+        return m.dense(attend(q.flatten(-2), k.flatten(-2), v.flatten(-2)))
+
+    return module(forward, query_key_value=linear(D, 3 * D), dense=linear(D, D))
+
+
+def conv() -> Any:
+    import torch
+
+    class Conv1D(torch.nn.Module):
+        def __init__(self, out: int, into: int) -> None:
+            super().__init__()
+            self.weight, self.bias = torch.nn.Parameter(torch.ones(into, out)), torch.nn.Parameter(torch.ones(out))
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weight + self.bias
+
+    return module(
+        lambda m, x: m.c_proj(attend(*m.c_attn(x).chunk(3, -1))), c_attn=Conv1D(3 * D, D), c_proj=Conv1D(D, D)
+    )
+
+
+def either() -> Any:
+    """Attention to other tokens, or to its own where none are given."""
+    from torch import nn
+
+    class Cross(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.to_q, self.to_kv = linear(D, D), linear(D, 2 * D)
+
+        def forward(self, x: Any, context: Any = None) -> Any:
+            return attend(self.to_q(x), *self.to_kv(x if context is None else 2 * context).chunk(2, -1))
+
+    return Cross()
+
+
+def bare(order: str) -> Any:
+    import torch
+
+    def forward(m: Any, x: Any) -> Any:
+        return attend(*(x @ (w if order == "in out" else w.T) for w in (m.W_q, m.W_k, m.W_v)))
+
+    return module(forward, **{f"W_{x}": torch.nn.Parameter(torch.ones(D, D)) for x in "qkv"})
+
+
+def own(**told: Any) -> Any:
+    import torch
+
+    return torch.nn.MultiheadAttention(D, 2, **told)
+
+
+def agreed(layer: Any, spec: Attention = TWO) -> tuple[Target, Wrapped]:
+    found = target(layer, Request.of(spec, dtype="float32", layout="auto"), "layer")
+    assert isinstance(found.convention, Wrapped)
+    return found, found.convention
+
+
+def is_right(found: Target, spec: Attention = TWO) -> bool:
+    """Whether one call gives what the specification gives."""
+    import numpy as np
+
+    from symattn.arrays.precision import Precision
+    from symattn.bounds.inputs import Maker, Sizes
+    from symattn.verification.probing.probes import small
+
+    how, rng = found.convention, np.random.default_rng(1)
+    assert isinstance(how, Wrapped)
+    assert how.domain is not None
+    maker = Maker(spec, how, Precision.of("float32"), how.domain)
+    inputs = maker.make(Sizes(3, 3, 1, 1, batch=(2,) * maker.batches), small(rng), rng)
+    output = found.run(inputs).output
+    return output is not None and bool(np.allclose(output, spec(**inputs), atol=1e-5))
+
+
+RIGHT: dict[str, tuple[Callable[[], Any], Attention]] = {
+    "apart": (apart, TWO), "fewer keys": (fewer_keys, Attention(heads=2, kv_heads=1)), "wide": (wide, TWO),
+    "bert": (bert, TWO), "packed": (packed, TWO), "by head": (by_head, TWO), "conv": (conv, TWO),
+    "either": (either, TWO),
+    "bare": (lambda: bare("out in"), TWO), "bare, as they are": (lambda: bare("in out"), TWO),
+    "torch": (own, TWO), "torch, batch first": (lambda: own(batch_first=True, bias=False), TWO),
+    "torch, causal": (own, Attention(heads=2, causal=True)), "torch, padded": (own, Attention(heads=2, padding=True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_weights_are_read_by_their_names(name: str) -> None:
+    make, spec = RIGHT[name]
+    layer = make()
+    found, how = agreed(layer, spec)
+    assert is_right(found, spec)
+    assert "other weights in the place of its own" in how.notes[0]
+    again = restored(layer, Request.of(spec, dtype="float32", layout="auto"), how, "layer")
+    assert again.convention == how
+    assert is_right(again, spec)
+
+
+WRONG = [exchanged, transposed, keys_first, heads_exchanged]
+
+
+@pytest.mark.parametrize("make", WRONG)
+def test_a_wrong_module_is_wrong_in_every_reading(make: Callable[[], Any]) -> None:
+    assert not is_right(agreed(make())[0])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["apart", "wide", "by head", "conv", "torch", "torch, causal"])
+def test_right_modules_have_no_fault(name: str) -> None:
+    make, spec = RIGHT[name]
+    assert verify(make(), spec, examples=0).verdict.value == "no fault"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("make", WRONG)
+def test_wrong_modules_have_a_fault(make: Callable[[], Any]) -> None:
+    assert verify(make(), TWO, examples=0).verdict.value == "fault"
+
+
+def test_the_modules_own_weights_stay() -> None:
+    import torch
+
+    layer = apart()
+    before = {n: w.clone() for n, w in layer.state_dict().items()}
+    assert is_right(agreed(layer)[0])
+    assert all(torch.equal(w, before[n]) for n, w in layer.state_dict().items())
+    assert layer.training
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    import torch
+
+    def refusal(layer: Any, spec: Attention = TWO) -> str:
+        with pytest.raises(InputError) as caught:
+            target(layer, Request.of(spec, layout="auto"), "layer")
+        return str(caught.value)
+
+    assert refusal(own(), Attention()) == "layer has 2 heads, and the specification 1; say --heads 2, in Python heads=2"
+    assert "holds mlp.weight (8, 8), which is not a projection" in refusal(module(lambda m, x: x, mlp=linear(D, D)))
+    assert "no w_k among them" in refusal(module(lambda m, x: x, q_proj=linear(D, D)))
+    both = torch.nn.ModuleList([apart(), apart()])
+    assert "holds two weights that may be w_q" in refusal(both)
+    tall = module(lambda m, x: x, to_q=linear(4, D), to_k=linear(4, D), to_v=linear(4, D))
+    assert "is not a projection of 4 columns to 2 heads" in refusal(tall)
+
+
+def test_a_module_in_a_file(program: Program) -> None:
+    from symattn.programs.child import Child
+
+    program("import torch\nlayer = torch.nn.MultiheadAttention(8, 2)\n")
+    with Child("attn.py:layer", Request.of(TWO, dtype="float32", layout="auto")) as child:
+        assert isinstance(child.convention, Wrapped)
+        assert child.convention.framework == "torch"
+
+
+def rms(wrong: bool = False) -> Any:
+    import torch
+
+    class Norm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(D))
+
+        def forward(self, x: Any) -> Any:
+            found = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+            return found * (1 + self.weight) if wrong else found * self.weight
+
+    return Norm()
+
+
+def test_norms_that_hold_their_gain() -> None:
+    import torch
+
+    for layer, spec, right in (
+        (torch.nn.LayerNorm(D), LayerNorm(), True), (torch.nn.RMSNorm(D, eps=1e-5), RMSNorm(), True),
+        (rms(), RMSNorm(), True), (rms(wrong=True), RMSNorm(), False), (rms(), LayerNorm(), False),
+    ):  # fmt: skip
+        found = definitions.target(layer, requested(spec, dtype="float32"), "norm")
+        assert found.subject.shapes[0]["d"] == D
+        assert found.right is right
+        assert "other weights in the place of its own" in " ".join(found.convention.notes)
+    with pytest.raises(InputError, match="which is not a gain or bias of a norm"):
+        definitions.target(linear(D, D), requested(RMSNorm(), dtype="float32"), "norm")
+
+
+@pytest.mark.deep
+def test_norms_that_hold_their_gain_are_verified() -> None:
+    assert verify(rms(), RMSNorm(), examples=5).verdict.value == "no fault"
+    assert verify(rms(wrong=True), RMSNorm(), examples=5).faults[0].step == "norm"
+
+
+def of_transformers(name: str) -> Any:
+    """A layer of Hugging Face Transformers, of eight columns and two heads."""
+    if name == "gpt2":
+        from transformers.models.gpt2.modeling_gpt2 import GPT2Attention, GPT2Config
+
+        return GPT2Attention(GPT2Config(n_embd=D, n_head=2, n_positions=512, attn_implementation="sdpa"), layer_idx=0)
+    if name == "bert":
+        from transformers.models.bert.modeling_bert import BertConfig, BertSelfAttention
+
+        return BertSelfAttention(BertConfig(hidden_size=D, num_attention_heads=2, attn_implementation="eager"))
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    return LlamaRMSNorm(D, eps=1e-6)
+
+
+@pytest.mark.deep
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("name", "spec", "other"),
+    [
+        ("gpt2", Attention(heads=2, causal=True), TWO), ("bert", TWO, Attention(heads=2, causal=True)),
+        ("llama", RMSNorm(eps=1e-6), RMSNorm(eps=1e-3)),
+    ],
+)  # fmt: skip
+def test_layers_of_transformers(name: str, spec: Any, other: Any) -> None:
+    assert verify(of_transformers(name), spec, examples=0).verdict.value == "no fault"
+    assert verify(of_transformers(name), other, examples=0).verdict.value == "fault"
