@@ -60,7 +60,7 @@ class Exact(Entries):
 
     @classmethod
     def _logarithms(cls, a: Self) -> bool:
-        """Whether there are logarithms in it: with them no denominator can be cleared and put back."""
+        """Return whether there are logarithms in it: with them no denominator can be cleared and put back."""
         return any(isinstance(x, Logarithm) for x in a.entries.flat)
 
     @classmethod

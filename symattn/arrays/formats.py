@@ -83,7 +83,7 @@ class Format:
 
     @property
     def flushes(self) -> bool:
-        """Whether subnormal results may be flushed to zero: those of a format as wide in range as float32."""
+        """Return whether subnormal results may be flushed to zero: those of a format as wide in range as float32."""
         return self.smallest_normal < Fraction(1, 2**100) if self.flush is None else self.flush
 
     @cached_property

@@ -55,7 +55,7 @@ def meet_branch(gap: Polynomial) -> Fraction | None:
 
 
 def any_way() -> bool:
-    """Whether all that matters is which sizes the code asks for, not how its letters compare."""
+    """Return whether all that matters is which sizes the code asks for, not how its letters compare."""
     found = _meeting.get()
     return found is not None and found.sizes is not None
 

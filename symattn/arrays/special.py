@@ -73,7 +73,7 @@ class Undefined:
 
 
 def known_positive(x: Any) -> bool:
-    """Whether ``x`` is certainly greater than zero; False when that is not known."""
+    """Return whether ``x`` is certainly greater than zero; False when that is not known."""
     if isinstance(x, (Forbidden, Undefined)):
         return False
     if not isinstance(x, numbers.Real) and hasattr(x, "is_positive"):  # a SymPy expression

@@ -101,7 +101,7 @@ def _arguments(x: Any) -> Any:
 
 
 def overlap_at_a_point(expression: Any) -> bool:
-    """Whether the ball of ``expression`` contains zero, its letters at fixed rational values, ``max`` the true one."""
+    """Return whether the ball of ``expression`` contains zero at fixed rational values of its letters."""
     unknowns = sorted(expression.free_symbols, key=str)
 
     def work() -> bool:

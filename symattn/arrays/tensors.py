@@ -119,7 +119,7 @@ class Tensors:
 
 
 def is_tensor(x: object) -> bool:
-    """Whether x is one of torch's, without importing torch."""
+    """Return whether x is one of torch's, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 

@@ -122,7 +122,7 @@ def _vanishes(xp: Any, g: Any) -> bool:
 
 
 def _exact(xp: Any) -> bool:
-    """Whether equality is that of numbers, and not of what rounding made of them."""
+    """Return whether equality is that of numbers, and not of what rounding made of them."""
     from symattn.arrays.entries import Entries
 
     return isinstance(getattr(xp, "kind", None), type) and issubclass(xp.kind, Entries)

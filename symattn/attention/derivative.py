@@ -172,7 +172,7 @@ def _namespace(inputs: Mapping[Any, Any]) -> Any:
 
 
 def _numbers(x: object, under: object) -> bool:
-    """Whether an input holds numbers of the kind, by which there is a gradient."""
+    """Return whether an input holds numbers of the kind, by which there is a gradient."""
     if under is not np:
         return isinstance(x, ArrayBase)
     return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"

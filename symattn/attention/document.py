@@ -95,7 +95,7 @@ def step(part: Part, size: tuple[Node, ...], beside: bool = True) -> Step:
 
 
 def _is_long(reason: Text) -> bool:
-    """Whether a reason has no room beside a formula."""
+    """Return whether a reason has no room beside a formula."""
     words = (text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in reason)
     return len("".join(words)) > _BESIDE
 

@@ -159,13 +159,13 @@ def broadcast(a: Iterable[Any], b: Iterable[Any]) -> tuple[Any, ...] | None:
 
 
 def fits(shape: Iterable[Any], target: tuple[Any, ...]) -> bool:
-    """Whether ``shape`` broadcasts to ``target``."""
+    """Return whether ``shape`` broadcasts to ``target``."""
     wide = broadcast(shape, target)
     return wide is not None and len(wide) == len(target) and all(map(same, wide, target))
 
 
 def same(m: object, n: object) -> bool:
-    """Whether two lengths are known to be equal; different letters are not."""
+    """Return whether two lengths are known to be equal; different letters are not."""
     try:
         return bool(m == n)
     except Undecided:

@@ -71,7 +71,7 @@ class Attention(Fields, Answering, Shown):
 
     @property
     def masks_anything(self) -> bool:
-        """Whether some score may be forbidden."""
+        """Return whether some score may be forbidden."""
         places = self.causal or self.window is not None or self.block is not None
         return places or self.padding or self.documents or self.mask is not None
 

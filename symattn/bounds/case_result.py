@@ -117,7 +117,7 @@ class Part:
 
     @property
     def wrong(self) -> bool:
-        """Whether some entry is none that a legal implementation gives."""
+        """Return whether some entry is none that a legal implementation gives."""
         return self.ratios is not None and bool((self.ratios > 1).any())
 
 
@@ -162,7 +162,7 @@ class CaseResult:
 
     @cached_property
     def decisive(self) -> bool:
-        """Whether some entry could have shown a fault."""
+        """Return whether some entry could have shown a fault."""
         return not self.outcome.late and any(bool(part.expected.decisive().any()) for part in self.parts)
 
 
@@ -224,7 +224,7 @@ def _finding(parts: Sequence[Part], outcome: Outcome, precision: Precision, chan
 
 
 def matches(part: Part, wrong: Expected, told: np.ndarray, exact: bool = True) -> bool | None:
-    """Whether what came is what the mistake ``wrong`` gives, where that is ``told``; None where one cannot tell.
+    """Return whether the output is that of the mistake ``wrong``; None where one cannot tell.
 
     That is where the right definition, too, gives what came, or where an implementation of the mistake might give the
     right value. A mistake that is not ``exact`` gives the same numbers as the definition, but for roundings.
@@ -248,7 +248,7 @@ WIDER = ("longdouble", "float128", "float96")
 
 
 def holds(dtype: str, wanted: Format) -> bool:
-    """Whether numbers of ``dtype`` are at least as fine as ``wanted``."""
+    """Return whether numbers of ``dtype`` are at least as fine as ``wanted``."""
     return dtype in WIDER or (dtype in FORMATS and Format(dtype).u <= wanted.u)
 
 

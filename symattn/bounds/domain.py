@@ -117,7 +117,7 @@ class Domain(Answering):
         return Lengths(self.min_width, self.max_width, self.width_multiple_of, self.width_powers_of_two)
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether inputs of these sizes are promised: n_q, n_k, d_k, d_v, d_model and h, as far as there are such."""
+        """Return whether inputs of these sizes (n_q, n_k, d_k, d_v, d_model, h) are promised."""
         n_q, n_k = sizes.get("n_q"), sizes.get("n_k")
         d_k, d_v = sizes.get("d_k"), sizes.get("d_v")
         queries = n_q is None or (n_q == 1 if self.decoding else n_q in self.tokens)

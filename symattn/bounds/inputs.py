@@ -92,12 +92,12 @@ class Maker:
 
     @property
     def tokens(self) -> bool:
-        """Whether the function takes tokens x in place of q, k, v."""
+        """Return whether the function takes tokens x in place of q, k, v."""
         return "x" in self.names
 
     @property
     def square(self) -> bool:
-        """Whether n_q = n_k always."""
+        """Return whether n_q = n_k always."""
         return self.domain.square or (self.tokens and "y" not in self.names) or "doc" in self.names
 
     @property
@@ -161,7 +161,7 @@ class Maker:
         return n_q, n_k
 
     def admits(self, inputs: Mapping[str, Array]) -> bool:
-        """Whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
+        """Return whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
         if not self.domain.admits(sizes_of(self.spec, inputs)):
             return False
         bounds = (a.input for a in self.convention.arguments if a.form == "bounds")  # labels that lie in order
@@ -171,7 +171,7 @@ class Maker:
         return rows and self._score(inputs) <= self.largest_score
 
     def _open(self, inputs: Mapping[str, Array]) -> bool:
-        """Whether every query may attend to some key."""
+        """Return whether every query may attend to some key."""
         sizes, labels = sizes_of(self.spec, inputs), {n: a for n, a in inputs.items() if n.startswith("doc")}
         open_ = places(self.spec, sizes["n_q"], sizes["n_k"], labels)
         if "mask" in inputs:
@@ -184,7 +184,7 @@ class Maker:
 
     @property
     def _same_width(self) -> bool:
-        """Whether d_v = d_k always: by promise, or where one width is meant by all heads side by side."""
+        """Return whether d_v = d_k always: by promise, or where one width is meant by all heads side by side."""
         side_by_side = self.convention.layout in ("nc", "bnc") and not self.tokens
         promised = self.domain.same_width or self.domain.square_weights
         return promised or self._plain or self.spec.packed or side_by_side

@@ -99,7 +99,7 @@ class Traced(Expected):
 
     @property
     def narrow(self) -> bool:
-        """Whether the radius of an enclosed output is negligible against what is allowed."""
+        """Return whether the radius of an enclosed output is negligible against what is allowed."""
         mid, rad = next(self.enclosures())
         return bool(((rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)).all())
 
@@ -273,7 +273,7 @@ def explained(
     match: Callable[[Part, Expected], bool | None],
     among: Collection[int] | None = None,
 ) -> bool | None:
-    """Whether a mistake gives what the function gave, in all outputs or those ``among``; None where one cannot tell.
+    """Return whether a mistake reproduces the outputs, all or those ``among``; None where one cannot tell.
 
     That is where the right definition may give it too, or where the mistake cannot be computed or bounded: ``wrong``
     gives its outputs, and ``match`` says of one of them whether it is what came.
@@ -347,7 +347,7 @@ def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
 
 
 def explains(spec: Attention, precision: Precision, judged: CaseResult, variant: Variant) -> bool | None:
-    """Whether a variant of the definition gives what the function gave; None where that cannot be told.
+    """Return whether a variant of the definition gives what the function gave; None where that cannot be told.
 
     It cannot be told where the right definition would give that as well, or where the right value is one that an
     implementation of the variant might give too.

@@ -54,7 +54,7 @@ def in_steps(step: str, cause: str, rows: bool = True, of: str = "v", **steps: C
 
 
 def not_scaled(spec: Attention) -> bool:
-    """Whether the definition has no step that scales the scores."""
+    """Return whether the definition has no step that scales the scores."""
     return spec.scale is None and spec.score != "dot"
 
 

@@ -37,7 +37,7 @@ _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse"
 
 
 def applies(spec: Attention, inputs: Inputs) -> bool:
-    """Whether the bound for these can be evaluated fast."""
+    """Return whether the bound for these can be evaluated fast."""
     rest = {"q", "k", "v", "mask", "keep", "doc", "doc_q", "doc_k", "scale", "sink"}
     if (
         not usual_or_sink(spec)
@@ -53,7 +53,7 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
 
 
 def usual_or_sink(spec: Attention) -> bool:
-    """Whether scores are dot products with a scale, and weights their softmax under masks, with a sink or without."""
+    """Return whether scores are scaled dot products, and weights their masked softmax, with or without a sink."""
     return usual(replace(spec, sink=None))
 
 
@@ -65,7 +65,7 @@ def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:
 
 
 def moderate(a: Any, most: float = LARGEST) -> bool:
-    """Whether all entries are finite, and zero or between 1/``most`` and ``most`` in size."""
+    """Return whether all entries are finite, and zero or between 1/``most`` and ``most`` in size."""
     array = a if is_tensor(a) else np.asarray(a)
     xp: Any = namespace_of(array)
     sizes = xp.abs(array if dtype_kind(array) == "f" else xp.astype(array, xp.float64))

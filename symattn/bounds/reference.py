@@ -182,13 +182,13 @@ def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attentio
 
 
 def usual(spec: Attention) -> bool:
-    """Whether scores are dot products with a scale, and weights their softmax under masks."""
+    """Return whether scores are dot products with a scale, and weights their softmax under masks."""
     varied = ("score", "truncate", "qk_norm", "softcap", "bias", "latent", "position", "base", "sink", "dropout")
     return spec.normaliser == "softmax" and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
 
 
 def of_products(spec: Attention) -> bool:
-    """Whether scores are sums of products of inputs, so that their absolute values are those of the monomials."""
+    """Return whether scores are sums of products of inputs, so that absolute values bound their monomials."""
     plain = not isinstance(spec.position, Rotary)
     return plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
 

@@ -155,7 +155,7 @@ class Outcome:
 
     @property
     def late(self) -> bool:
-        """Whether the call did not return within its limit: then there is nothing to judge."""
+        """Return whether the call did not return within its limit: then there is nothing to judge."""
         return self.error is not None and self.error.reason == "time limit"
 
 
@@ -186,7 +186,7 @@ class Runner(Protocol):
 
 
 def same_bits(first: Outcome, second: Outcome) -> bool:
-    """Whether two calls returned arrays of one dtype and shape that are equal bit for bit (NaN equals NaN)."""
+    """Return whether two calls returned arrays of one dtype and shape that are equal bit for bit (NaN equals NaN)."""
     if first.output is None or second.output is None:
         return False
     if (first.dtype, first.shape) != (second.dtype, second.shape):

@@ -23,7 +23,7 @@ def nested(function: Callable[[Any], Any], entries: Any) -> Any:
 
 
 def is_number(x: object) -> bool:
-    """Whether the element is an exact number: not −∞, not undefined, no truth value, no whole number of a table."""
+    """Return whether the element is an exact number: neither −∞, undefined, a truth value nor a table's integer."""
     return not isinstance(x, (int, Forbidden, Undefined))
 
 

@@ -63,7 +63,7 @@ class Enclosed:
         return Enclosed(found, self.bits)
 
     def overlaps(self, other: object) -> bool:
-        """Whether the number can be equal to another, by all that is known of them."""
+        """Return whether the number can be equal to another, by all that is known of them."""
         y = ball_of(other, self.bits)
         return y is not None and bool(self.ball.overlaps(y))
 

@@ -42,5 +42,5 @@ def _entry(x: Any) -> Node:
 
 
 def same(x: Array, y: Array) -> bool:
-    """Whether two exact arrays are equal entry by entry."""
+    """Return whether two exact arrays are equal entry by entry."""
     return tuple(x.shape) == tuple(y.shape) and bool((x == y).all())

@@ -165,7 +165,7 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
 
 
 def _same(a: Node, b: Node) -> bool:
-    """Whether two formulas in σ, d_k, z and π are proved equal."""
+    """Return whether two formulas in σ, d_k, z and π are proved equal."""
     numbers = Glossary(dict.fromkeys(_LETTERS, ""), sizes={}, positive=_LETTERS)
     return Question(equals(a, b), numbers).equal(a, b)
 

@@ -23,13 +23,13 @@ Rule = Callable[[Sample, Array], bool]
 
 
 def torchs(drawn: Sample, got: Array) -> bool:
-    """Whether ``torch.testing.assert_close`` with its defaults for float32 accepts an output."""
+    """Return whether ``torch.testing.assert_close`` with its defaults for float32 accepts an output."""
     rtol, atol = _TORCH
     return bool(np.allclose(got, drawn.exact, rtol=rtol, atol=atol))
 
 
 def twice(drawn: Sample, got: Array) -> bool:
-    """Whether its largest error is at most twice that of a plain program, as FlashAttention's tests have it."""
+    """Return whether its largest error is at most twice that of a plain program, as FlashAttention's tests have it."""
     return bool(np.abs(got - drawn.exact).max() <= 2 * np.abs(drawn.right - drawn.exact).max())
 
 

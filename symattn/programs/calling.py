@@ -262,5 +262,5 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
 
 
 def is_setting(what: str) -> bool:
-    """Whether it is a setting, and no array."""
+    """Return whether it is a setting, and no array."""
     return what in SETTINGS or what in OF_POSITIONS or what in ("lse", "more", "tile", "repeats")

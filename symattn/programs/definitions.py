@@ -232,7 +232,7 @@ def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]
 
 
 def _agrees(subject: Definition, outcome: Outcome, right: tuple[Any, ...]) -> bool | None:
-    """Whether a call gave about the right values; None where not even the shapes are right."""
+    """Return whether a call gave about the right values; None where not even the shapes are right."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
     if len(got) < len(right):
         return None
@@ -243,7 +243,7 @@ def _agrees(subject: Definition, outcome: Outcome, right: tuple[Any, ...]) -> bo
 
 
 def _partly(outcome: Outcome, right: tuple[Any, ...]) -> bool:
-    """Whether the first output and some other one are right: then all are meant, and what differs is a mistake."""
+    """Return whether the first output and some other are right, so that all are meant, and others are mistakes."""
     got = (outcome.output, *outcome.others)
     if len(got) < len(right):
         return False
@@ -264,7 +264,7 @@ def _differentiated(function: Callable[..., Any], request: Request) -> tuple[Cal
 
 
 def _forward_alone(function: Callable[..., Any], request: Request) -> bool:
-    """Whether a gradient is wanted of a function of torch that has no parameter for the gradient of its output."""
+    """Return whether a gradient is wanted of a torch function without a parameter for the output's gradient."""
     if type(request.spec).__name__ != "Gradient" or "numpy" in (request.framework, request.likely):
         return False
     subject = next(subjects_of(request.spec))

@@ -34,7 +34,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def scaled(given: Mapping[str, Any]) -> bool:
-    """Whether there are descale factors, or that of exponentials, among the inputs."""
+    """Return whether there are descale factors, or that of exponentials, among the inputs."""
     return P_SCALE in given or not NAMES.keys().isdisjoint(given)
 
 

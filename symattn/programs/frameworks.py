@@ -39,7 +39,7 @@ class Arrays(Protocol):
         """The same numbers lying otherwise in memory; as they are where the framework has nothing of the kind."""
 
     def shares(self, output: Any, array: Any) -> bool:
-        """Whether the output has memory in common with an array."""
+        """Return whether the output has memory in common with an array."""
 
 
 class NumpyArrays:
@@ -191,7 +191,7 @@ def wanted(function: Callable[..., Any]) -> Framework | None:
 
 
 def has_torch(function: Callable[..., Any]) -> bool:
-    """Whether the module of a function, or what surrounds it, has names from torch."""
+    """Return whether the module of a function, or what surrounds it, has names from torch."""
     function = without_partial(function)
     function = inspect.unwrap(function)
     function = function if hasattr(function, "__globals__") else type(function).__call__
@@ -200,7 +200,7 @@ def has_torch(function: Callable[..., Any]) -> bool:
 
 
 def is_of_jax(function: Callable[..., Any]) -> bool:
-    """Whether it is a function of JAX: by its module, its type, or what its code names. JAX is not imported."""
+    """Return whether it is a function of JAX: by its module, its type, or what its code names. JAX is not imported."""
     if "jax" not in sys.modules:
         return False
     function = without_partial(function)

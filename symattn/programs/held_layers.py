@@ -20,7 +20,7 @@ _PACKED, _QKV = "self_attn.in_proj_weight", ("w_q", "w_k", "w_v")
 
 
 def is_layer(function: object) -> bool:
-    """Whether it is torch's layer of an encoder or of a decoder."""
+    """Return whether it is torch's layer of an encoder or of a decoder."""
     nn = import_torch().nn
     return isinstance(function, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
 

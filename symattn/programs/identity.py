@@ -42,7 +42,7 @@ def identity(
     domain: Domain | None = None,
     make: Make = substitute,
 ) -> Identity:
-    """Whether NumPy code computes ``spec``, but for rounding and a probability of at most ε; see ``identity_test``.
+    """Test whether NumPy code computes ``spec``, up to rounding and a probability of at most ε.
 
     Without a convention the function is called as ``agree`` finds. Code that cannot run on residues (``float()`` of an
     element, a comparison of data) is not judged: ``Identity.agrees`` is None and ``reason`` names what was refused.

@@ -201,12 +201,12 @@ def where(error: BaseException) -> str:
 
 
 def installed(file: str) -> bool:
-    """Whether a file is of an installed package."""
+    """Return whether a file is of an installed package."""
     return "site-packages" in file
 
 
 def own_frame(file: str) -> bool:
-    """Whether a file is neither symattn's nor of Python's library."""
+    """Return whether a file is neither symattn's nor of Python's library."""
     return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(_LIBRARY))
 
 

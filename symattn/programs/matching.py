@@ -131,12 +131,12 @@ def meanings(subject: Definition) -> dict[str, str]:
 
 
 def open_ended(found: tuple[Parameter, ...]) -> bool:
-    """Whether ``*args`` alone takes the arrays."""
+    """Return whether ``*args`` alone takes the arrays."""
     return any(p.kind is Parameter.VAR_POSITIONAL for p in found) and not any(map(is_place, found))
 
 
 def is_place(p: Parameter) -> bool:
-    """Whether every call must fill it, and may do so by position."""
+    """Return whether every call must fill it, and may do so by position."""
     return p.kind in PLACED and p.default is Parameter.empty
 
 

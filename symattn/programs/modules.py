@@ -140,7 +140,7 @@ class Held:
 
     @property
     def traceable(self) -> bool:
-        """Whether JAX can trace it."""
+        """Return whether JAX can trace it."""
         return getattr(self._xp, "__name__", "") == "jax.numpy"
 
     @property

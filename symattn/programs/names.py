@@ -89,7 +89,7 @@ TRACES = (".safetensors", ".npz")
 
 
 def is_trace(target: str) -> bool:
-    """Whether a target is the name of a file of arrays.
+    """Return whether a target is the name of a file of arrays.
 
     >>> is_trace("run.safetensors"), is_trace("attn.py:attention")
     (True, False)

@@ -63,7 +63,7 @@ class Waiting:
 
     @property
     def over(self) -> bool:
-        """Whether the limit is reached. It is asked for the first time when the answer is not there at once."""
+        """Return whether the limit is reached. It is asked for the first time when the answer is not there at once."""
         if self._before is None:
             self._before = processor_time(self._process)
         wall = time.monotonic() - self._began

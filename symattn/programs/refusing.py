@@ -114,7 +114,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _mine(frame: FrameType, package: str) -> bool:
-    """Whether it is the function's own code."""
+    """Return whether it is the function's own code."""
     file = frame.f_code.co_filename
     return own_frame(file) and (not installed(file) or _module(frame).partition(".")[0] == package)
 
@@ -125,14 +125,14 @@ def _librarys(frame: FrameType, package: str) -> bool:
 
 
 def _raises(frame: FrameType, at: int) -> bool:
-    """Whether it stopped at a ``raise`` or an ``assert``."""
+    """Return whether it stopped at a ``raise`` or an ``assert``."""
     return dis.opname[frame.f_code.co_code[at]] == "RAISE_VARARGS"
 
 
 def _on_arrays(
     below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: Callable[..., Any] | None
 ) -> bool:
-    """Whether what was called, of ``below`` the outermost, is an operation on arrays, or unknown and no library's."""
+    """Return whether the outermost call of ``below`` works on arrays, or is unknown and belongs to no library."""
     called = _called(*caller) if caller is not None else function if not below else None
     if called is not None and not isinstance(called, ModuleType):
         home = getattr(called, "__module__", None)

@@ -106,7 +106,7 @@ class _Look:
         return f"{len(self.rows)} of {n} rows{of}, {self.of.inputs['k'].shape[-2]} keys"
 
     def shows(self, variants: Sequence[Variant]) -> bool:
-        """Whether every one of these mistakes would be seen."""
+        """Return whether every one of these mistakes would be seen."""
         if self._filtered is not None:
             return self._filtered.shows(self._contract, variants)
         spec, inputs = self._given

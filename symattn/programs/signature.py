@@ -28,7 +28,7 @@ def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
 
 
 def is_module(function: object) -> bool:
-    """Whether it is an instance of ``torch.nn.Module``, told without importing torch."""
+    """Return whether it is an instance of ``torch.nn.Module``, told without importing torch."""
     return any((c.__module__, c.__name__) == ("torch.nn.modules.module", "Module") for c in type(function).__mro__)
 
 

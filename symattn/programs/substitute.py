@@ -184,7 +184,7 @@ class _Substitution:
         return self._globals[id(given)]
 
     def _followed(self, module: str) -> bool:
-        """Whether a module is the user's: of the function's own package, or no installed one."""
+        """Return whether a module is the user's: of the function's own package, or no installed one."""
         top = module.partition(".")[0]
         file = getattr(sys.modules.get(top), "__file__", None) or ""
         installed = not file or "site-packages" in file or file.startswith(_LIBRARY) or top == "symattn"

@@ -122,7 +122,7 @@ class Target:
         return tuple(array.shape), self._arrays.bits(array)
 
     def _overwrote(self) -> bool:
-        """Whether the array that the call before returned has changed since."""
+        """Return whether the array that the call before returned has changed since."""
         if self._before is None:
             return False
         array, values = self._before

@@ -72,7 +72,7 @@ def settle(function: Callable[..., Any], convention: Convention, request: Reques
 
 
 def is_open(function: Callable[..., Any], convention: Convention, request: Request) -> bool:
-    """Whether the convention is one of several that could be meant."""
+    """Return whether the convention is one of several that could be meant."""
     trial = _Trial(function, request, lambda how, inputs: Outcome())
     found = (how for variant in trial.variants(convention) for how in trial.formed(variant))
     return next(found, None) is not None and next(found, None) is not None
@@ -143,7 +143,7 @@ class _Trial:
             yield from self._negated(best)
 
     def _bare_sigmoid(self, best: Possible) -> Iterator[str]:
-        """Whether sigmoids are those of the scores less log n_k, or of the scores themselves."""
+        """Return whether sigmoids are those of the scores less log n_k, or of the scores themselves."""
         spec = self._request.spec
         if spec.normaliser != "sigmoid" or spec.bias:
             return
@@ -163,7 +163,7 @@ class _Trial:
             )
 
     def _is_near(self, best: Possible, layout: Layout) -> bool | None:
-        """Whether some form gives the right output in another layout; None where nothing runs in it."""
+        """Return whether some form gives the right output in another layout; None where nothing runs in it."""
         forms = _forms(replace(best.convention, layout=layout), self._request)
         found = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
         return any(found) if found else None
@@ -249,7 +249,7 @@ class _Trial:
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
 
     def _is_plain(self, layout: Layout) -> bool:
-        """Whether arrays have the two axes n and d: what runs on these for all sizes was written for them."""
+        """Return whether arrays have the two axes n and d: what runs on these for all sizes was written for them."""
         return layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
 
     def _possible(
@@ -307,7 +307,7 @@ class _Trial:
             return bool((np.abs(got - right) <= _NEAR * u * (1 + np.abs(right).max())).all())
 
     def _local(self, convention: Convention, inputs: Inputs, got: Any) -> bool:
-        """Whether the first head of keys and values of the first batch changes no output of the other ones."""
+        """Return whether the first head of keys and values of the first batch changes no output of the other ones."""
         names = [n for n in ("k", "v", "y") if n in inputs] or ["x"]
         axes = np.ndim(inputs[names[0]]) - 2
         if axes == 0:
@@ -324,7 +324,7 @@ class _Trial:
         return all(np.array_equal(got[c], other[c], equal_nan=True) for c in corners)
 
     def _needs_mask(self, best: Possible, found: Possible) -> bool:
-        """Whether the function is not causal by itself, and takes a mask that could make it so."""
+        """Return whether the function is not causal by itself, and takes a mask that could make it so."""
         mask = any(a.input == CAUSAL_MASK for a in found.convention.arguments)
         if not mask or best.near or self._request.alignment != "bottom-right":
             return False
@@ -341,7 +341,7 @@ class _Trial:
         return not np.array_equal(before[..., 0, :], after[..., 0, :], equal_nan=True)
 
     def _takes_front(self, convention: Convention) -> bool:
-        """Whether axes in front of those of the layout ``nd`` go through."""
+        """Return whether axes in front of those of the layout ``nd`` go through."""
         if convention.layout != "nd" or self._request.layout != "auto":
             return False
         one_head = self._request.heads == 1 and "x" not in convention.inputs

@@ -48,7 +48,7 @@ class Path:
     demands: list[Constraint] = field(default_factory=list)
 
     def may_be(self, relation: str, x: Any) -> bool:
-        """Whether ``relation`` may hold of ``x`` here; of several factors it may where that is not "="."""
+        """Return whether ``relation`` may hold of ``x`` here; of several factors it may where that is not "="."""
         unit, factors = _factors(x)
         odd = [f for f, power in factors if power % 2]
         if relation == "=" or (not odd and unit < 0):
@@ -70,7 +70,7 @@ class Path:
         return taken
 
     def positive(self, x: Any) -> bool:
-        """Whether ``x`` > 0."""
+        """Return whether ``x`` > 0."""
         unit, factors = _factors(x)
         if len(factors) == 1 and factors[0][1] % 2:
             return self.answer(("≥", -unit * factors[0][0]), (">", unit * factors[0][0])) == 1
@@ -286,7 +286,7 @@ def _holds(functions: Sequence[tuple[str, Any]], numbers: Any) -> bool:
 
 
 def _decided(x: Any) -> bool:
-    """Whether ``x`` is made of letters and exponentials of polynomials, so that it is 0 only where it expands to 0."""
+    """Return whether ``x``, of letters and exponentials of polynomials, is 0 only where it expands to 0."""
     exponentials = x.atoms(sympy.exp)
     plain = x.subs({e: sympy.Dummy() for e in exponentials})
     return bool(plain.is_rational_function() and all(e.args[0].is_polynomial() for e in exponentials))

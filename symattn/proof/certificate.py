@@ -49,7 +49,7 @@ def certificate(proof: Proof) -> dict[str, Any]:
 
 
 def by_definition(case: Case) -> bool:
-    """Whether both sides are one expression before anything is simplified: then nothing is left to prove."""
+    """Return whether both sides are one expression before anything is simplified: then nothing is left to prove."""
     names = numbered(case.indices)
     left, right = (written(side, names) for side in case.written)
     return left == right

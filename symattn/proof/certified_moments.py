@@ -36,7 +36,7 @@ Bound = Mapping[str, Index]
 
 
 def chained(law: Law, sides: Sequence[Node]) -> bool:
-    """Whether the checker accepts that each side is equal to the next one under the law."""
+    """Return whether the checker accepts that each side is equal to the next one under the law."""
     try:
         return all(_equal(law, a, b) for a, b in pairwise(sides))
     except (Refused, Undecided, InputError):
@@ -44,7 +44,7 @@ def chained(law: Law, sides: Sequence[Node]) -> bool:
 
 
 def vanishing(law: Law, formula: Node, size: str) -> bool:
-    """Whether the checker accepts that a formula tends to 0 as a size grows."""
+    """Return whether the checker accepts that a formula tends to 0 as a size grows."""
     try:
         form = written(law.value(formula))
         found = _proof(law, formula, form)

@@ -38,7 +38,7 @@ def times(a: Node, b: Node) -> Node:
 
 
 def vanishing(x: Node) -> bool:
-    """Whether the terms of a sum cancel in pairs, a factor −1 apart."""
+    """Return whether the terms of a sum cancel in pairs, a factor −1 apart."""
     counted: dict[Any, Fraction] = {}
     for term in x.below if x.kind == "sum" else (x,):
         numbers = [f.label for f in factors(term) if f.kind == "number"]

@@ -129,7 +129,7 @@ def _expect_no_blocks(data: object, own: set[str]) -> None:
 
 
 def _reserved(data: object, letters: bool) -> bool:
-    """Whether a name is one of those for a block; letters are left out where they may be those of the states."""
+    """Return whether a name is one of those for a block; letters are left out where they may be those of the states."""
     if isinstance(data, list):
         parts = data if letters or data[:1] != ["letter"] else data[2:]
         return any(_reserved(x, letters) for x in parts)

@@ -49,7 +49,7 @@ def _squeezed(record: Mapping[str, Any], letter: str, known: Collection[str], sa
 
 
 def _decays(x: Node, letter: str, known: Collection[str]) -> bool:
-    """Whether every term of ``x`` has a factor e^{−b u} with u > 0, and b is nowhere else."""
+    """Return whether every term of ``x`` has a factor e^{−b u} with u > 0, and b is nowhere else."""
     if x.kind in ("sum", "total"):
         return all(_decays(y, letter, known) for y in x.below)
     if x.kind == "ratio":

@@ -159,7 +159,7 @@ def _assumed(record: Record) -> Iterator[tuple[str, Any]]:
 
 
 def assumes(record: Record, array: str, positive: bool = True) -> bool:
-    """Whether a premise assumes something of an array: a sign of its entries, or of what has them in it."""
+    """Return whether a premise assumes something of an array: a sign of its entries, or of what has them in it."""
     if record["kind"] != "sign":
         return any(assumes(p, array, positive) for p in record["premises"])
     lawful = {str(name) for name, _ in record["laws"]}
@@ -242,7 +242,7 @@ def _put(x: Node, what: object, one: Node) -> Node:
 
 
 def _says(premise: Claim, case: Claim) -> bool:
-    """Whether they are the same but for the names of indices."""
+    """Return whether they are the same but for the names of indices."""
     wanted = [form(side, {i: i for i in case.scope}) for side in (case.smaller, case.larger)]
     used = [i for i in premise.scope if i in premise.smaller.free | premise.larger.free]
     expect_few(perm(len(case.scope), len(used)))

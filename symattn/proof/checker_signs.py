@@ -33,7 +33,7 @@ class Signs:
             expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
 
     def shows_positive(self, x: Node) -> bool:
-        """Whether ``x`` > 0 by its form, at sizes from 1 on."""
+        """Return whether ``x`` > 0 by its form, at sizes from 1 on."""
         if x.kind == "number":
             return bool(x.label > 0)
         if self.nonzero and self._apart_from_zero(x):
@@ -52,7 +52,7 @@ class Signs:
         return x.kind == "size" or (x.kind == "letter" and x.label in self.positive)
 
     def _apart_from_zero(self, x: Node) -> bool:
-        """Whether ``x`` > 0 as a letter is not 0: its square, e^u − 1 − u, or what is not negative: u, or e^u − 1."""
+        """Return whether ``x`` > 0 since a letter is not 0: u², e^u − 1 − u or, for u ≥ 0, u and e^u − 1."""
         if x.kind == "product" and len(x.below) > 1:
             times = Counter(y.own_form for y in x.below)
             rest = [y for y in x.below if not self._is_nonzero(y)]
@@ -66,7 +66,7 @@ class Signs:
         return x.kind == "letter" and array_of(x.label) == self.nonzero
 
     def shows_equal_only_at_zero(self, x: Node) -> bool:
-        """Whether a sum, shown not to be negative, is 0 only if no entry of ``nonzero`` is: a term is not 0 else.
+        """Return whether a nonnegative sum is 0 only where all entries of ``nonzero`` are.
 
         Each entry is in a term of its own, over all of its indices, that is 0 where the entry is.
         """
@@ -97,11 +97,11 @@ class Signs:
         return every and self.shows_positive(x)
 
     def shows_positive_apart(self, x: Node) -> bool:
-        """Whether ``x`` > 0 by its form, whatever ``nonzero`` is."""
+        """Return whether ``x`` > 0 by its form, whatever ``nonzero`` is."""
         return replace(self, nonzero="").shows_positive(x)
 
     def _meets_itself(self, x: Node) -> bool:
-        """Whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
+        """Return whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
         factors = x.below[0].below if x.below[0].kind == "product" else x.below
         relations = [f for f in factors if f.kind == "is"]
         others = {i for f in relations for i in f.indices} - {(x.label,)}
@@ -110,7 +110,7 @@ class Signs:
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
     def _above_tangent(self, x: Node) -> bool:
-        """Whether ``x`` is e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, and the rest ≥ 0 by their forms."""
+        """Return whether ``x`` is e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, and the rest ≥ 0 by their forms."""
         if [y.label for y in x.below if y.kind == "number"] != [-1]:
             return False
         for power in (y for y in x.below if y.kind == "exp"):
@@ -124,7 +124,7 @@ class Signs:
         return False
 
     def _complement(self, x: Node) -> bool:
-        """Whether ``x`` is 1 − a product of relations."""
+        """Return whether ``x`` is 1 − a product of relations."""
         terms = [factors(y) for y in x.below]
         one = [t for t in terms if [f.label for f in t if f.kind == "number"] == [1] == [f.label for f in t]]
         less = [t for t in terms if [f.label for f in t if f.kind == "number"] == [-1]]
@@ -134,7 +134,7 @@ class Signs:
         return x.label in self.positive or array_of(x.label) in self.known
 
     def shows_not_negative(self, x: Node) -> bool:
-        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u above its tangent."""
+        """Return whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u above its tangent."""
         if x.kind == "number":
             return bool(x.label >= 0)
         if x.kind == "product":

@@ -182,7 +182,7 @@ class Simplifying:
         return Node("function", "sqrt", (), (), (x,), x.free)
 
     def _is_positive(self, x: Node) -> bool:
-        """Whether ``x`` > 0 wherever it is defined, by the simplest of forms."""
+        """Return whether ``x`` > 0 wherever it is defined, by the simplest of forms."""
         if x.kind == "number":
             return bool(x.label > 0)
         if x.kind in ("sum", "product", "ratio", "total"):
@@ -243,7 +243,7 @@ def _in_any_order(x: Node) -> Node:
 
 
 def _forbidden(x: Node) -> bool:
-    """Whether it is −∞ everywhere."""
+    """Return whether it is −∞ everywhere."""
     if x.kind == "bound":
         return _forbidden(x.below[0])
     return x.kind == "masked" and x.below[0].kind == "number" and not x.below[0].label

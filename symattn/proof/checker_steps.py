@@ -58,7 +58,7 @@ class Given:
                 yield from (s, s.turned())
 
     def shows(self, scope: Mapping[str, str], left: Node, sign: str, right: Node) -> bool:
-        """Whether a premise says so, with other names for the indices if need be."""
+        """Return whether a premise says so, with other names for the indices if need be."""
         names = {i: i for i in scope}
         wanted = form(left, names), form(right, names)
         every = self.equations() if sign == "=" else (s for s in self.said if s.sign == sign)
@@ -225,7 +225,7 @@ def _equals(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> 
 
 
 def _alike(x: Node, y: Node, scope: Mapping[str, str], given: Given, fresh: Iterator[int]) -> bool:
-    """Whether they are written alike but for parts that are equal."""
+    """Return whether they are written alike but for parts that are equal."""
     names = {i: i for i in scope}
     if form(x, names) == form(y, names):
         return True

@@ -91,7 +91,7 @@ def _of_size(record: Mapping[str, Any], given: Given) -> None:
 
 
 def _shrinks(x: Node, sort: str, signs: Signs) -> bool:
-    """Whether it is y · (z / (n w)) with w > 0, and n the size, which is nowhere else."""
+    """Return whether it is y · (z / (n w)) with w > 0, and n the size, which is nowhere else."""
     shrinking = [f for f in factors(x) if f.kind == "ratio" and _counts(f, sort)]
     if len(shrinking) != 1 or any(_counts(f, sort) for f in factors(x) if f is not shrinking[0]):
         return False
@@ -103,7 +103,7 @@ def _shrinks(x: Node, sort: str, signs: Signs) -> bool:
 
 
 def _counts(x: Node, sort: str) -> bool:
-    """Whether it depends on a size."""
+    """Return whether it depends on a size."""
     return any((y.kind == "size" and y.label == sort) or sort in y.sorts for y in x.all(into_functions=True))
 
 

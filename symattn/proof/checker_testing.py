@@ -30,7 +30,7 @@ def expect_same(left: Node, right: Node, scope: Scope, dice: Dice, rules: Rules 
 
 
 def are_same(left: Node, right: Node, scope: Scope, dice: Dice) -> bool:
-    """Whether ``expect_same`` accepts."""
+    """Return whether ``expect_same`` accepts."""
     try:
         expect_same(left, right, scope, dice)
     except Rejected:

@@ -115,7 +115,7 @@ class Point:
 
     @property
     def crowded(self) -> bool:
-        """Whether a tenth of what one test may keep is kept already."""
+        """Return whether a tenth of what one test may keep is kept already."""
         return 10 * max(len(self._known), len(self._powers)) > MOST
 
     def draw(self, key: Any) -> int:
@@ -286,7 +286,7 @@ def seat(x: Node, at: Mapping[str, int]) -> tuple[Any, ...]:
 
 
 def holds(x: Node, at: Mapping[str, int]) -> bool:
-    """Whether a relation of indices is true; where a permutation puts things is not known."""
+    """Return whether a relation of indices is true; where a permutation puts things is not known."""
     (i, *more), (j, *others) = x.indices
     if more or others:
         raise Rejected("a relation of permuted indices")

@@ -94,7 +94,7 @@ def _cancelled(numerator: ex.Expression, denominators: Denominators) -> Cleared:
 
 
 def is_reciprocal(x: ex.Expression) -> bool:
-    """Whether ``x`` is the letter of a reciprocal."""
+    """Return whether ``x`` is the letter of a reciprocal."""
     return isinstance(x, ex.Opaque) and x.name == RECIPROCAL
 
 

@@ -159,7 +159,7 @@ def letter_of(x: ex.Expression, at: Place) -> Key:
 
 
 def holds(x: ex.Predicate, at: Place) -> bool:
-    """Whether a predicate is true at a place. Where a permutation puts things is not known."""
+    """Return whether a predicate is true at a place. Where a permutation puts things is not known."""
     if any(side not in at for side in x.sides):
         raise Refused("the order of permuted places (is there a causal mask, or are there positions?)")
     i, j = (at[side] for side in x.sides)
@@ -179,7 +179,7 @@ def _memo_key(x: ex.Expression, at: Place) -> Any:
 def vanishes_at(
     x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int], rules: Rules = (), inverses: bool = False
 ) -> bool:
-    """Whether x = 0 at all places of these sizes, decided exactly.
+    """Return whether x = 0 at all places of these sizes, decided exactly.
 
     Every reciprocal under a sum is a free letter, or, with ``inverses``, R with R Z = 1.
     """
@@ -187,7 +187,7 @@ def vanishes_at(
 
 
 def zero_somewhere(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> bool:
-    """Whether x = 0 whatever the letters are, at some place of these sizes."""
+    """Return whether x = 0 whatever the letters are, at some place of these sizes."""
     return any(_zero(x, at, sizes, (), False) for at in _places(free, sizes))
 
 

@@ -135,7 +135,7 @@ def most_bound(x: ex.Expression) -> Counter[str]:
 
 
 def _every_index_shows(numerator: ex.Expression) -> bool:
-    """Whether there is no predicate and no size, and each bound index occurs in every term of its sum."""
+    """Return whether there is no predicate and no size, and each bound index occurs in every term of its sum."""
     for x in nodes(numerator):
         if isinstance(x, (ex.Predicate, ex.Count)) or (isinstance(x, ex.Total) and not _shows(x.index, x.body)):
             return False
@@ -143,7 +143,7 @@ def _every_index_shows(numerator: ex.Expression) -> bool:
 
 
 def _shows(i: ex.Index, x: ex.Expression) -> bool:
-    """Whether ``i`` occurs in a letter or an exponential of every term of ``x`` multiplied out."""
+    """Return whether ``i`` occurs in a letter or an exponential of every term of ``x`` multiplied out."""
     if isinstance(x, ex.Sum):
         return all(_shows(i, y) for y in x.children)
     if isinstance(x, ex.Product):
@@ -152,7 +152,7 @@ def _shows(i: ex.Index, x: ex.Expression) -> bool:
 
 
 def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
-    """Whether monomials of the same letters have one sign; those without an index may have any."""
+    """Return whether monomials of the same letters have one sign; those without an index may have any."""
     signs: dict[tuple[str, ...], bool] = {}
     return all(signs.setdefault(m.signature, m.negative) == m.negative for m in monomials if m.indices)
 

@@ -22,14 +22,14 @@ class Term:
 
 
 def is_moment(x: Node) -> bool:
-    """Whether ``x`` is E[·], Var(·) or Cov(·, ·)."""
+    """Return whether ``x`` is E[·], Var(·) or Cov(·, ·)."""
     if not isinstance(x, nt.Call) or not isinstance(x.function, nt.Name) or x.function.sub:
         return False
     return _MOMENTS.get(x.function.base) == len(x.arguments)
 
 
 def is_random(x: Node, families: Container[str]) -> bool:
-    """Whether a random letter stands in ``x`` outside of E, Var and Cov."""
+    """Return whether a random letter stands in ``x`` outside of E, Var and Cov."""
     if isinstance(x, nt.Name):
         return x.base in families
     return not is_moment(x) and any(is_random(part, families) for part in nt.parts(x))

@@ -103,7 +103,7 @@ class Certificate:
         return tuple(self._difference(pair, gap) for pair, gap in zip(claimed, self._gaps(), strict=True))
 
     def _shown(self, false: Sides) -> bool:
-        """Whether the gaps would show the false variant as well."""
+        """Return whether the gaps would show the false variant as well."""
         try:
             claimed = pairs(false, self.declared, Letters())
             gaps = self._gaps()[: len(claimed)]

@@ -69,7 +69,7 @@ class Listed:
 
 
 def all_true(x: Any) -> bool:
-    """Whether a truth value, an array or a sequence of them, is true throughout; Undecided if there is none."""
+    """Return whether a truth value, an array or a sequence of them, is true throughout; Undecided if there is none."""
     if isinstance(x, (list, tuple)):
         every = list(map(all_true, x))
         if not every:

@@ -107,7 +107,7 @@ class _NotShown(Exception):
 
 
 def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
-    """Whether ``left`` = ``right`` for all sizes, given the rules cos² + sin² = 1 for the named pairs of letters."""
+    """Return whether ``left`` = ``right`` for all sizes, given cos² + sin² = 1 for the named pairs of letters."""
     cases: list[Case] = []
     demands: tuple[Demand, ...] = ()
     with listening() as notes:
@@ -190,7 +190,7 @@ def _failing(numerator: Expression, at: Sizes) -> str:
 
 
 def _is_free(x: Expression) -> bool:
-    """Whether ``x`` is no function, and no letter that stands for a number of its own."""
+    """Return whether ``x`` is no function, and no letter that stands for a number of its own."""
     return not isinstance(x, Opaque) and not (isinstance(x, Letter) and (x.name == PI or x.name.startswith(PLACE)))
 
 

@@ -45,7 +45,7 @@ class Quotient:
         return Quotient(self.ring, top ** abs(n), bottom ** abs(n))
 
     def equals(self, other: Quotient) -> bool:
-        """Whether the quotients are equal. Raises ``Undecided`` where something opaque keeps a "no" from being sure."""
+        """Return whether the quotients are equal. Raises ``Undecided`` where opaque terms forbid a sure "no"."""
         if not self.bottom or not other.bottom:
             raise Undecided("rational: a denominator is zero")
         if self.top * other.bottom == other.top * self.bottom:
@@ -112,7 +112,7 @@ class Ring:
 
 
 def all_equal(pairs: Iterable[tuple[Any, Any]]) -> bool:
-    """Whether the SymPy expressions of each pair are equal as functions of their letters. Raises ``Undecided``."""
+    """Return whether the SymPy expressions of each pair are equal as functions. Raises ``Undecided``."""
     differing = [(x, y) for x, y in pairs if x != y]
     ring = Ring(x for pair in differing for x in pair)
     return all(_equal(ring, x, y) for x, y in differing)

@@ -208,7 +208,7 @@ def _points(declared: Declared, brought: Named, top: int, highest: int) -> Itera
 
 
 def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | None:
-    """Whether both sides are apart in floats; None where they cannot be run there."""
+    """Return whether both sides are apart in floats; None where they cannot be run there."""
     try:
         with np.errstate(all="ignore"):
             for left, right in pairs(sides, declared, world):

@@ -73,7 +73,7 @@ class Operations:
 
     @staticmethod
     def isfinite(a: Term) -> Term:
-        """Whether a is finite: of that, too, only that the same a gives the same answer."""
+        """Return whether a is finite: of that, too, only that the same a gives the same answer."""
         return Term.of("isfinite", a)
 
     @staticmethod

@@ -75,12 +75,12 @@ def _within(sides: Iterable[ex.Expression]) -> Iterator[ex.Demand]:
 
 
 def _met(d: ex.Demand) -> bool:
-    """Whether the form of the expression shows that the demand is met."""
+    """Return whether the form of the expression shows that the demand is met."""
     return positive(d.expression) or (d.relation == "≥" and never_negative(d.expression))
 
 
 def positive(x: ex.Expression) -> bool:
-    """Whether ``x`` > 0 by its form: as ``known_positive``, and where one term is and the others are not negative."""
+    """Return whether ``x`` > 0 by its form: ``known_positive``, or one positive term among nonnegative ones."""
     if isinstance(x, ex.Sum):
         return any(map(positive, x.children)) and all(positive(y) or never_negative(y) for y in x.children)
     if isinstance(x, (ex.Product, ex.Ratio)):
@@ -91,7 +91,7 @@ def positive(x: ex.Expression) -> bool:
 
 
 def _meets_itself(x: ex.Total) -> bool:
-    """Whether ``x`` is Σ_j [j ≤ i] … of what is positive: j = i is there, as a token may attend to itself."""
+    """Return whether ``x`` is Σ_j [j ≤ i] … of what is positive: j = i is there, as a token may attend to itself."""
     relations = [f for f in factors(x.body) if isinstance(f, ex.Predicate)]
     others = {i for f in relations for i in f.sides} - {x.index}
     return (
@@ -103,7 +103,7 @@ def _meets_itself(x: ex.Total) -> bool:
 
 
 def _impossible(x: ex.Expression) -> bool:
-    """Whether ``x`` is zero at some place of the sizes looked at; False where that cannot be told."""
+    """Return whether ``x`` is zero at some place of the sizes looked at; False where that cannot be told."""
     try:
         numerator = cleared(x).numerator
         sorts = {i.sort for i in x.free} | _sorts(numerator)

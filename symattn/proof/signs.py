@@ -18,7 +18,7 @@ _ROOTS = frozenset({"rsqrt", "sqrt"})
 
 
 def never_negative(x: ex.Expression, known: Iterable[str] = ()) -> bool:
-    """Whether ``x`` ≥ 0 wherever it is defined, given that the arrays of letters named in ``known`` are.
+    """Return whether ``x`` ≥ 0 wherever it is defined, given that the arrays of letters named in ``known`` are.
 
     A quotient is looked at where its denominator is not 0; False says that the form does not show it.
     """
@@ -44,7 +44,7 @@ def never_negative(x: ex.Expression, known: Iterable[str] = ()) -> bool:
 
 
 def _above_tangent(x: ex.Sum, names: frozenset[str]) -> bool:
-    """Whether ``x`` is e^u − 1 − u, or e^u − 1 with u never negative, or that + what is never negative."""
+    """Return whether ``x`` is e^u − 1 − u, or e^u − 1 with u never negative, or that + what is never negative."""
     constants = [y for y in x.children if isinstance(y, ex.Constant)]
     if [c.value for c in constants] != [-1]:
         return False
@@ -73,7 +73,7 @@ def _without(terms: Iterable[ex.Expression], minus_these: Iterable[ex.Expression
 
 
 def _complement(x: ex.Sum) -> bool:
-    """Whether ``x`` is 1 − a product of predicates."""
+    """Return whether ``x`` is 1 − a product of predicates."""
     if len(x.children) != 2:
         return False
     rest = [f for y in x.children for f in factors(y)]

@@ -110,7 +110,7 @@ class Outcome:
 
     @property
     def sound(self) -> bool:
-        """Whether the false variant was refuted and not accepted, and the hypotheses can be met."""
+        """Return whether the false variant was refuted and not accepted, and the hypotheses can be met."""
         return self.refutation.refuted and not self.refutation.accepted and bool(self.witness)
 
 
@@ -248,7 +248,7 @@ def _proofs(sides: Sides, declared: Declared) -> tuple[Proof, ...]:
 
 
 def _accepted(false: Sides, declared: Declared) -> bool:
-    """Whether the prover shows every pair; one that it does not show is enough to stop."""
+    """Return whether the prover shows every pair; one that it does not show is enough to stop."""
     try:
         stated = pairs(false, declared, Letters())
         return bool(stated) and all(prove(left, right, declared.units).proved for left, right in stated)

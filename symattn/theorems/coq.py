@@ -46,7 +46,7 @@ def checked(found: Sequence[Decided], command: str, jobs: int = 1) -> Checked:
 
 
 def states_it(method: Method) -> bool:
-    """Whether a statement is its equations, signs and inferences, and none from them is left to words or the prover."""
+    """Return whether a statement's equations, signs and inferences stand alone, without words or the prover."""
     if isinstance(method, Together):
         return not method.rule and all(map(states_it, method.parts))
     return isinstance(method, Certificate | Positive | Fails | Rule | OfPremise | AsPrinted) or (

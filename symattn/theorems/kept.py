@@ -172,7 +172,7 @@ class _Walk:
         raise Unknown(type(x).__name__)
 
     def _module(self, module: ModuleType | None) -> bool:
-        """Whether it is a module of the user's; its file is noted then, and those of all that it imports."""
+        """Return whether it is a module of the user's; its file is noted then, and those of all that it imports."""
         file = getattr(module, "__file__", None)
         if module is None or file is None or not _users(Path(file)):
             return False
@@ -255,7 +255,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _users(path: Path) -> bool:
-    """Whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
+    """Return whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
     path = path.resolve()
     return "site-packages" not in path.parts and not any(place in (path, *path.parents) for place in _installed())
 

@@ -161,7 +161,7 @@ class Statement:
                 self._judged(relation, self.glossary, self.sized, self._concerning(relation))
 
     def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
-        """Whether a relation that can be read is not met by all numbers."""
+        """Return whether a relation that can be read is not met by all numbers."""
         try:
             self._judged(relation, glossary, sized)
         except NotRead:
@@ -358,7 +358,7 @@ def _tends(relation: Relation) -> bool:
 
 
 def _chooses(condition: Relation) -> bool:
-    """Whether it is met by some numbers, not by all that satisfy equations."""
+    """Return whether it is met by some numbers, not by all that satisfy equations."""
     return all(sign in "≤≥<>≠" for sign, _ in condition.rest)
 
 

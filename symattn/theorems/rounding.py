@@ -64,7 +64,7 @@ def _listed(threshold: Callable[[Format], Fraction], names: tuple[str, ...]) -> 
 
 
 def _between_neighbours(f: Format, threshold: Fraction) -> bool:
-    """Whether no number of the format lies between log threshold and its neighbours, of which e^x is on either side."""
+    """Return whether e^x crosses the threshold between two neighbouring numbers of the format."""
     from symattn.arrays.ball import Ball
 
     low, high = f.neighbours(float(_log(threshold).mid()))

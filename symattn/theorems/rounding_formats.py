@@ -141,7 +141,7 @@ def _stagnates(f: Format) -> list[bool]:
 
 
 def _errors_cancel(f: Format) -> bool:
-    """Whether the relative error of a sum of n ones is at most √n u, for n = 4 · 2^p."""
+    """Return whether the relative error of a sum of n ones is at most √n u, for n = 4 · 2^p."""
     n = 4 * 2**f.digits
     return bool((n - _sum_of_ones(f, n)) * 2**f.digits <= n * isqrt(n))
 

@@ -83,7 +83,7 @@ def found(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
 
 
 def _begins(part: str, text: str) -> bool:
-    """Whether a word of the text begins so."""
+    """Return whether a word of the text begins so."""
     return re.search(rf"(?<![a-z]){re.escape(part)}", text) is not None
 
 

@@ -96,7 +96,7 @@ class OfAttention(Subject):
         yield probes_sizes.single(session.maker, wanted.n_k, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
-        """Whether the specification takes them, and the domain promises them."""
+        """Return whether the specification takes them, and the domain promises them."""
         try:
             return session.maker.admits(inputs)
         except (errors.SymattnError, IndexError, ValueError):

@@ -41,12 +41,12 @@ class Accepted:
     dtype: str | None = None
 
     def speaks_of(self, report: Report, target: str) -> bool:
-        """Whether it is about this target, specification and dtype."""
+        """Return whether it is about this target, specification and dtype."""
         spec = self.spec is None or self.spec == _spec(report)
         return self.target == target and spec and self.dtype in (None, _dtype(report))
 
     def covers(self, fault: Fault) -> bool:
-        """Whether this is the fault."""
+        """Return whether this is the fault."""
         return (self.step, self.cause) == (fault.step, fault.cause or "")
 
 

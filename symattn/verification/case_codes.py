@@ -60,7 +60,7 @@ def hashed(spec: Specification, dtype: str, step: str, cause: str | None) -> str
 
 
 def speaks(word: str) -> bool:
-    """Whether a word holds the inputs themselves, and is none of ``hashed``."""
+    """Return whether a word holds the inputs themselves, and is none of ``hashed``."""
     return not word.startswith(_HASHED)
 
 

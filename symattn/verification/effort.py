@@ -59,7 +59,7 @@ class Effort:
         self.units -= calls + elements // _ELEMENTS
 
     def affords(self, inputs: Mapping[str, NDArray[Any]]) -> bool:
-        """Whether one more call is to be made, with these inputs; it is counted."""
+        """Return whether one more call is to be made, with these inputs; it is counted."""
         if self.over:
             return False
         self.spend(sum(a.size for a in inputs.values()))
@@ -72,7 +72,7 @@ class Effort:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be tried."""
+        """Return whether nothing more is to be tried."""
         if not self.struck and monotonic() - self._began[0] > self.seconds:  # else the slow clocks need not be read
             wall, worked = (now - before for now, before in zip(self._now, self._began, strict=True))
             self.struck = exhausted(self.seconds, wall, worked)

@@ -115,7 +115,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the effort is spent, or the function gives nothing."""
+        """Return whether the effort is spent, or the function gives nothing."""
         errors = [r.outcome.error for r in self.called]
         reasons = [e.reason for e in errors if e is not None]
         enough = len(errors) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
@@ -135,13 +135,13 @@ class Session:
         return judge(legal, self.precision, case, self.call(case), len(self.records) < _WHOLE)
 
     def admits(self, case: Case) -> bool:
-        """Whether the domain has such a case."""
+        """Return whether the domain has such a case."""
         if self.domain.contiguous and case.memory in APART:
             return False
         return refusals.axes(case) not in self.refused_axes and self.subject.promised(self, case.inputs)
 
     def returns(self, case: Case) -> bool:
-        """Whether calls with as many entries return, as far as is known."""
+        """Return whether calls with as many entries return, as far as is known."""
         return sum(r.case.size <= case.size for r in self.late) < _LATE
 
     def ahead(self, cases: Iterable[Case]) -> Iterator[Case]:
@@ -177,7 +177,7 @@ class Session:
         return self.keep(judged)
 
     def is_small(self, case: Case) -> bool:
-        """Whether the inputs are smaller than most of those that were judged."""
+        """Return whether the inputs are smaller than most of those that were judged."""
         sizes = sorted(r.case.size for r in self.records)
         return not sizes or case.size <= sizes[len(sizes) // 2]
 

@@ -106,7 +106,7 @@ class Power:
 
     @property
     def seen(self) -> bool:
-        """Whether the mistake would have been seen."""
+        """Return whether the mistake would have been seen."""
         return self.share < 1
 
 

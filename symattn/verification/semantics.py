@@ -91,7 +91,7 @@ def identity_test(
     seed: int = 0,
     masks: Masks | None = None,
 ) -> Identity:
-    """Whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
+    """Return whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
 
     ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
     ``x``: whole tokens and query weights, then whole tokens and key weights), and with tables of cosines and sines that
@@ -123,7 +123,7 @@ def identity_test(
 
 
 def _nearly(run: _Run, prepare: Prepare, epsilon: float) -> bool:
-    """Whether a run that differs agrees where numbers count as equal that floats hardly tell apart."""
+    """Return whether a run that differs agrees where numbers count as equal that floats hardly tell apart."""
     if run.difference is None:
         return False
     again = copy(run)

@@ -91,7 +91,7 @@ class Subject(ABC):
 
     @abstractmethod
     def fits(self, session: Session, inputs: Inputs) -> bool:
-        """Whether there is a result for these inputs, and the domain has such."""
+        """Return whether there is a result for these inputs, and the domain has such."""
 
     def promised(self, session: Session, inputs: Inputs) -> bool:
         """The same for inputs that were made for the definition and the domain."""

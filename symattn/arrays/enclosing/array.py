@@ -46,7 +46,7 @@ class Common:
     shift: bool
 
     def cancels(self, other: Common) -> bool:
-        """Whether both are the same factor."""
+        """Return whether both are the same factor."""
         return self.source is other.source and not self.shift and not other.shift
 
     def widened(self, mid: np.ndarray, rad: np.ndarray) -> np.ndarray:

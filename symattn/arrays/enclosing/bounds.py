@@ -103,7 +103,7 @@ def grid(x: np.ndarray) -> float:
 
 
 def sums_exactly(step: float, largest: float) -> bool:
-    """Whether sums of multiples of ``step`` are exact in any order, if Σ|x| ≤ ``largest``, a bound rounded to nearest.
+    """Return whether sums of multiples of ``step`` are exact in any order where Σ|x| ≤ ``largest``.
 
     All partial sums are multiples of the step below 2⁵³ of them, which floats hold.
     """

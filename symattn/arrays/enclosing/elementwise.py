@@ -174,7 +174,7 @@ def _is_shift(y: Core, shape: tuple[int, ...]) -> bool:
 
 
 def _is_power(y: Parts) -> bool:
-    """Whether it is one number, ±2^k."""
+    """Return whether it is one number, ±2^k."""
     return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
 
 

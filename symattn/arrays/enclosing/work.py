@@ -115,7 +115,7 @@ def mended(out: Parts, operands: Iterable[Parts], forbidden: Any = False) -> Par
 
 
 def fine(out: Parts) -> bool:
-    """Whether all midpoints and radii are finite."""
+    """Return whether all midpoints and radii are finite."""
     return bool(np.isfinite(out.rad).all() and np.isfinite(out.mid).all())
 
 

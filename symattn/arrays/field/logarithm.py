@@ -92,7 +92,7 @@ class Logarithm:
         return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)
 
     def is_zero(self) -> bool:
-        """Whether the number is 0: no, or Undecided."""
+        """Return whether the number is 0: no, or Undecided."""
         return self.sign() == 0
 
     def __bool__(self) -> bool:
@@ -103,11 +103,11 @@ class Logarithm:
         return approximation.sign(self._ball)
 
     def same(self, other: Quotient | Logarithm) -> bool:
-        """Whether the numbers are equal."""
+        """Return whether the numbers are equal."""
         return (self - other).is_zero()
 
     def less(self, other: Quotient | Logarithm) -> bool:
-        """Whether self < other."""
+        """Return whether self < other."""
         return (self - other).sign() < 0
 
     def __eq__(self, other: object) -> bool:

@@ -180,7 +180,7 @@ class Quotient:
     # --- questions --------------------------------------------------------------------------------------------------
 
     def is_zero(self) -> bool:
-        """Whether x = 0."""
+        """Return whether x = 0."""
         return not self._n
 
     def __bool__(self) -> bool:
@@ -192,7 +192,7 @@ class Quotient:
         return approximation.sign_of_sum(u, n) * (1 if len(d) == 1 else approximation.sign_of_sum(u, d))
 
     def same(self, other: Quotient) -> bool:
-        """Whether the numbers are equal."""
+        """Return whether the numbers are equal."""
         u, n, m, d, e = self._unit, self._n, other._n, self._d, other._d
         if u is not other._unit:
             u, n, d, m, e = _aligned(self, other)
@@ -203,7 +203,7 @@ class Quotient:
         return n == m if d == e else times(n, e) == times(m, d)
 
     def less(self, other: Quotient) -> bool:
-        """Whether self < other."""
+        """Return whether self < other."""
         if self._unit is None is other._unit:
             n, m, d, e = self._n.get(0, 0), other._n.get(0, 0), self._d[0], other._d[0]
             return n < m if d == e else n * e < m * d

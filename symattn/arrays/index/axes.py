@@ -111,7 +111,7 @@ class Linear(Compared):
         raise Refused(f"indexed: {self} is a length in letters, and the code needs a number")
 
     def always_positive(self) -> bool:
-        """Whether it is > 0 for all sizes from 1 on, by its form."""
+        """Return whether it is > 0 for all sizes from 1 on, by its form."""
         return all(c > 0 for k, c in self.coefficients.items() if k) and sum(self.coefficients.values()) > 0
 
     def __repr__(self) -> str:
@@ -207,7 +207,7 @@ ONE_LONG = Axis([()])
 
 
 def same_length(a: object, b: object) -> bool:
-    """Whether two lengths are equal for all sizes; False where some sizes tell them apart."""
+    """Return whether two lengths are equal for all sizes; False where some sizes tell them apart."""
     return linear(a).coefficients == linear(b).coefficients
 
 

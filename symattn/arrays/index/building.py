@@ -57,7 +57,7 @@ def as_written(keep: bool = True) -> Iterator[None]:
 
 
 def kept() -> bool:
-    """Whether what is built stays as it is written."""
+    """Return whether what is built stays as it is written."""
     return _KEEP.get()
 
 
@@ -113,7 +113,7 @@ def _hoisted(xs: list[Expression]) -> Expression | None:
 
 
 def is_truth(x: Expression) -> bool:
-    """Whether ``x`` is 0 or 1 by its form: relations of indices, their products, and 1 less such."""
+    """Return whether ``x`` is 0 or 1 by its form: relations of indices, their products, and 1 less such."""
     if isinstance(x, Sum):
         rest = [y for y in x.children if y is not ONE]
         return len(rest) == len(x.children) - 1 == 1 and is_truth(negate(rest[0]))
@@ -123,7 +123,7 @@ def is_truth(x: Expression) -> bool:
 
 
 def is_whole(x: Expression) -> bool:
-    """Whether ``x`` is a whole number by its form."""
+    """Return whether ``x`` is a whole number by its form."""
     if isinstance(x, Constant):
         return x.value.denominator == 1
     if isinstance(x, (Sum, Product, Total)):
@@ -200,8 +200,10 @@ def root(x: Expression) -> Expression:
 
 
 def known_positive(x: Expression) -> bool:
-    """Whether ``x`` > 0 for sizes from 1 on, wherever it is defined: numbers, sizes, exponentials, and what is made
-    of them. (An inverse root is never zero; a root is where its argument is.)"""
+    """Return whether ``x`` > 0 by its form, for sizes from 1 on, wherever it is defined.
+
+    An inverse root is never zero; a root is where its argument is.
+    """
     if isinstance(x, Constant):
         return x.value > 0
     if isinstance(x, (Sum, Product, Ratio)):

@@ -148,7 +148,7 @@ def _cancelled(indices: tuple[Signed, ...]) -> tuple[list[Index], list[Index]]:
 
 
 def _never_negative(rest: Linear, downs: list[Index], least: int, ups: list[Index]) -> bool:
-    """Whether rest − Σ downs ≥ 0 for all sizes; an index is at most its size less one, and its sort is not empty."""
+    """Return whether rest − Σ downs ≥ 0 for all sizes, each index below its size."""
     lowest = Counter(rest.coefficients)
     for i in downs:
         lowest[(i.sort,)] -= 1

@@ -138,7 +138,7 @@ def _taken(rest: list[Any], length: Axis) -> int:
 
 
 def _is_as_long(blocks: Any, length: Axis) -> bool:
-    """Whether a product has the factors of another, its numbers multiplied."""
+    """Return whether a product has the factors of another, its numbers multiplied."""
     if blocks is None or len(blocks) != 1 or len(length.blocks) != 1:
         return bool(blocks == length.blocks)
     (a,), (b,) = blocks, length.blocks

@@ -52,12 +52,12 @@ def letter(array: str, *indices: int | nt.Node) -> nt.Node:
 
 
 def is_plain(x: ex.Expression) -> bool:
-    """Whether ``x`` is written in signs that every reader knows: nothing is masked, and nothing is a maximum."""
+    """Return whether ``x`` is written in signs that every reader knows: nothing is masked, and nothing is a maximum."""
     return not isinstance(x, (ex.Masked, ex.Opaque)) and all(map(is_plain, x.children))
 
 
 def in_blocks(x: ex.Expression) -> bool:
-    """Whether a letter of ``x`` belongs to an array made of blocks."""
+    """Return whether a letter of ``x`` belongs to an array made of blocks."""
     return (isinstance(x, ex.Letter) and "@" in x.name) or any(map(in_blocks, x.children))
 
 

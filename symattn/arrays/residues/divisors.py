@@ -21,14 +21,14 @@ def fresh(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def same(a: Divisors, b: Divisors) -> bool:
-    """Whether elements that meet in an operation always have the same B."""
+    """Return whether elements that meet in an operation always have the same B."""
     if a is None or b is None:
         return a is b
     return a is b or bool((_core(a) == _core(b)).all())
 
 
 def none(a: Divisors) -> bool:
-    """Whether B is 1 everywhere (of masks: whether they are False)."""
+    """Return whether B is 1 everywhere (of masks: whether they are False)."""
     return a is None or not _core(a).any()
 
 
@@ -43,7 +43,7 @@ def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
 
 
 def constant(a: Divisors, axis: int) -> bool:
-    """Whether B does not vary along the axis."""
+    """Return whether B does not vary along the axis."""
     if a is None or a.shape[axis] < 2 or not a.strides[axis]:
         return True
     return bool((_core(a) == _core(a).take([0], axis)).all())

@@ -141,7 +141,7 @@ def higher(field: Field, x: State, y: State) -> State:
 
 
 def _lowest(x: State) -> bool:
-    """Whether it is 0, about which floats of both signs are tried, or below all of them."""
+    """Return whether it is 0, about which floats of both signs are tried, or below all of them."""
     return x.all_forbidden or (x.number is not None and (x.number == 0 or x.number <= -LARGE))
 
 

@@ -43,7 +43,7 @@ def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[
 
 
 def has_root(n: int, m: int) -> bool:
-    """Whether n is a square mod the odd prime m (Euler's criterion)."""
+    """Return whether n is a square mod the odd prime m (Euler's criterion)."""
     return pow(n, (m - 1) // 2, m) <= 1
 
 

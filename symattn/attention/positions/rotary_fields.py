@@ -94,7 +94,7 @@ class NTKScaling(_Unit):
 
     @property
     def by_length(self) -> bool:
-        """Whether there is a trained length."""
+        """Return whether there is a trained length."""
         return self.length is not None
 
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:

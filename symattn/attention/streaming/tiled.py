@@ -96,7 +96,7 @@ def places_of(q: Array, k: Array) -> Places:
 
 
 def above_diagonal(q: Array, k: Array) -> Skip:
-    """Whether every key of a tile comes after every query of it, so that a causal pass may leave it out.
+    """Return whether every key of a tile comes after every query of it, so that a causal pass may leave it out.
 
     Source: Dao, FlashAttention-2 (2023), §3.1.
     """

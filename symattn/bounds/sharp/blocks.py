@@ -168,7 +168,7 @@ class Block:
         return how.u * (z + self.xp.maximum(self.top, z))
 
     def differences(self, how: Stores) -> bool:
-        """Whether t_j − m, m the largest score or the sink's, may be stored."""
+        """Return whether t_j − m, m the largest score or the sink's, may be stored."""
         return how.scores > 0 and "sink" in self.given
 
     def slope(self, how: Stores) -> float:
@@ -296,7 +296,7 @@ def _multiplicity(t: Floats) -> Floats:
 
 
 def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
-    """Whether there are blocks of it: scaled dot products under masks, with caps, biases and sinks or without."""
+    """Return whether it can be computed in blocks: masked scaled dot products, with or without caps, biases, sinks."""
     try:
         of = apart(spec, inputs)
     except Refused:

@@ -43,7 +43,7 @@ class Accused:
 
     @property
     def counts(self) -> bool:
-        """Whether no law of rounding is needed, or the filter's is supported on these rows."""
+        """Return whether no law of rounding is needed, or the filter's is supported on these rows."""
         return self.certain > 1 or self.guard < GUARD
 
 

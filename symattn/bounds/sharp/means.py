@@ -51,7 +51,7 @@ class Mean:
 
     @property
     def counts(self) -> bool:
-        """Whether no law of rounding is needed, or the filter's is supported in these means."""
+        """Return whether no law of rounding is needed, or the filter's is supported in these means."""
         return self.certain > 1 or self.guard < self.most
 
 
@@ -271,7 +271,7 @@ class _Scan:
         return xp.stack(found)
 
     def within(self, got: Floats) -> bool:
-        """Whether an output is within limits that are smaller than the right ones."""
+        """Return whether an output is within limits that are smaller than the right ones."""
         worst = self.worst(got)
         return worst is None or worst[0] <= 1
 
@@ -450,7 +450,7 @@ def _before(b: Block, alone: Any) -> Floats:
 
 
 def _coincide(scores: Sequence[Floats]) -> bool:
-    """Whether scores of different queries, as ``_below`` has them, are equal, so that their roundings are, too."""
+    """Return whether different queries have equal scores in ``_below``, and so equal roundings."""
     xp: Any = namespace_of(scores[0])
     below = xp.sort(xp.concat(list(scores)))
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())

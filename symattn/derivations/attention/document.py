@@ -153,7 +153,7 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
 
 
 def _agreement(told: _Told, part: Part, given: Mapping[str, object], array: Any) -> tuple[bool, Evidence]:
-    """Whether the entries are the textbook's; without a textbook, whether another kind gives the same at points."""
+    """Return whether the entries equal the textbook's or, without a textbook, another kind's at some points."""
     try:
         agrees = expressions.agrees(told.asked, part, given, array)
     except (Refused, Undecided):
@@ -197,7 +197,7 @@ def _row_sums(read: Read, where: Evidence) -> list[Step]:
 
 
 def _depends_on_example(asked: Request) -> bool:
-    """Whether masks are those of an example, or of as many queries and keys as were asked for."""
+    """Return whether masks are those of an example, or of as many queries and keys as were asked for."""
     spec = asked.spec
     others = spec.mask or spec.padding or spec.documents or spec.block or spec.prefix or spec.window is not None
     return bool(others or spec.base) or (spec.causal and asked.n_q != asked.n_k)

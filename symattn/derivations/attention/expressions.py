@@ -53,7 +53,7 @@ class Expressions:
         return Symbolic.larger(x, y)
 
     def less(self, x: Any, y: Any) -> bool:
-        """Whether x < y. Raises Undecided."""
+        """Return whether x < y. Raises Undecided."""
         return bool(Symbolic.less(x, y))
 
 
@@ -72,7 +72,7 @@ def run(step: Step, inputs: Mapping[str, Any]) -> Any:
 
 
 def agrees(request: Request, step: Step, inputs: Mapping[str, Any], found: Any) -> bool | None:
-    """Whether every entry that the step gave is the textbook's; None for a step that no textbook has."""
+    """Return whether every entry that the step gave is the textbook's; None for a step that no textbook has."""
     arrays = {name: x.entries if isinstance(x, Symbolic) else np.asarray(x) for name, x in inputs.items()}
     wanted = expected(request.spec, step, arrays, tuple(found.shape), Expressions())
     if wanted is None:
@@ -92,14 +92,14 @@ def _equal(pairs: list[tuple[Any, Any]]) -> bool:
 
 
 def row_sums(weights: Any, allowed: np.ndarray) -> bool:
-    """Whether every row of weights sums to 1, and to 0 where the query sees no key."""
+    """Return whether every row of weights sums to 1, and to 0 where the query sees no key."""
     rows = weights.entries.reshape(-1, weights.shape[-1])
     seen = np.broadcast_to(allowed, weights.shape).reshape(rows.shape)
     return all_equal((sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in zip(rows, seen, strict=True))
 
 
 def zeros(weights: Any, allowed: np.ndarray) -> bool:
-    """Whether exactly the forbidden weights are 0."""
+    """Return whether exactly the forbidden weights are 0."""
     seen = np.broadcast_to(allowed, weights.shape)
     return all((w == 0) != s for w, s in zip(weights.entries.flat, seen.flat, strict=True))
 

@@ -45,7 +45,7 @@ class Request:
 
     @property
     def projected(self) -> bool:
-        """Whether queries, keys and values come from tokens."""
+        """Return whether queries, keys and values come from tokens."""
         return "x" in self.names
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -93,7 +93,7 @@ class Request:
         return table(spec, masks, (self.n_q, self.n_k))
 
     def every_row_has_a_key(self) -> bool:
-        """Whether every query may attend to some key."""
+        """Return whether every query may attend to some key."""
         return bool(self.allowed().any(axis=-1).all())
 
 

@@ -45,7 +45,7 @@ class Algebra(Protocol):
         """The larger of two elements."""
 
     def less(self, x: Any, y: Any) -> bool:
-        """Whether x < y."""
+        """Return whether x < y."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Place:
 
     @property
     def headed(self) -> bool:
-        """Whether the array that is made has an axis of heads."""
+        """Return whether the array that is made has an axis of heads."""
         return self.spec.heads > 1 and "[" in ARRAYS[self.step.name].shape
 
     def split(self, front: Front) -> tuple[Front, int]:
@@ -115,7 +115,7 @@ def for_head(array: Array, batch: Front, head: int, heads: int, last: int, batch
 def allowed(
     spec: Attention, arrays: Mapping[str, Any], batch: Front, sizes: tuple[int, ...], pair: tuple[int, ...]
 ) -> bool:
-    """Whether query i may attend to key j, by all but a mask that is given."""
+    """Return whether query i may attend to key j, by all but a mask that is given."""
     i, j = pair
     if spec.padding and not part(arrays["keep"], batch, 1)[j]:
         return False

@@ -120,7 +120,7 @@ class Read:
         return decide(formula)
 
     def _commuted(self, a: Node, b: Node) -> bool:
-        """Whether they are products of the same factors, of which at most one is no number."""
+        """Return whether they are products of the same factors, of which at most one is no number."""
         if not isinstance(a, nt.Product) or not isinstance(b, nt.Product):
             return False
         arrays = {text(SYMBOLS[name]) for name in (*self.step.of, self.step.name) if "n_" in ARRAYS[name].shape}
@@ -130,7 +130,7 @@ class Read:
         return len(others) <= 1 and sorted(map(text, a.factors)) == sorted(map(text, b.factors))
 
     def reads(self, formula: Node, before: Node | None = None) -> bool:
-        """Whether every letter and word of the formula has a meaning here."""
+        """Return whether every letter and word of the formula has a meaning here."""
         try:
             with precision(_BITS):
                 for world in self.runs:
@@ -217,7 +217,7 @@ class _One:
 
 
 def for_others(formula: Node) -> bool:
-    """Whether a formula is about all that the one before is not."""
+    """Return whether a formula is about all that the one before is not."""
     condition = _parts(formula)[1]
     return isinstance(condition, nt.Words) and "other" in condition.text
 
@@ -234,7 +234,7 @@ def every(step: Step, found: tuple[Run, ...], formulas: list[tuple[Node, Text | 
 
 
 def defines(step: Step, formula: Node) -> bool:
-    """Whether the left side is no part of the step's array: a letter of the formula's own."""
+    """Return whether the left side is no part of the step's array: a letter of the formula's own."""
     first, own = _parts(formula)[0].first, entry(step.name)
     if not isinstance(first, Name) or not isinstance(own, Name) or first == step.symbol:
         return False

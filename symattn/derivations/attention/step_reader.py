@@ -112,7 +112,7 @@ class StepReader(Reader):
         return [found for part in nt.parts(x) for found in self._occurrences(part)]
 
     def _beside(self, array: str, indices: tuple[Node, ...]) -> bool:
-        """Whether an entry of the output projection's input counts the columns of all heads."""
+        """Return whether an entry of the output projection's input counts the columns of all heads."""
         many = self.asked.spec.heads > 1 and array in ("attended", "attended_latents") and self.step.name == "output"
         return many and len(indices) < self.here[array].ndim and self.here[array].ndim > 2
 

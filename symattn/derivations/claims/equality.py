@@ -38,7 +38,7 @@ class Equality:
 
 
 def compare(left: str, right: str) -> Equality:
-    """Whether two expressions are equal. Raises InputError where a text is none."""
+    """Return whether two expressions are equal. Raises InputError where a text is none."""
     a, b = _exact_number(left), _exact_number(right)
     if a is not None and b is not None:
         return _numbers(a, b, {})

@@ -208,7 +208,7 @@ _TERM = re.compile(r"\s*([+-]?)\s*(?:([^\[\]]*?)\s*[*·]\s*)?(softmax\(\s*\[[^\[
 
 
 def is_vector(text: str) -> bool:
-    """Whether the text is made of vectors, and is more than a list."""
+    """Return whether the text is made of vectors, and is more than a list."""
     return bool(_MADE.search(text))
 
 

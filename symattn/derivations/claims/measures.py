@@ -41,7 +41,7 @@ def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
 
 
 def rounds_to(x: Quotient, digits: str) -> bool:
-    """Whether the digits are x, rounded."""
+    """Return whether the digits are x, rounded."""
     gap, unit = abs(x - Quotient.of(digits)), Quotient.of(half_unit(digits))
     return not (gap - unit).sign() > 0
 

@@ -65,7 +65,7 @@ def of_head(array: Any, head: int) -> Any:
 
 
 def fits(entry: Any, width: float) -> bool:
-    """Whether the fraction and its digits are at most so wide."""
+    """Return whether the fraction and its digits are at most so wide."""
     found = fraction(entry)
     parts = (*((found,) if isinstance(found, str) else found), digits(entry))
     return all(Label(0, 0, part, SMALL).width <= width for part in parts)

@@ -197,7 +197,7 @@ class Walk:
         return shown
 
     def is_right(self, name: str, index: tuple[Any, ...] = (...,)) -> bool:
-        """Whether the floating format gives the very numbers."""
+        """Return whether the floating format gives the very numbers."""
         errors = self.errors(name, index)
         return errors is None or all(e == 0 for e in flat(errors.tolist()))
 

@@ -68,7 +68,7 @@ def reproduced_by(walk: Walk) -> list[str]:
 
 
 def follows(walk: Walk) -> bool:
-    """Whether the text's further arrays are exactly what its rounded weights give."""
+    """Return whether the text's further arrays are exactly what its rounded weights give."""
     assert walk.sheet.printed is not None
     given = walk.sheet.printed.rounded
     products = weighted(objects(given["weights"]), walk.arrays[walk.mixing.of[1]])
@@ -87,7 +87,7 @@ def check_shapes(walk: Walk) -> None:
 
 
 def digits_right(exact: Any, printed: str) -> bool:
-    """Whether ``printed`` is the exact number rounded to nearest in its last digit."""
+    """Return whether ``printed`` is the exact number rounded to nearest in its last digit."""
     if not is_number(exact):
         return False
     power = Decimal(printed).as_tuple().exponent
@@ -96,7 +96,7 @@ def digits_right(exact: Any, printed: str) -> bool:
 
 
 def digits_sentence(walk: Walk) -> Iterator[Text]:
-    """Whether the digits that the text prints are right, one sentence an array."""
+    """Return whether the digits that the text prints are right, one sentence an array."""
     for name, entries in walk.sheet.printed.digits.items() if walk.sheet.printed else []:
         pairs = list(zip(flat(walk.arrays[name].tolist()), flat(entries), strict=True))
         wrong = [(exact, shown) for exact, shown in pairs if not digits_right(exact, shown)]

@@ -45,7 +45,7 @@ def record(walk: Walk, step: int | None) -> dict[str, Any]:
 
 
 def too_many(walk: Walk) -> bool:
-    """Whether there are more weighted values than anybody wants to read."""
+    """Return whether there are more weighted values than anybody wants to read."""
     return bool(walk.arrays["weighted"].size > MOST_WEIGHTED)
 
 

@@ -66,7 +66,7 @@ class Numbers:
         return y if self.less(x, y) else x
 
     def less(self, x: Any, y: Any) -> bool:
-        """Whether x < y. Raises Undecided."""
+        """Return whether x < y. Raises Undecided."""
         return bool(x < y) if isinstance(x, Enclosed) or not isinstance(y, Enclosed) else bool(y > x)
 
 
@@ -84,7 +84,7 @@ def _root(x: Fraction, n: int) -> Fraction | None:
 
 
 def agrees(arrays: Arrays, spec: Attention, inputs: Iterable[str]) -> bool | None:
-    """Whether every step of a walk is what the tokens give one by one; None where that is too much work."""
+    """Return whether every step of a walk is what the tokens give one by one; None where that is too much work."""
     steps = spec.pipeline(inputs)
     found = [step_agrees(arrays, spec, step) for step in steps]
     if False in found or not _products_agree(arrays, mixing(steps)):
@@ -93,7 +93,7 @@ def agrees(arrays: Arrays, spec: Attention, inputs: Iterable[str]) -> bool | Non
 
 
 def step_agrees(arrays: Arrays, spec: Attention, step: Step) -> bool | None:
-    """Whether the entries of one step are the textbook's; None where there are none, or too many."""
+    """Return whether the entries of one step are the textbook's; None where there are none, or too many."""
     if step.name not in arrays or any(name not in arrays for name in step.of):
         return False
     found, first = arrays[step.name], arrays[step.of[0]]
@@ -125,7 +125,7 @@ def products_agree(arrays: Arrays, last: Step) -> bool | None:
 
 
 def same(x: Any, y: Any) -> bool:
-    """Whether two elements are equal, or can be by what is known of their balls."""
+    """Return whether two elements are equal, or can be by what is known of their balls."""
     if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
         return type(x) is type(y)
     if isinstance(x, Enclosed) or isinstance(y, Enclosed):

@@ -104,7 +104,7 @@ def _masked_otherwise(call: Call, masking: Masking) -> tuple[list[int], int]:
 
 
 def _by_places_alone(call: Call, masking: Masking) -> bool:
-    """Whether the call has no mask but by places, the promise neither, and both are the same."""
+    """Return whether the call has no mask but by places, the promise neither, and both are the same."""
     a, b = call.received.places, masking.spec
     same = all(getattr(a, name) == getattr(b, name) for name in ("causal", "window", "block", "prefix"))
     bare = masking.keep is None and masking.documents is None and not masking.crossed and not call.received.masks

@@ -40,7 +40,7 @@ class Context:
 
     @property
     def caches(self) -> bool:
-        """Whether keys go into a cache: transformers then looks for no packed documents."""
+        """Return whether keys go into a cache: transformers then looks for no packed documents."""
         told = self.arguments.get("use_cache")
         given = self.arguments.get("past_key_values") is not None
         return given or bool(getattr(self.config, "use_cache", False) if told is None else told)
@@ -85,7 +85,7 @@ def context_of(model: Any, args: Any, kwargs: Any) -> Context:
 
 
 def _lossy(cache: Any) -> bool:
-    """Whether a cache may hand back other numbers than it is given.
+    """Return whether a cache may hand back other numbers than it is given.
 
     It has quantized some, as Transformers' layers with ``nbits`` or ``fp8_dtype`` do after their first call, or its
     code is none of Transformers', so that what it does is not known.

@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def undecided(self) -> bool:
-        """Whether the call may break a promise; where there is no configuration, nothing was promised."""
+        """Return whether the call may break a promise; where there is no configuration, nothing was promised."""
         return self.state == "cannot tell" or (self.state == "pass as given" and self.unknown != NO_CONFIGURATION)
 
     @property
@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def certified(self) -> bool:
-        """Whether no rounding of any implementation explains it."""
+        """Return whether no rounding of any implementation explains it."""
         of_output = bool(self.asked) or any(j is not None and j.sure == "certified" for j in (self.given, self.intent))
         return of_output or (self.backward is not None and bool(self.backward.wrong))
 
@@ -82,7 +82,7 @@ class Finding:
 
     @property
     def against_given(self) -> bool:
-        """Whether the result is not that of the arguments."""
+        """Return whether the result is not that of the arguments."""
         return self.given is not None and self.given.sure in _WRONG
 
     def _wrong(self) -> str:

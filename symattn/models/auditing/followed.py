@@ -119,5 +119,5 @@ def _same(came: Any, gave: Any) -> bool:
 
 
 def _added(mask: Any) -> bool:
-    """Whether a mask gives the rows of an array that was added on the way."""
+    """Return whether a mask gives the rows of an array that was added on the way."""
     return isinstance(mask, partial) and hasattr(getattr(mask.args[0], "array", None), "_version")

@@ -41,7 +41,7 @@ class CallJudgement:
 
     @property
     def legal(self) -> bool:
-        """Whether the result is as near to the exact one as a right implementation is."""
+        """Return whether the result is as near to the exact one as a right implementation is."""
         return not self.sure
 
 
@@ -103,7 +103,7 @@ def output(setting: Setting) -> Floats:
 
 
 def screened(setting: Setting, got: Floats, arithmetic: Arithmetic) -> bool:
-    """Whether ``got`` may be right for a setting: what is far off is not, and need not be judged with care."""
+    """Return whether ``got`` may be right for a setting: what is far off is not, and need not be judged with care."""
     with np.errstate(all="ignore"):
         off = np.abs(output(setting) - got)[~setting.empty()]
         size = np.abs(got[~setting.empty()]).max(initial=0.0)

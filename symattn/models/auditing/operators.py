@@ -36,7 +36,7 @@ def _scores(known: Known, x: Any) -> Scores | None:
 
 
 def _floats(args: Any, kwargs: Any) -> bool:
-    """Whether entries stay what they are: a cast to whole numbers, or a view of the bits as another type, is none."""
+    """Return whether entries keep their values, unlike casts to integers and views of the bits as another type."""
     wanted = kwargs.get("dtype")
     viewed = len(args) > 1 and hasattr(args[1], "is_floating_point")
     return not viewed and (wanted is None or bool(wanted.is_floating_point))
@@ -108,7 +108,7 @@ def _chosen(known: Known, args: Any, kwargs: Any) -> Node | None:
 
 
 def _of_rows(y: Any, x: Any) -> bool:
-    """Whether ``y`` has one number for each row of ``x``."""
+    """Return whether ``y`` has one number for each row of ``x``."""
     return tuple(y.shape) == (*x.shape[:-1], 1)
 
 

@@ -64,14 +64,14 @@ def reading() -> Iterator[None]:
 
 
 def in_backward() -> bool:
-    """Whether this thread is in a backward pass, where a checkpoint may run a layer once more."""
+    """Return whether this thread is in a backward pass, where a checkpoint may run a layer once more."""
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)
 
 
 def hidden() -> bool:
-    """Whether what runs is inside of a function of torch's own kind, whose backward pass is its own."""
+    """Return whether what runs is inside of a function of torch's own kind, whose backward pass is its own."""
     return doing.functions > 0
 
 

@@ -54,7 +54,7 @@ class Scores:
         return int(self.k.shape[-2])
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether a view of this shape has queries and keys as its last two axes."""
+        """Return whether a view of this shape has queries and keys as its last two axes."""
         return tuple(shape[-2:]) == (self.q.shape[-2], self.keys)
 
     def times(self, factor: float) -> Scores:
@@ -180,7 +180,7 @@ class Known:
 
 
 def made_of(node: Node, tensor: Any) -> bool:
-    """Whether an array is, by its storage, one that scores or the scores of weights are made of."""
+    """Return whether an array is, by its storage, one that scores or the scores of weights are made of."""
     scores = node if isinstance(node, Scores) else node.scores
     return scores is not None and _storage(tensor) in map(_storage, scores.arrays())
 
@@ -207,6 +207,6 @@ def number(x: Any) -> float | None:
 
 
 def forbids(x: Any) -> bool:
-    """Whether what is filled in forbids a score."""
+    """Return whether what is filled in forbids a score."""
     found = number(x)
     return found is not None and found <= FORBIDS

@@ -77,7 +77,7 @@ class Setting:
         return ~np.broadcast_to(self.allowed.any(axis=-1), self.q.shape[:3])
 
     def alike(self, other: Setting) -> bool:
-        """Whether both say the same of the same queries; rows without any key here are of no account."""
+        """Return whether both say the same of the same queries; rows without any key here are of no account."""
         numbers = _close(self.scale, other.scale) and _close(self.softcap, other.softcap)
         return (
             numbers

@@ -39,13 +39,13 @@ class Listener(Protocol):
         """Attention that was not."""
 
     def wants(self, module: Any) -> bool:
-        """Whether a module is audited."""
+        """Return whether a module is audited."""
 
     def heads(self, module: Any) -> int | None:
         """How many heads a module is known to have."""
 
     def holds(self, tensor: Any) -> bool:
-        """Whether an array is a parameter of what is audited."""
+        """Return whether an array is a parameter of what is audited."""
 
     def copied(self, copy: Any) -> None:
         """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
@@ -235,7 +235,7 @@ def _layer() -> Any:
 
 
 def _composed(func: Any) -> bool:
-    """Whether an operator, such as matmul, is one of others by torch's own kernel."""
+    """Return whether an operator, such as matmul, is one of others by torch's own kernel."""
     import torch
 
     known = hasattr(func, "_op_dk")

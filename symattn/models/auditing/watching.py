@@ -147,11 +147,11 @@ class Audit:
         self._add(self._made(module, via).unread(reason))
 
     def wants(self, module: Any) -> bool:
-        """Whether a module is audited, or runs inside of one that is."""
+        """Return whether a module is audited, or runs inside of one that is."""
         return self._model is None or module in self._names or any(m in self._names for m in doing.modules)
 
     def holds(self, tensor: Any) -> bool:
-        """Whether an array is a parameter of what is audited, and not what came to lie where one was that is gone."""
+        """Return whether an array is a parameter of the audited model, and not one that reuses freed memory."""
         place = tensor.untyped_storage().data_ptr()
         if place in self._copies and not self._copies[place].expired():
             return True

@@ -40,7 +40,7 @@ def read(path: Path, changed: Mapping[str, Any] | None = None) -> Configuration:
 
 
 def weights(path: Path) -> None:
-    """Whether a folder's weights are in safetensors, and nowhere else. Raises ``InputError``.
+    """Return whether a folder's weights are in safetensors, and nowhere else. Raises ``InputError``.
 
     The index of a checkpoint in parts may name any file, and what does not end in .safetensors would be unpickled.
     """

@@ -47,17 +47,17 @@ class Row:
 
     @property
     def wrong(self) -> bool:
-        """Whether it says something else than the reference, which is right, or its cache loses what it was handed."""
+        """Return whether it differs from the reference, which is right, or its cache loses entries."""
         return (self.first is not None and not self.doubt) or self.stored is not None
 
     @property
     def differs(self) -> bool:
-        """Whether it says something else than the reference, and nobody can tell which is right."""
+        """Return whether it says something else than the reference, and nobody can tell which is right."""
         return self.first is not None and bool(self.doubt) and self.stored is None
 
     @property
     def undecided(self) -> bool:
-        """Whether float64 shows no fault, and nobody can tell whether the model's own type does."""
+        """Return whether float64 shows no fault, and nobody can tell whether the model's own type does."""
         return bool(self.unclear) and not self.wrong and not self.differs
 
     @property
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def rough(self) -> bool:
-        """Whether it rounds much more than the prefill does."""
+        """Return whether it rounds much more than the prefill does."""
         return self.first is None and not self.reason and self.rounding > ROUGH * self.prefill > 0
 
     RECORD = (

@@ -98,7 +98,7 @@ class _Asking:
         return Candidate(implementation, *read)
 
     def agree(self, a: Candidate, b: Candidate) -> bool:
-        """Whether they differ by rounding alone."""
+        """Return whether they differ by rounding alone."""
         pairs = zip(a.own, a.wide, b.own, b.wide, strict=True)
         return all(Held.of(*four, self.dtype).first(0) is None for four in pairs)
 
@@ -129,7 +129,7 @@ class _Asking:
         return Reference(first, words, doubt=f"{what} {names} differ", others=found)
 
     def _causal(self, candidate: Candidate) -> bool:
-        """Whether the first half of each sequence stays as it is when the words after it are others."""
+        """Return whether the first half of each sequence stays as it is when the words after it are others."""
         for k, sequence in enumerate(self.sequences):
             way = Way(CONTINUATION, implementation=candidate.implementation, other=True)
             own, wide = (way.run(m, (sequence,), models.generates, 0)[0] for m in (self.own, self.wide))

@@ -44,7 +44,7 @@ class Promised:
 
     @property
     def shared(self) -> bool:
-        """Whether one norm stands before both parts."""
+        """Return whether one norm stands before both parts."""
         return "mlp_norm" not in self.layout.paths
 
 

@@ -62,7 +62,7 @@ def inputs(arrays: Arrays, spec: Attention, family: Family) -> dict[str, np.ndar
 
 
 def passed_over(name: str) -> bool:
-    """Whether an array, by its name below the attention, is no weight of it: a stored mask, a norm behind it.
+    """Return whether an array, by its name below the attention, is no weight of it: a stored mask, a norm behind it.
 
     >>> passed_over("bias"), passed_over("q_proj.bias")
     (True, False)

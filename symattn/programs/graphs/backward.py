@@ -50,7 +50,7 @@ class Derivative:
 def verified(
     graph: Graph, spec: Gradient, names: Mapping[str, str] | None, epsilon: float, seed: int, command: str
 ) -> Report:
-    """Whether the outputs of a graph are dq, dk, dv, or the first of them: tested for semantics, one after the other.
+    """Verify that the outputs of a graph are dq, dk and dv, or the first of them, one after the other.
 
     An input is the gradient of the output, ``do``; without one they are the gradients of the sum of the output.
     Raises ``InputError`` as ``verify_graph`` does, and for more than three outputs.
@@ -127,7 +127,7 @@ def _fault(spec: Gradient, program: Program, difference: Difference, seed: int) 
 
 
 def _is_explained(run: Any, given: Mapping[str, Any], got: list[np.ndarray]) -> bool:
-    """Whether a mistake gives all that the graph gave."""
+    """Return whether a mistake gives all that the graph gave."""
     try:
         with np.errstate(all="ignore"):
             wrong = [np.asarray(y, dtype=np.float64) for y in run(given)]

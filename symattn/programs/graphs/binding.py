@@ -149,7 +149,7 @@ def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
 
 
 def _is_transposed(graph: Graph, name: str) -> bool:
-    """Whether the graph multiplies by the transpose of what it keeps."""
+    """Return whether the graph multiplies by the transpose of what it keeps."""
     node = next((n for n in graph.nodes if Ref(name) in n.refs()), None)
     if node is None:  # it is an output
         return False

@@ -67,7 +67,7 @@ def slices(c: Context, x: Any, start_indices: Sequence[Any], limit_indices: Sequ
 
 
 def _is(a: object, b: object) -> bool:
-    """Whether two lengths are the same, as far as that is known."""
+    """Return whether two lengths are the same, as far as that is known."""
     return bool(a == b) if isinstance(a, int) and isinstance(b, int) else a is b or str(a) == str(b)
 
 

@@ -289,7 +289,7 @@ def _ints(x: object) -> list[int]:
 
 
 def _by_numbers(x: Array) -> bool:
-    """Whether its lengths are sums of products, of which parts are no boundaries."""
+    """Return whether its lengths are sums of products, of which parts are no boundaries."""
     return bool(x.shape) and hasattr(x.shape[0], "blocks")
 
 

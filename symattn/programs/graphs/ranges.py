@@ -77,7 +77,7 @@ def _largest(x: object) -> int:
 
 
 def are_whole(*arrays: Any) -> bool:
-    """Whether plain values are booleans, whole numbers or ±∞, of which NumPy's sums and products are exact."""
+    """Return whether plain values are booleans, whole numbers or ±∞, of which NumPy's sums and products are exact."""
     for a in arrays:
         if not is_plain(a) or isinstance(a, Joined) or np.asarray(a).dtype == object:
             return False

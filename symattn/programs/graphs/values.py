@@ -154,7 +154,7 @@ def _indexed(entries: np.ndarray) -> Indexed:
 
 
 def is_plain(x: object) -> bool:
-    """Whether a value is no array of a kind."""
+    """Return whether a value is no array of a kind."""
     return not isinstance(x, ArrayBase)
 
 

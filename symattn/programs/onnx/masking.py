@@ -103,8 +103,10 @@ def _padding(n_k: int, mask: Any, lengths: Any, opset: int | None) -> Found:
 
 
 def _repeats(width: int, n_k: int, opset: int | None) -> bool:
-    """Whether a mask with fewer columns than there are keys is repeated for all of them: opset 23 repeats one column,
-    and has no fewer; later ones hide the keys that have none."""
+    """Return whether a mask of fewer columns than keys is repeated for all keys.
+
+    Opset 23 repeats one column, and has no fewer; later ones hide the keys without a column.
+    """
     if opset == _BROADCAST and width != 1:
         raise InputError(f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key")
     if opset is None and width == 1:

@@ -49,7 +49,7 @@ def verify_trace(
     also: Mapping[tuple[int, ...], Sequence[int]] | None = None,
     command: str = "",
 ) -> Report:
-    """Whether o in the file is what ``spec`` gives for q, k and v in it, in ``rows`` of every head.
+    """Return whether o in the file is what ``spec`` gives for q, k and v in it, in ``rows`` of every head.
 
     ``path`` is a .safetensors or .npz file with q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v), o (…, n_q, d_v), an
     axis of heads before the last two where there are several, and what else the specification takes. ``lse``,

@@ -60,7 +60,7 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[Piece]
 
 
 def _alike(spec: Attention) -> bool:
-    """Whether each head alone is the attention of a specification with one head."""
+    """Return whether each head alone is the attention of a specification with one head."""
     return spec.heads > 1 and spec.position is None and spec.sink is None and spec.scale != "given"
 
 

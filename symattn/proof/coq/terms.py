@@ -52,7 +52,7 @@ class Term:
         return f"({' '.join([self.head, *numbers, *map(str, self.below)])})"
 
     def binds(self) -> bool:
-        """Whether an index is bound in what stands below."""
+        """Return whether an index is bound in what stands below."""
         return self.head in ("Sum", "Over")
 
 

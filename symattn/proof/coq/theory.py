@@ -75,7 +75,7 @@ def compiled() -> Path:
 
 
 def _ours(folder: Path) -> bool:
-    """Whether nobody but this user, and the system's administrator, could have written what lies in it."""
+    """Return whether nobody but this user, and the system's administrator, could have written what lies in it."""
     if os.name != "posix":
         return True
     every = [p.stat() for p in (folder, *folder.iterdir())]

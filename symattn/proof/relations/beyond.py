@@ -112,7 +112,7 @@ def bits(world: Drawn) -> int:
 
 
 def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
-    """Whether no array has more than one axis, and nothing is differentiated or left to code."""
+    """Return whether no array has more than one axis, and nothing is differentiated or left to code."""
     made = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
     bodies = [d.body for d in made if isinstance(d, Definition)]
     whole = tuple(every)

@@ -95,7 +95,7 @@ def nearness(left: Any, right: Any) -> Iterator[float]:
 
 
 def holds(left: Any, sign: str, right: Any) -> bool:
-    """Whether ``left sign right`` for every entry."""
+    """Return whether ``left sign right`` for every entry."""
     a, b = np.broadcast_arrays(left.entries, right.entries)
     return all(_entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
 

@@ -254,7 +254,7 @@ def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: b
 
 
 def is_zero(x: Node) -> bool:
-    """Whether it is the number 0."""
+    """Return whether it is the number 0."""
     return isinstance(x, nt.Number) and x.value == 0
 
 

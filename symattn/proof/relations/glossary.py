@@ -86,7 +86,7 @@ class Glossary:
     example: bool = False
 
     def knows(self, key: str) -> bool:
-        """Whether the letter stands for an array or a number."""
+        """Return whether the letter stands for an array or a number."""
         every = (self.given, self.defined, self.sizes, self.permutations, self.families)
         return any(key in letters for letters in every)
 

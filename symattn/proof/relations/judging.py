@@ -58,14 +58,14 @@ class Question:
         return decided(replace(self, relation=relation))
 
     def equal(self, a: Node, b: Node) -> bool:
-        """Whether two formulas are proved equal, with these letters."""
+        """Return whether two formulas are proved equal, with these letters."""
         try:
             return decided(Question(nt.equals(a, b), self.glossary, self.sized)).grade is Grade.PROVED
         except FalseStep:
             return False
 
     def number(self, x: Node) -> bool:
-        """Whether a formula stands for a number, or for one at each of its indices."""
+        """Return whether a formula stands for a number, or for one at each of its indices."""
         compiled, found = Compiled(self.glossary, self.sized), list[int]()
         with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
             world = next(iter(_worlds(compiled)))
@@ -213,7 +213,7 @@ def _spot(compiled: Compiled, every: Sequence[Link], where: Sequence[Link] = ())
 
 
 def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
-    """Whether these numbers meet the conditions."""
+    """Return whether these numbers meet the conditions."""
     try:
         compared(compiled, where, world)
     except FalseStep:

@@ -61,7 +61,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
 
 
 def mentions(x: Node, key: str, g: Glossary) -> bool:
-    """Whether a formula holds an array, by its own letter or in what another is defined as."""
+    """Return whether a formula holds an array, by its own letter or in what another is defined as."""
     if text(x) in g.sizes:
         return False
     if isinstance(x, Name):
@@ -74,7 +74,7 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
 
 
 def averages(x: Node) -> bool:
-    """Whether E, Var or Cov stands in a formula."""
+    """Return whether E, Var or Cov stands in a formula."""
     return any(map(is_moment, nt.within(x)))
 
 

@@ -139,7 +139,7 @@ def _with_function(glossary: Glossary, call: nt.Call, body: Node) -> Glossary | 
 
 
 def is_mask(glossary: Glossary, relation: Relation) -> bool:
-    """Whether a relation is between index letters: j ≤ i + n_k − n_q."""
+    """Return whether a relation is between index letters: j ≤ i + n_k − n_q."""
     return all(_is_place(glossary, x) for x in (relation.first, *(side for _, side in relation.rest)))
 
 

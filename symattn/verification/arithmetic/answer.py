@@ -45,7 +45,7 @@ class Answer(Printable):
 
     @property
     def known(self) -> bool:
-        """Whether these are nearly all."""
+        """Return whether these are nearly all."""
         return self.trial is not None and self.trial.told.known
 
     @property

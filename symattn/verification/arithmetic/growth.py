@@ -69,7 +69,7 @@ class Grown:
         return f"weighted means of outputs ({found.mean.place}) are {found.mean.words}," if found.mean else ""
 
     def shows(self, contract: Contract, variants: Sequence[Variant]) -> bool:
-        """Whether every one of the mistakes is seen in what a contract gives with it."""
+        """Return whether every one of the mistakes is seen in what a contract gives with it."""
         return all(out is not None and bool(self.beyond(out)) for out in (self._with(contract, v) for v in variants))
 
     def _with(self, contract: Contract, variant: Variant) -> Floats | None:

@@ -31,7 +31,7 @@ class Preset:
         return Contract(f, self.scores, self.powers, tiles, self.queries, times=self.times, output=output)
 
     def has(self, contract: Contract) -> bool:
-        """Whether a contract stores the same, with whatever scale, tiles and last rounding."""
+        """Return whether a contract stores the same, with whatever scale, tiles and last rounding."""
         kept = contract.scores, contract.powers, contract.tiles is not None, contract.queries, contract.times
         return kept == (self.scores, self.powers, self.tiled, self.queries, self.times)
 

@@ -47,7 +47,7 @@ class Pair:
 
     @property
     def fits(self) -> bool:
-        """Whether this may be how the function computes."""
+        """Return whether this may be how the function computes."""
         return self.score >= FITS
 
 
@@ -95,7 +95,7 @@ def arithmetic(sample: Sample, more: Iterable[Suspect] = ()) -> Found:
 
 
 def confirmed(found: Found, sample: Sample) -> bool:
-    """Whether the mistake and its contract, found on other inputs, are again what alone explains the bits."""
+    """Return whether the mistake and its contract, found on other inputs, are again what alone explains the bits."""
     if found.wrong is None:
         return False
     again = pair(sample, found.wrong.contract, found.wrong.mistake)

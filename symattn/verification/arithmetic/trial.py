@@ -69,7 +69,7 @@ class Trial:
         return Fault(wrong.mistake.step, wrong.mistake.cause, message, ground=_GROUND)
 
     def shows(self, variant: Variant) -> bool:
-        """Whether a mistake in the function's arithmetic would be a fault: none without it gives these bits."""
+        """Return whether a mistake in the function's arithmetic would be a fault: none without it gives these bits."""
         contract = self.found.best.contract
         made = self.sample.replayed(contract, variant)
         if made is None:
@@ -90,7 +90,7 @@ class Trial:
         return found
 
     def _part_shows(self, variant: Variant, share: float) -> bool:
-        """Whether the contract would not have fitted what it gives with a part of a mistake."""
+        """Return whether the contract would not have fitted what it gives with a part of a mistake."""
         contract = self.found.best.contract
         made = self.sample.replayed(contract, _part(variant, share))
         return made is not None and pair(self.sample._replace(got=made), contract).score < FITS - APART

@@ -139,7 +139,7 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
 
 
 def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
-    """Whether positions have a meaning: queries stand at the end of the keys."""
+    """Return whether positions have a meaning: queries stand at the end of the keys."""
 
     def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
         return spec.position is None or sizes["n_q"] <= sizes["n_k"]
@@ -148,7 +148,7 @@ def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
 
 
 def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
-    """Whether every query may attend to some key."""
+    """Return whether every query may attend to some key."""
 
     def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
         open_ = extras.places(spec, sizes.get("n_q", 1), sizes["n_k"], {})
@@ -198,7 +198,7 @@ def tiles(like: Any, n_k: int) -> list[int]:
 
 
 def plain(spec: Attention) -> bool:
-    """Whether scores are dot products with a scale and weights their softmax, with nothing between but masks."""
+    """Return whether scores are dot products with a scale and weights their softmax, with nothing between but masks."""
     usual = Attention()
     fields = ("score", "truncate", "qk_norm", "softcap", "bias", "position", "base", "sink", "dropout", "normaliser")
     return all(getattr(spec, f) == getattr(usual, f) for f in fields)

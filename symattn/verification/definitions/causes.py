@@ -68,7 +68,7 @@ class InDefinition(Search[Mistake]):
         return [m for m in near if any(self._applies(r, m) for r in self.wrong) and not self._leaves_most(m)]
 
     def _applies(self, judged: CaseResult, mistake: Mistake) -> bool:
-        """Whether the mistake does not lack the arrays, or the tiles, that it changes; see ``judging.explains``."""
+        """Return whether the arrays or tiles that the mistake changes exist; see ``judging.explains``."""
         try:
             self._run(judged, mistake)
         except KeyError:
@@ -189,7 +189,7 @@ class InDefinition(Search[Mistake]):
             return [np.asarray(y, dtype=np.float64) for y in found]
 
     def _nearer(self, judged: CaseResult, mistake: Mistake) -> bool:
-        """Whether what was got is, where it is worst, no further from the mistake in float64 than from the right value.
+        """Return whether the output, where it is worst, is as near to the mistake in float64 as to the right value.
 
         A mistake that explains it is nearer, and has its shapes; this is fast, and spares the others a proof that they
         do not.

@@ -56,7 +56,7 @@ def _unsaid(subject: Definition, inputs: Inputs) -> list[Entries]:
 def explains(
     subject: Definition, precision: Precision, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
 ) -> bool | None:
-    """Whether a mistake gives what the function gave, in all outputs or those ``among``; None where one cannot tell."""
+    """Return whether a mistake reproduces the outputs, all or those ``among``; None where one cannot tell."""
     wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
     return explained(judged, wrong, partial(_given, mistake), among)
 

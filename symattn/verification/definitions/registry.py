@@ -47,7 +47,7 @@ SUBJECTS = {
 
 
 def is_definition(spec: object) -> bool:
-    """Whether a specification is one of these, and no plain ``Attention``."""
+    """Return whether a specification is one of these, and no plain ``Attention``."""
     return type(spec).__name__ in SUBJECTS and not (isinstance(spec, Attention) and not spec.lse)
 
 
@@ -104,5 +104,5 @@ def _with_axes(sizes: Mapping[str, int], letters: Sequence[str], number: int) ->
 
 
 def ordered(spec: object) -> bool:
-    """Whether there are arrays with an axis of heads, which functions have in one order or another."""
+    """Return whether there are arrays with an axis of heads, which functions have in one order or another."""
     return type(spec).__name__ in ("Attention", "Cached", "Gradient", "LinearAttention", "Merge", "Rotary")

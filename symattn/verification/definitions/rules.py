@@ -49,7 +49,7 @@ def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
 
 
 def _taken(change: Callable[[float], Any], x: float) -> bool:
-    """Whether the specification takes another number there."""
+    """Return whether the specification takes another number there."""
     try:
         change(x)
     except InputError:
@@ -58,7 +58,7 @@ def _taken(change: Callable[[float], Any], x: float) -> bool:
 
 
 def _has_number(spec: Any, name: str) -> bool:
-    """Whether the field is a number that the definition uses; 1/√d_k is one that is not told."""
+    """Return whether the field is a number that the definition uses; 1/√d_k is one that is not told."""
     value = getattr(spec, name)
     if name == "scale":
         return isinstance(spec, Attention) and not isinstance(value, str)

@@ -234,7 +234,7 @@ class Definition(Subject):
         return {name: factor * sizes[x] for x in sizes for name, factor in [self.meaning(x)]}
 
     def admitted(self, inputs: Inputs, domain: Domain | None = None) -> bool:
-        """Whether the definition has a result for these inputs, and the domain has such."""
+        """Return whether the definition has a result for these inputs, and the domain has such."""
         sizes, domain = self.sizes_of(inputs), domain or Domain()
         named = self.named(sizes)
         legal = "d_k" not in named or self.width(named["d_k"]) == named["d_k"]
@@ -292,7 +292,7 @@ class Definition(Subject):
         yield drawing.sized(session, sizes, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
-        """Whether the definition has a result for them, and the domain has them."""
+        """Return whether the definition has a result for them, and the domain has them."""
         return self.admitted(inputs, session.domain)
 
     def free(self, inputs: Inputs) -> tuple[str, ...]:

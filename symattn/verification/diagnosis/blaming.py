@@ -53,7 +53,7 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
 
 
 def _differ(judged: CaseResult) -> bool:
-    """Whether some row has weights that differ: equal ones are right whatever keys are read."""
+    """Return whether some row has weights that differ: equal ones are right whatever keys are read."""
     if judged.ratios is None:
         return False
     run = traced(judged).run

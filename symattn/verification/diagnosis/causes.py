@@ -78,7 +78,7 @@ class Cause(Generic[M]):
         return self.mistakes[0] if self.mistakes and self.search.gives(self.mistakes[0]) else None
 
     def shows(self, judged: CaseResult) -> bool:
-        """Whether the mistake gives just what the function gave, and the definition does not; without a mistake,
+        """Return whether the mistake gives just what the function gave, and the definition does not; without a mistake,
         whether an output is wrong that is meant."""
         if self.only is None:
             among = self.search.among
@@ -133,7 +133,7 @@ class Search(ABC, Generic[M]):
 
     @abstractmethod
     def answer(self, judged: CaseResult, mistake: M) -> bool | None:
-        """Whether a mistake gives what the function gave, as float64 says; None where that cannot be told."""
+        """Return whether a mistake gives what the function gave, as float64 says; None where that cannot be told."""
 
     @abstractmethod
     def explains(self, judged: CaseResult, mistake: M) -> bool | None:
@@ -161,7 +161,7 @@ class Search(ABC, Generic[M]):
         return ()
 
     def confirmed(self, mistake: M, wrong: Sequence[CaseResult]) -> bool:
-        """Whether what was seen on fresh inputs is enough."""
+        """Return whether what was seen on fresh inputs is enough."""
         return True
 
     def in_order(self, cases: list[CaseResult], mistake: M) -> list[CaseResult]:
@@ -173,7 +173,7 @@ class Search(ABC, Generic[M]):
         return plainest(mistakes)
 
     def gives(self, mistake: M) -> bool:
-        """Whether the mistake is one that gives numbers."""
+        """Return whether the mistake is one that gives numbers."""
         return True
 
     def seen(self, judged: CaseResult) -> CaseResult:
@@ -242,7 +242,7 @@ class Search(ABC, Generic[M]):
             yield only_where(self.session, mistake, words, test)
 
     def contradicts(self, judged: CaseResult, mistake: M) -> bool:
-        """Whether a case looks as if the mistake were not made in it; balls decide later."""
+        """Return whether a case looks as if the mistake were not made in it; balls decide later."""
         return self.screened(judged, mistake) is False
 
     def _made(self, mistake: M, judged: CaseResult) -> bool | None:
@@ -284,7 +284,7 @@ class Search(ABC, Generic[M]):
         return all(self.screened(judged, mistake) is not False for judged in cases)
 
     def tells(self, mistake: M) -> bool:
-        """Whether float64 shows it clearly in some case."""
+        """Return whether float64 shows it clearly in some case."""
         return any(self.screened(judged, mistake) is True for judged in self.wrong)
 
     def _judged(self, mistakes: Iterable[M]) -> tuple[M, ...]:
@@ -328,7 +328,7 @@ def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bo
 
 
 def explains_all(answers: Iterable[bool | None]) -> bool:
-    """Whether none contradicts, and some show the mistake clearly. Stops at the first contradiction."""
+    """Return whether none contradicts, and some show the mistake clearly. Stops at the first contradiction."""
     seen = False
     for answer in answers:
         if answer is False:
@@ -338,7 +338,7 @@ def explains_all(answers: Iterable[bool | None]) -> bool:
 
 
 def alike(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two outputs are the same up to roundings of float64."""
+    """Return whether two outputs are the same up to roundings of float64."""
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True))
 
 

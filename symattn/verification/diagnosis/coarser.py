@@ -53,7 +53,7 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
 
 
 def _within(judged: CaseResult, times: float) -> bool:
-    """Whether errors are within what is allowed and ``times`` the largest value."""
+    """Return whether errors are within what is allowed and ``times`` the largest value."""
     part, v = judged.parts[0], judged.case.inputs.get("v")
     if part.got is None or part.ratios is None or v is None:
         return False
@@ -71,7 +71,7 @@ def coarser(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
 
 
 def _everywhere(session: Session, narrow: Precision) -> bool:
-    """Whether numbers at random are wrong in every size, and by a small part of the bound."""
+    """Return whether numbers at random are wrong in every size, and by a small part of the bound."""
     rng = np.random.default_rng((session.seed, 8))
     for sizes in _UNEVEN:
         judged = session.run_case(Case("format", "", session.maker.make(sizes, FAMILIES["normal"](rng), rng)))
@@ -88,7 +88,7 @@ def _everywhere(session: Session, narrow: Precision) -> bool:
 
 
 def _could(session: Session, narrow: Precision, wrong: list[CaseResult]) -> bool:
-    """Whether every wrong output is within the bound for this format."""
+    """Return whether every wrong output is within the bound for this format."""
     telling = 0
     for judged in wrong:
         got = judged.outcome.output

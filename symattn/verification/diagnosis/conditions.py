@@ -96,8 +96,10 @@ def _first(
 
 
 def _is_made(session: Session, name: str, wanted: Mapping[str, int], answer: Answer) -> bool | None:
-    """Whether a mistake is made at these sizes, by the first inputs that show it or its absence; by whether something
-    is wrong where none do, and None where there are no such inputs."""
+    """Return whether a mistake is made at these sizes; None where no inputs show it.
+
+    The first inputs that show it or its absence decide; where none do, whether something is wrong.
+    """
     wrong: bool | None = None
     for inputs in session.subject.sized(session, wanted, np.random.default_rng((session.seed, 5))):
         judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None

@@ -45,7 +45,7 @@ def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Countere
 
 
 def only_aliased(records: Sequence[Any]) -> bool:
-    """Whether arguments are changed, and values are wrong only where one array is passed for several of them."""
+    """Return whether arguments are changed, and values are wrong only where one array is passed for several of them."""
     wrong = [r for r in records if r.finding in ("values", "not finite")]
     return any(r.finding == "mutates" for r in records) and all(r.case.memory == "shared" for r in wrong)
 

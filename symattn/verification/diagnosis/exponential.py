@@ -43,7 +43,7 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
 
 
 def _is_power(seen: dict[float, float]) -> bool:
-    """Whether it is e^{c x}: then a scale or a base is to blame."""
+    """Return whether it is e^{c x}: then a scale or a base is to blame."""
     slopes = [log(ratio) / -x for x, ratio in seen.items() if ratio > _LEAST]
     return len(slopes) < 2 or max(slopes) - min(slopes) < _STRAIGHT * abs(slopes[0])
 

@@ -68,7 +68,7 @@ def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
 
 
 def needs_scores(session: Session, wrong: list[CaseResult]) -> bool:
-    """Whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
+    """Return whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
     return bool(cases) and _right(session, cases, lambda given: _changed(given, _each(_ZERO, "q w_q")))
 
@@ -84,7 +84,7 @@ def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
 
 
 def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
-    """Whether the change makes something idle and all the cases right, though they could still show a fault."""
+    """Return whether the change makes something idle and all the cases right, though they could still show a fault."""
     told = False
     for judged in cases:
         inputs = change(judged.case.inputs)

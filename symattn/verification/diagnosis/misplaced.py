@@ -58,7 +58,7 @@ def _read(judged: CaseResult) -> str:
 
 
 def _gives(seen: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: np.ndarray) -> bool:
-    """Whether these weights, each in its place, are what is seen."""
+    """Return whether these weights, each in its place, are what is seen."""
     placed = np.zeros_like(seen)
     np.add.at(placed, list(to), weights)
     return bool((np.abs(placed - seen) <= _APART * slack.max()).all())

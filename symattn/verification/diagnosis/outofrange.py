@@ -142,7 +142,7 @@ def _agrees(judged: CaseResult, row: _Row) -> bool:
 
 
 def _keeps(judged: CaseResult, row: _Row) -> bool:
-    """Whether it says of some row, or where heads are mixed of the whole case, that its numbers are right."""
+    """Return whether it says of some row, or where heads are mixed of the whole case, that its numbers are right."""
     return bool(row.kept.all() if traced(judged).run.output_step is not None else row.kept.any())
 
 

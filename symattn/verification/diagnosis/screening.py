@@ -98,7 +98,7 @@ class Screen:
             return np.asarray(values["output"], dtype=np.float64), self._rough(values), values if few else {}
 
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
-        """Whether the variant, in the format of the scores, gives no number wherever the function gave none."""
+        """Return whether the variant, in the format of the scores, gives no number wherever the function gave none."""
         got, wide = judged.outcome.output, self.precision.score.name == "float64"
         try:
             out = np.asarray(self._traced(judged, variant, np.float64 if wide else np.float32)["output"])

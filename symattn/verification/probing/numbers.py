@@ -137,7 +137,7 @@ def _seen(maker: Maker, made: dict[str, Array], tile: int, hidden: str) -> Array
 
 
 def _counted(maker: Maker) -> bool:
-    """Whether the function takes numbers of valid keys, the first ones."""
+    """Return whether the function takes numbers of valid keys, the first ones."""
     return any(a.form in ("lengths", "length") for a in maker.convention.arguments)
 
 

@@ -103,7 +103,7 @@ def _all(chosen: Sequence[_Tried], of: Literal[1, 2]) -> int:
 
 
 def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
-    """Whether some input keeps them all."""
+    """Return whether some input keeps them all."""
     try:
         replace(domain, **{p.field: p.value for p in chosen})
     except InputError:
@@ -140,7 +140,7 @@ def _promise(domain: Domain, field: str, value: Any) -> _Promise:
 
 
 def by_library(errors: Sequence[Failure | None]) -> bool:
-    """Whether all that was tried is refused, and not by the function's own code alone: then nothing is known of it."""
+    """Return whether every call was refused by more than the function's own code, so that nothing is known of it."""
     found = [e.refused if e is not None else "" for e in errors]
     return all(found) and "library" in found
 

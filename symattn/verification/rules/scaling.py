@@ -50,7 +50,7 @@ def _by_length(words: str, role: str, besides: bool) -> Mistake:
 
 
 def _right(spec: Attention, symbol: str, quarters: int) -> bool:
-    """Whether that is the scale asked for, or the default one in place of it, which has words of its own."""
+    """Return whether that is the scale asked for, or the default one in place of it, which has words of its own."""
     if not_scaled(spec):
         return False
     return symbol == "d_k" and (quarters == -2 or (quarters == -4 and spec.scale == "1/d_k"))

@@ -39,7 +39,7 @@ class Numbers:
 
     @property
     def exact(self) -> bool:
-        """Whether the weight is a power of two."""
+        """Return whether the weight is a power of two."""
         return float(np.frexp(self.weight)[0]) == 0.5
 
     @staticmethod
@@ -118,7 +118,7 @@ class Sum:
         return found
 
     def explains(self, tree: Tree) -> bool:
-        """Whether a tree says what is left beside pairs at random, with other terms alive. Raises ``NoTree``."""
+        """Return whether a tree says what is left beside pairs at random, with other terms alive. Raises ``NoTree``."""
         rng = np.random.default_rng(_SEED)
         drawn = [self._drawn(rng) for _ in range(_CHECKED)]
         left = [int(alive.sum() - alive[list(tree.common(i, j))].sum()) for i, j, alive in drawn]

@@ -60,7 +60,7 @@ class Reading:
 
     @property
     def looped(self) -> bool:
-        """Whether it is one loop, which adds ``step`` terms at a time."""
+        """Return whether it is one loop, which adds ``step`` terms at a time."""
         return self.way in ("order", "reversed")
 
     RECORD = "way, terms = n, step?looped, size?, tail?, merge?, inner?, last?"

@@ -144,7 +144,7 @@ def _width(asked: Sum, at: Triple) -> Width:
 
 
 def _compensated(asked: Sum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
-    """Whether terms come back that are lost one by one: what is lost is kept beside the sum, as W. Kahan does."""
+    """Return whether lost terms are compensated beside the sum, as W. Kahan does."""
     single = [min(b - a) for a, b in pairwise(path[:-1]) if len(b - a) == 1][:_KEPT]
     if len(single) < _KEPT // 2:
         return False

@@ -83,7 +83,7 @@ class Weighed:
 
     @property
     def refuses(self) -> bool:
-        """Whether right code fails."""
+        """Return whether right code fails."""
         return self.needed > 1
 
 

@@ -40,7 +40,7 @@ def format_of(*arrays: Array) -> str:
 
 
 def same(wanted: Array, got: Array) -> bool:
-    """Whether the numbers are the same, once they are stored in the format of what was received."""
+    """Return whether the numbers are the same, once they are stored in the format of what was received."""
     if wanted.values.shape != got.values.shape:
         return False
     values = wanted.values

@@ -85,7 +85,7 @@ class Heads(Parts):
             yield PartFinding("attention.v", reason=str(reason))
 
     def _across(self, norm: str) -> bool:
-        """Whether a norm ran that is of all heads together, for which the specification has no field."""
+        """Return whether a norm ran that is of all heads together, for which the specification has no field."""
         return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
 
     def _cached(self, role: str, found: Iterable[PartFinding]) -> Iterator[PartFinding]:

@@ -67,13 +67,13 @@ def judged(
 
 
 def _within(found: CaseResult, beside: Floats) -> bool:
-    """Whether a result that is off is legal where so much more is allowed."""
+    """Return whether a result that is off is legal where so much more is allowed."""
     first, *others = (part.expected for part in found.parts)
     return found.finding == "values" and holds([first.widened(first.allowed + beside), *others], found)
 
 
 def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake) -> bool:
-    """Whether a mistake may give what came; it may err as the definition may, by any of its ways."""
+    """Return whether a mistake may give what came; it may err as the definition may, by any of its ways."""
     found = expected(subject, right.case.inputs, precision, [mistake.run])
     return holds(union([found, [part.expected for part in right.parts]]), right)
 

@@ -87,7 +87,7 @@ class Parts:
         yield linear.judged(name, y.values, x.values, w, b, format_of(x, y))
 
     def _wire(self, name: str, got: Array, source: str) -> Iterator[PartFinding]:
-        """Whether a part received what another one gave, bit for bit; where not, which other array it was."""
+        """Return whether a part received what another one gave, bit for bit; where not, which other array it was."""
         if source == ANSWER and self.seen.answered is None:
             return
         wanted = self.seen.answered if source == ANSWER else self._gave(source)
