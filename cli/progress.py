@@ -1,4 +1,4 @@
-"""What a command is doing, on one line of a terminal's stderr, once it takes longer than two seconds."""
+"""Show on one line of a terminal's stderr how far a command is, once it takes longer than two seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a document that symattn wrote is what the command that it names writes today."""
+"""Compare a document that symattn wrote with the output of its command today."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``verify`` and ``bound`` may be asked beside the fields of an attention: models, and other definitions."""
+"""Options of ``verify`` and ``bound`` beside the fields of an attention: models, and other definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``verify`` does beside verifying: one case again, tests, accepted faults."""
+"""Tasks of ``verify`` beside verifying: one case again, tests, accepted faults."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Array(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """What the entries are: a data type of the kind's namespace."""
+        """The data type of the entries, from the kind's namespace."""
 
     @property
     def ndim(self) -> int:

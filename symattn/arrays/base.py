@@ -1,4 +1,4 @@
-"""What every kind of array shares: operators, the common properties, and NumPy's dispatch.
+"""The parts that every kind of array shares: operators, the common properties, and NumPy's dispatch.
 
 Nothing here supposes that sizes are numbers; ``planes`` does.
 """
@@ -162,7 +162,7 @@ class ArrayBase(Shown):
         return self.xp.ravel(self).copy()
 
     def astype(self, dtype: Any, copy: bool = True, **_: object) -> Any:
-        """The same elements, and a note that they were not cast; to booleans, which are not zero."""
+        """Return the same elements, and note that they were not cast; as booleans, which are not zero."""
         target = np.dtype(dtype).kind
         if target == "b":
             return self != 0
@@ -180,7 +180,7 @@ class ArrayBase(Shown):
         return (self[i] for i in range(len(self)))
 
     def document(self) -> Document:
-        """What is in it, in a sentence, and a small table of its elements: what notebooks show."""
+        """Return a sentence on the array and a small table of its elements, as notebooks show them."""
         from symattn.arrays.shown import document
 
         return document(self)

@@ -114,7 +114,7 @@ class Format:
         return found if abs(found) <= self.largest else float("inf") * (1 if x > 0 else -1)
 
     def rounded(self, x: Any) -> Any:
-        """The same numbers as float64; of a float64 tensor, a tensor."""
+        """Return the same numbers as float64; for a float64 tensor, a tensor."""
         if is_tensor(x):
             xp, wide = namespace(x), x if self.name in WIDE else odd(x)
             return xp.astype(xp.astype(wide, getattr(xp, self.name)), xp.float64)

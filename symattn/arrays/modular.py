@@ -37,7 +37,7 @@ Maxima = dict[int, tuple[State, "Maxima"]]
 
 
 class Holder:
-    """What arrays that are views of one another share: a state, and a dummy that shows which of them share memory."""
+    """The state that arrays share as views of one another, and a dummy that shows which of them share memory."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -64,7 +64,7 @@ class Modular(Planes):
 
     @property
     def state(self) -> State:
-        """What the array holds now."""
+        """The current state of the array."""
         state = self._holder.state
         return state if self._move is None else moved(self._move, self._dummy.shape, [state])
 
@@ -131,7 +131,7 @@ class Modular(Planes):
 
     @property
     def holds(self) -> str:  # type: ignore[override]
-        """What its elements are."""
+        """The kind of its elements, in words."""
         what = "logarithms, which have no residues" if self.state.value is None else "residues"
         return f"{what} mod {self.field.p.m}"
 

@@ -1,4 +1,4 @@
-"""What was met on the way and must be reported: a float made from a shape, a cast that was not made."""
+"""Events that a report must mention: a float made from a shape, a cast that was not made."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class Precision(Answering):
 
     @property
     def contracted(self) -> str:
-        """What an implementation must not store in a short format, as words behind it; empty where it may store all.
+        """The arrays that must not be stored in a short format, in words; empty where all may be.
 
         >>> Precision.of("bfloat16", "fused").contracted, Precision.of("bfloat16").contracted
         (' that keeps scores and sums in float32', '')

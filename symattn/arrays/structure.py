@@ -27,7 +27,7 @@ class Structure:
     kind: type[Planes]
 
     def _moved(self, move: Callable[[Callable[[Any], Any]], Any], given: list[Any]) -> Any:
-        """What ``move`` makes of the arrays, told how to pick a plane of each."""
+        """Apply ``move`` to the arrays, one plane of each at a time."""
         first = given[0]
         planes = [move(_plane(k)) for k in range(len(first.planes))]
         typed = all(x.origin is not None for x in given)

@@ -59,7 +59,7 @@ class Taped(ArrayBase):
 
     @classmethod
     def result(cls, x: Any) -> Any:
-        """What a function of the kind below gave, as a constant; booleans, integers and words as they are."""
+        """Return the result of a function of the kind below as a constant; booleans, integers and words as they are."""
         if isinstance(x, (list, tuple)):
             return type(x)(map(cls.result, x))
         floats = cls.under is np and isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biuO"

@@ -227,7 +227,7 @@ def _bare(x: object) -> Any:
 
 
 def _of_range(xp: Any, g: Any, places: np.ndarray, start: int, shape: tuple[int, ...]) -> Any:
-    """What of g belongs to an array of this shape, whose elements have the numbers from ``start`` on."""
+    """Return the part of g that belongs to an array of this shape, whose elements are numbered from ``start`` on."""
     flat = np.reshape(places, -1)
     mine = np.flatnonzero((flat >= start) & (flat < start + np.prod(shape, dtype=int)))
     return scattered(xp, xp.take(xp.reshape(g, (-1,)), mine, axis=0), flat[mine] - start, shape)

@@ -132,7 +132,7 @@ def namespace(tensor: Any) -> Tensors:
 
 
 def dtype_kind(x: Any) -> str:
-    """What x holds, by NumPy's letter: b for booleans, i or u for integers, f for floats, c for complex numbers."""
+    """Return NumPy's letter for the dtype: b for booleans, i or u for integers, f for floats, c for complex numbers."""
     if not is_tensor(x):
         return str(x.dtype.kind)
     if x.is_floating_point() or x.is_complex():

@@ -1,4 +1,4 @@
-"""Whether the fields of ``Attention`` mean something, alone and together."""
+"""Checks that the fields of ``Attention`` mean something, alone and together."""
 
 from __future__ import annotations
 

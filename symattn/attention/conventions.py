@@ -1,4 +1,4 @@
-"""What a specification takes for granted, sentence by sentence: what a weight is, and what masks and sinks do."""
+"""The conventions of a specification, sentence by sentence: what a weight is, and what masks and sinks do."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def shape(array: str, spec: Attention, given: Iterable[str]) -> tuple[Node, ...]
 def sized(
     array: str, spec: Attention, given: Iterable[str], other: Mapping[str, Node] | None = None
 ) -> tuple[Node, ...]:
-    """The same, with n_q for the tokens, or what ``other`` has for a letter."""
+    """Return the letters of the sizes, with n_q for the tokens, or the letter that ``other`` gives."""
     given = frozenset(given)
     letters = {**SIZES, **(other or {})} | ({"g": H} if spec.key_heads == spec.heads else {})
     axes = inputs.shape(array, spec, given).replace("…", "").replace("(h?)", "").split()

@@ -1,4 +1,4 @@
-"""What a field of a description may be, by its annotation: words, truth values, whole numbers, finite numbers."""
+"""The values that a field may have, by its annotation: words, truth values, whole numbers, finite numbers."""
 
 from __future__ import annotations
 

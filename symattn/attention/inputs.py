@@ -105,7 +105,7 @@ def _shapes(spec: Attention, given: Collection[str]) -> dict[str, str]:
 
 
 def holds(name: str, spec: Attention) -> str:
-    """What the elements of an input are: numbers, booleans or whole numbers."""
+    """Return the kind of an input's elements, in words: numbers, booleans or whole numbers."""
     return "booleans" if name == "mask" and spec.mask == "boolean" else ARRAYS[name].holds
 
 
@@ -244,7 +244,7 @@ def _check_names_of_x(spec: Attention, given: Collection[str]) -> None:
 
 
 def _check_names_instead(spec: Attention, weights: list[str]) -> None:
-    """Of w_q, w_k, w_v none beside a packed matrix, and at most w_q beside a latent."""
+    """Refuse w_q, w_k, w_v beside a packed matrix, and all but w_q beside a latent."""
     wanted = ["w_q"] if spec.latent and not spec.latent.queries else []
     for name in weights:
         if name not in wanted:

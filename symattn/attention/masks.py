@@ -116,7 +116,7 @@ def for_heads(mask: Array, s: Array) -> Array:
 
 
 def for_every_head(x: Array) -> Array:
-    """The same (…, m, n) for every head: an axis of heads, unless there are no axes of batches before it anyway."""
+    """Repeat (…, m, n) for every head: add an axis of heads, unless no axes of batches stand before it."""
     return x[..., None, :, :] if x.ndim > 2 else x
 
 

@@ -22,7 +22,7 @@ def described(default: _Value, words: str) -> _Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """What an ``Attention`` may be asked to be."""
+    """The fields of an ``Attention``."""
 
     score: Literal["dot", "general", "additive", "cosine", "distance"] = described(
         "dot",
@@ -110,5 +110,5 @@ class Fields:
 
 
 def descriptions() -> dict[str, str]:
-    """What each field of ``Attention`` means. It does not rest on docstrings, which ``python -OO`` takes away."""
+    """Return the meaning of each field of ``Attention``, without docstrings, which ``python -OO`` takes away."""
     return {f.name: f.metadata["help"] for f in fields(Fields)}

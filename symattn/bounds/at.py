@@ -37,11 +37,11 @@ class At:
         return namespace_of(self.first)
 
     def right(self, *first: Any) -> Any:
-        """What the step gives, with ``first`` in the place of the first arrays that it takes."""
+        """Return the step's correct result, with ``first`` in the place of the first arrays that it takes."""
         return own(self.spec, self.values, self.name, *first)
 
     def of(self, name: str, *first: Any) -> Any:
-        """What another step gives."""
+        """Return the result of another step."""
         return own(self.spec, self.values, name, *first)
 
     def number(self, x: Any) -> Any:
@@ -89,7 +89,7 @@ class At:
 
     @cached_property
     def m(self) -> Any:
-        """What is subtracted: the largest score, or the sink's logit where that is larger."""
+        """The number that is subtracted: the largest score, or the sink's logit where that is larger."""
         return self.top if self.spec.sink is None else self.xp.maximum(self.top, self.z)
 
     @cached_property
@@ -104,7 +104,7 @@ class At:
 
     @property
     def total(self) -> Any:
-        """What a row is divided by."""
+        """The divisor of each row."""
         return self.sum(self.e) + self.sink
 
     def power(self, x: Any) -> Any:
@@ -131,7 +131,7 @@ def told(blamed: str, words: str, rows: bool = True, **steps: Wrong) -> Mistake:
 
 
 def several(blamed: str, words: str, steps: Mapping[str, Wrong], rows: bool = True) -> Mistake:
-    """The same, of steps by name."""
+    """Make a mistake in several steps, by name."""
     return Mistake(blamed, words, Variant({name: change(name, wrong) for name, wrong in steps.items()}, rows))
 
 

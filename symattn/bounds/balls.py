@@ -253,7 +253,7 @@ class _Bound:
         return self._weighed(weights * (xp.exp(exponent) - 1) + float(lost), sizes)
 
     def _without_softmax(self) -> Balls:
-        """Of weights that are made otherwise: see ``weights``."""
+        """Bound weights that are no softmax: see ``weights``."""
         f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
         roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven  # of the roughest format, so of TF32's too
         w = size(number(self.run.values["weights"])) + e

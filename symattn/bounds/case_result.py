@@ -85,7 +85,7 @@ class Expected(ABC):
         return np.asarray(self.allowed < max(largest(self.near), 1e-300))
 
     def widened(self, allowed: np.ndarray) -> Self:
-        """The same output, where so much is allowed."""
+        """Return the same output with another allowed error."""
         return replace(self, allowed=allowed)  # type: ignore[type-var]
 
 
@@ -174,7 +174,7 @@ def compared(
     loose: Collection[int] = (),
     changes: Collection[str] = (),
 ) -> CaseResult:
-    """What came back beside what is expected.
+    """Compare the result of a call with the expected outputs.
 
     Axes of length 1 may differ in the outputs ``loose``; a call may change the inputs ``changes``.
     """
@@ -199,8 +199,10 @@ def _fitted(got: np.ndarray | None, right: Expected) -> np.ndarray | None:
 
 
 def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
-    """What is allowed where another type was returned. A narrower one is a fault of its own, and is not blamed on
-    values; a wider one has been rounded to float64 to be judged."""
+    """Return the error allowed where another type was returned.
+
+    A narrower one is a fault of its own, and is not blamed on values; a wider one has been rounded to float64.
+    """
     if dtype in FORMATS and not holds(dtype, precision.returned):
         f = Format(dtype)
         more = 2 * float(f.u) * (np.abs(np.nan_to_num(right.near)) + right.allowed) + float(f.eta)

@@ -50,7 +50,7 @@ _ONE = 1e-6  # how far scores may be apart that are scaled by one number
 
 @dataclass(frozen=True)
 class Contract:
-    """What is stored in the format of the inputs; the output always is.
+    """The arrays that are stored in the format of the inputs; the output always is.
 
     scores   names of the steps of scores that are stored: ``scores``, ``scaled``, ``capped``, ``biased``
     powers   what is stored of the weights: nothing; the weights (``normalised``); e^{s − m} where it meets the values
@@ -87,7 +87,7 @@ class Contract:
 
     @property
     def stored(self) -> str:
-        """The same without the format."""
+        """The stored arrays in words, without the format."""
         told = []
         if self.scale:
             told.append(_SCALE[self.scale])
@@ -122,7 +122,7 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
 
 
 def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
-    """The same contract with one thing more: outputs that are cut off, a scale that is a number of the format."""
+    """Yield the contract with one change: outputs that are cut off, a scale that is a number of the format."""
     yield replace(contract, nearest=False)
     if spec.score == "dot" and spec.scale != "given":
         yield from (replace(contract, scale=way) for way in _SCALE)
@@ -182,7 +182,7 @@ def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: 
 
 
 def _once(made: Made, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
-    """What is kept, or made and kept."""
+    """Return a stored value, making and storing it the first time."""
     if key not in made:
         made[key] = make()
     return made[key]
@@ -205,7 +205,7 @@ def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], 
 
 
 def stored_scales(f: Format, c: float) -> list[float]:
-    """What the scale c is, in parts of itself, in each of the ways to store it.
+    """Return the stored values of the scale c, as fractions of c, for each of the ways to store it.
 
     >>> [round(x, 5) for x in stored_scales(Format("bfloat16"), 80**-0.5)]
     [1.00012, 1.00076, 0.99897, 1.00012]

@@ -170,7 +170,7 @@ _WORDS = {
 
 
 def _none(lengths: Lengths, what: str) -> str:
-    """That there is no length of this kind."""
+    """Say that no length of this kind is possible."""
     if lengths.least > lengths.most:
         return f"min_{what} = {lengths.least} is above max_{what} = {lengths.most}"
     wanted = f"multiple of {lengths.step}" if lengths.step > 1 else ""

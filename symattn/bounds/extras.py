@@ -46,7 +46,7 @@ NAMES = (*_ENTRIES, *_AT)
 
 
 def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> dict[str, Array]:
-    """Those among ``shapes`` that this module makes; the queries stand at the end of the keys."""
+    """Draw the inputs of ``shapes`` that this module knows; the queries stand at the end of the keys."""
     made = {n: _ENTRIES[n](shapes[n], rng) for n in _ENTRIES if n in shapes}
     n_k = max((shapes[n][0] for n in _AT if n in shapes), default=0)
     top_left = spec.alignment == "top-left"

@@ -203,7 +203,7 @@ _NUMBERS = Numbers(
 
 
 def enlarged(x: Any) -> Floats:
-    """What makes up for float64's own roundings in the last steps, and for what underflows in them."""
+    """Enlarge bounds by float64's own roundings and underflow in the last steps."""
     return np.asarray(x * (1 + 1000 * U) + 1e-290)
 
 

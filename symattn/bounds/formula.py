@@ -57,7 +57,7 @@ def _fence(x: Node) -> Node:
 
 @dataclass(frozen=True)
 class Equations:
-    """What the bound is made of, each letter after those that it is made of, and the bound at last."""
+    """The equations of the bound, each letter after those that it is made of, and the bound at last."""
 
     definitions: tuple[Relation, ...]
     bound: Relation

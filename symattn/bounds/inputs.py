@@ -310,7 +310,7 @@ class Maker:
         return np.random.default_rng(sum(shape)).integers(-1, 2, shape).astype(float)
 
     def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
-        """The same for each head, where there is an axis of heads."""
+        """Repeat the inputs for each head, where there is an axis of heads."""
         if self.spec.heads == 1:
             return {"q": q, "k": k, "v": v}
         heads = {"q": self.spec.heads, "k": self.spec.key_heads, "v": self.spec.key_heads}

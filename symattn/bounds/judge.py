@@ -211,7 +211,7 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
 # -- calls -------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Legal:
-    """What a call may give: its outputs by equal ways of computing, each with a bound of its own, made when needed.
+    """The legal outputs of a call by equal ways of computing, each with a bound of its own, made when needed.
 
     ``unsaid`` gives shapes, and which entries are numbers, where no way is decided. Axes of length 1 may differ in the
     outputs ``loose``; a call may change the inputs ``changes``.
@@ -308,7 +308,7 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
 
 
 def _without_far_keys(spec: Attention, inputs: Inputs, precision: Precision, right: Traced) -> Traced:
-    """The same output, with the smaller one of what is allowed and of what is allowed under an additive mask of zeros,
+    """Take the smaller one of the allowed error and of that under an additive mask of zeros,
     where keys far below the others are left out (``worst_case``, step 7): without a mask, a function adds zeros.
     """
     n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
@@ -328,7 +328,7 @@ def _length(a: np.ndarray) -> float:
 
 
 def traced(judged: CaseResult) -> Traced:
-    """What is expected of attention's output, with its run."""
+    """Return the expected output of attention with its run."""
     found = judged.parts[0].expected
     assert isinstance(found, Traced)
     return found

@@ -81,6 +81,6 @@ def _before_rounding(bound: _Bound, precision: Precision) -> Balls:
 
 
 def _lost(bound: _Bound, precision: Precision) -> Balls:
-    """What underflow may move a logarithm by, (…, n_q)."""
+    """Bound the change of a logarithm by underflow, (…, n_q)."""
     eta = max(precision.score.eta, precision.accumulate.eta) * bound.counts.underflowing
     return (bound._without_subtraction() * eta * (2 * bound.n))[..., 0]

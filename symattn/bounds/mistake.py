@@ -1,4 +1,4 @@
-"""What a known mistake is, and what the wrong steps have in common: the definition's own steps around them.
+"""Known mistakes, and the definition's own steps around a wrong one.
 
 A wrong step takes the specification and all arrays computed so far, on any kind of array, as ``reference.Change`` says.
 """
@@ -59,7 +59,7 @@ def not_scaled(spec: Attention) -> bool:
 
 
 def scaled_by_one(spec: Attention) -> Attention:
-    """The same attention with a step that scales."""
+    """Return the same attention with a step that scales."""
     return replace(spec, scale=1)
 
 
@@ -112,7 +112,7 @@ def step(spec: Attention, values: Values, name: str) -> Step:
 
 
 def own(spec: Attention, values: Values, name: str, *first: Any) -> Any:
-    """What the definition's step gives, with ``first`` in place of the first arrays that it takes."""
+    """Return the result of the definition's step, with ``first`` in place of the first arrays that it takes."""
     found = step(spec, values, name)
     return found.run(*first, *(values[n] for n in found.of[len(first) :]))
 

@@ -85,7 +85,7 @@ def of_places(spec: Attention, given: dict[str, Any]) -> tuple[Attention, dict[s
 
 
 def by_mask(spec: Attention) -> Attention:
-    """The same attention, with a mask of what is allowed in the place of all others."""
+    """Return the same attention with one boolean mask in the place of all others."""
     places: dict[str, Any] = {"causal": False, "window": None, "block": None, "prefix": None, "padding": False}
     return replace(spec, documents=False, mask="boolean", **places)
 

@@ -36,7 +36,7 @@ from symattn.document.text import text
 
 @dataclass(frozen=True)
 class InputLimits:
-    """What is known of the inputs beforehand.
+    """The facts about inputs that are known beforehand.
 
     n           number of keys
     d_k         width of queries and keys
@@ -151,7 +151,7 @@ class _Formula:
         )
 
     def _letters(self) -> dict[str, float]:
-        """What the equations start from."""
+        """Return the letters that the equations start from."""
         p, c = self.precision, self.counts
         lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
         rise = power_up(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
@@ -165,7 +165,7 @@ class _Formula:
         }  # fmt: skip
 
     def _parts(self, moved: float, apart: float, lost: float) -> dict[str, float]:
-        """By step: exponents in proportion."""
+        """Return the share of each step: exponents in proportion."""
         every, again = self.a or 1.0, self.times * self.lam
         rescaling = min(self.times * self.eps, self.a - self.tau)
         own, below = self.alone or 1.0, self.below or 1.0

@@ -157,7 +157,7 @@ def values_name(steps: Sequence[Step]) -> str:
 
 
 def canonical(spec: Attention) -> Attention:
-    """The same attention with matrices of latents where they stand: absorbed, they give equal numbers."""
+    """Return the same attention with matrices of latents where they stand: absorbed, they give equal numbers."""
     return replace(spec, latent=replace(spec.latent, absorbed=False)) if spec.latent is not None else spec
 
 
@@ -226,7 +226,7 @@ def trace(
 
 
 def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
-    """What a step makes. Angles of places that are counted depend on sizes alone: enclosures of them are kept.
+    """Run a step. Angles of counted places depend on sizes alone: enclosures of them are kept.
 
     A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
     """

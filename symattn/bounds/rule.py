@@ -20,8 +20,8 @@ from symattn.bounds.counts import Counts
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a kind of number offers beside + and ×: g(n), λ, the larger of two, the largest of each row; and e^x − 1
-    and e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
+    """The operations of a kind of number beside + and ×: g(n), λ, the larger of two, the largest of each row; e^x − 1,
+    e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
 
     g: Callable[[int, Format], Any]
     rate: Callable[[Format], Any]
@@ -37,7 +37,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Given:
-    """Of each key: τ'_j, |t_j|, m − t_j and B_j. Of each row: |m| and τ*. Of all: ln n and ε'.
+    """The givens of the rule. Each key: τ'_j, |t_j|, m − t_j and B_j. Each row: |m| and τ*. All: ln n and ε'.
 
     |t_j| and |m| hold what rows may be shifted by. ``values`` is what a value brings along, in exponents.
     """

@@ -258,7 +258,7 @@ class _Scores:
         return (part + self._shift()) * (self._g(self.run.spec.heads + 8, self.wide) + eps)
 
     def _shift(self) -> Balls:
-        """By how much a row may be shifted."""
+        """Bound the shift of a row."""
         run = self.run
         n_q, n_k = run.final_scores.plain_shape[-2:]
         if isinstance(run.spec.position, Alibi) and "positioned" in self.later:

@@ -1,4 +1,4 @@
-"""What verification knows of the function under test: how it is called, and what a call gave.
+"""The function under test as verification knows it: how it is called, and the results of calls.
 
 ``Runner`` is the contract between the engine, which makes inputs and judges outputs, and ``symattn.programs``, which
 finds somebody's function and calls it, in this process or in a child.
@@ -99,12 +99,12 @@ class Convention:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Those of ``inputs`` that every call must give; the others may be left out."""
+        """The ``inputs`` that every call must give; the others may be left out."""
         return tuple(n for n in self.inputs if any(a.input == n and a.required for a in self.arguments))
 
     @property
     def printed(self) -> str:
-        """What is passed, as a reader of the report sees it: ``q, k, v, is_causal=True``."""
+        """The arguments as a reader of the report sees them: ``q, k, v, is_causal=True``."""
         return ", ".join(map(str, self.arguments))
 
 
@@ -130,7 +130,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one call gave.
+    """The result of one call.
 
     ``output`` holds the values exactly, as float64 in the layout of the inputs; ``dtype`` and ``shape`` are those of
     what was returned, and ``returned`` counts the items where that was a tuple, whose first item is taken (else 1).
@@ -168,7 +168,7 @@ class Runner(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a report must say about the calls."""
+        """Notes on the calls for a report."""
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once on fresh copies of the inputs.

@@ -1,4 +1,4 @@
-"""What came of the jobs: a line of JSON each, on the disk before the next is begun.
+"""Results of the jobs: a line of JSON each, on the disk before the next is begun.
 
 A process that is killed while it writes leaves at most a line without an end, which is no result: it is cut off when
 the campaign goes on, and its job is made again.

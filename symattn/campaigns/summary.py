@@ -1,4 +1,4 @@
-"""What a campaign found: a table of verdicts, the faults by cause, what could not be verified, what is left."""
+"""The summary of a campaign: verdicts, faults by cause, what could not be verified, what is left."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Fault:
 
     @property
     def spec(self) -> Attention:
-        """What is to be computed."""
+        """The specification of the right code."""
         return SPECIFICATIONS[self.family]
 
     @property
@@ -53,7 +53,7 @@ class Fault:
         return changed_fields(self.spec)
 
     def wrong(self, inputs: Mapping[str, Array]) -> Array:
-        """What code with this mistake gives, in the arithmetic of the inputs."""
+        """Return the output of code with this mistake, in the arithmetic of the inputs."""
         return _output(self.spec, inputs, self.mistake.variant)
 
     RECORD = "name, step = mistake.step, words, specification = fields, family, reports"
@@ -70,7 +70,7 @@ class Sample:
     wrong: Array
 
     def arrays(self) -> dict[str, Array]:
-        """By name, as a file of NumPy holds them."""
+        """The arrays by name, as a NumPy file holds them."""
         outputs = {"exact": self.exact, "right": self.right, "wrong": self.wrong}
         return {**{f"input_{name}": a for name, a in self.inputs.items()}, **outputs}
 

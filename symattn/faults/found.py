@@ -38,7 +38,7 @@ RULES: dict[str, Rule] = {"torch's defaults": torchs, "twice a baseline": twice}
 
 @dataclass(frozen=True)
 class Found:
-    """Of a fault: which rules find it at an everyday input, at one of five seeds at least, and after how many inputs
+    """The rules that find a fault at an everyday input, at one of five seeds at least, and after how many inputs
     the probes of ``verify`` do (None: none of them does)."""
 
     fault: Fault

@@ -1,1 +1,1 @@
-"""What ``enclosure`` is made of: bounds on rounding, elementwise operations, sums and products, functions."""
+"""The parts of ``enclosure``: bounds on rounding, elementwise operations, sums and products, functions."""

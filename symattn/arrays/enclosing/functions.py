@@ -186,7 +186,7 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
 
 # -- the others -------------------------------------------------------------------------------------------------------
 def _by_arb(kind: str, name: str, a: Parts) -> Parts:
-    """By Arb, one element after the other: some microseconds each."""
+    """Compute by Arb, one element after the other, in some microseconds each."""
     mid, rad = np.empty(a.mid.shape), np.empty(a.mid.shape)
     bounded: Callable[[Any], Any] = (lambda x: flint.arb(0, 1)) if name != "log" else (lambda x: flint.arb("nan"))
     with flint.ctx.workprec(96):

@@ -40,7 +40,7 @@ def _spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Work:
-    """What ``kernel`` makes of the operands and of ``more`` arrays.
+    """The result of ``kernel`` for the operands and ``more`` arrays, block by block.
 
     Operands are arrays, or the work that makes them, of the shape of the result. ``forbidden`` says of a block of the
     operands where the result is −∞, or refuses them.

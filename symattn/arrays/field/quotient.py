@@ -230,7 +230,7 @@ class Quotient:
         return NotImplemented if y is None else not self.less(y)
 
     def __hash__(self) -> int:
-        """That of the rational number, else of the nearest double: equal numbers have equal hashes."""
+        """Return the hash of the rational number, else of the nearest double: equal numbers have equal hashes."""
         r = self.rational()
         return hash(self.to_float()) if r is None else hash(r)
 

@@ -1,1 +1,1 @@
-"""What the kind ``indexed`` is made of: index expressions, and axes whose lengths are letters."""
+"""The parts of the kind ``indexed``: index expressions, and axes whose lengths are letters."""

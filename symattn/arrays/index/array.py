@@ -136,7 +136,7 @@ class Indexed(ArrayBase):
         return moved[tuple(slice(None) if isinstance(k, Permutation) else k for k in keys)]
 
     def document(self) -> Document:
-        """What stands at each place, for all sizes."""
+        """Return the element at each place, for all sizes, as a document."""
         from symattn.arrays.index.writing import document
 
         return document(self)
@@ -151,7 +151,7 @@ class Indexed(ArrayBase):
         return self.xp.logical_and(self, other)
 
     def astype(self, dtype: Any, copy: bool = True, **_: object) -> Indexed:
-        """The same elements, where the cast changes none of them; any other is refused."""
+        """Return the same elements where the cast changes none of them; refuse any other cast."""
         to = None if dtype is None else np.dtype(dtype)
         if to is None or to == np.float64:
             return self

@@ -312,7 +312,7 @@ def bound(index: Index, x: Expression) -> Expression:
 
 
 def bound_in_order(index: Index, x: Expression) -> Expression:
-    """The same for a function that an order of its arguments may change. Raises Refused for a permuted index."""
+    """Bind an index in a function that the order of its arguments may change. Raises Refused for a permuted index."""
     if _image_in(index, x) is not None:
         raise Refused("indexed: any norm of a permuted row; a norm need not be that of the row itself")
     return bound(index, x)
@@ -363,7 +363,7 @@ def rebuild(x: Expression, children: Iterable[Expression]) -> Expression:
 
 
 def simplified(x: Expression) -> Expression:
-    """What was built as it is written, simplified."""
+    """Simplify an expression that was built as it is written."""
     with as_written(False):
         return _simplified(x)
 

@@ -1,1 +1,1 @@
-"""What the kind ``modular`` is made of: primes, arithmetic of residues, planes computed when needed, and degrees."""
+"""The parts of the kind ``modular``: primes, arithmetic of residues, planes computed when needed, and degrees."""

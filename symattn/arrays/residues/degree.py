@@ -50,8 +50,11 @@ from symattn.arrays.residues.primes import LEAST
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Of a Laurent polynomial: ``span`` ≥ Σ|powers| of its exponential letters, in units of e^x (1/2 for e^{x/2}),
-    ``degree`` ≥ Σ powers of its other letters, both for every monomial; ``norm`` ≥ log₂ Σ|coefficients|."""
+    """The weight of a Laurent polynomial.
+
+    For every monomial, ``span`` ≥ Σ|powers| of its exponential letters, in units of e^x (1/2 for e^{x/2}), and
+    ``degree`` ≥ Σ powers of its other letters; ``norm`` ≥ log₂ Σ|coefficients|.
+    """
 
     span: Fraction = Fraction(0)
     degree: int = 0
@@ -65,18 +68,18 @@ class Weight:
         return Weight(max(self.span, other.span), max(self.degree, other.degree), norm)
 
     def either(self, other: Weight) -> Weight:
-        """Of an array some of whose elements have this weight, others that."""
+        """Return the weight of an array some of whose elements have this weight, others that."""
         return replace(self + other, norm=max(self.norm, other.norm))
 
     def power(self, n: int) -> Weight:
         return Weight(self.span * n, self.degree * n, self.norm * n)
 
     def terms(self, n: int) -> Weight:
-        """Of a sum of n such."""
+        """Return the weight of a sum of n such polynomials."""
         return replace(self, norm=self.norm + log2(max(n, 1)))
 
     def scaled(self, n: int) -> Weight:
-        """Of n times such."""
+        """Return the weight of n times such a polynomial."""
         return replace(self, norm=self.norm + log2(n)) if n > 1 else self
 
 
@@ -85,8 +88,11 @@ ONE = Weight()
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Of exponents (Σ a_i x_i + a_0)/``divisor`` with integers a: Σ|a| ≤ ``size``. ``degree`` is 0 for numbers, 1 for
-    linear forms; polynomials of higher degree have no bound when they are exponentiated."""
+    """The form of exponents (Σ a_i x_i + a_0)/``divisor`` with integers a: Σ|a| ≤ ``size``.
+
+    ``degree`` is 0 for numbers, 1 for linear forms; polynomials of higher degree have no bound when they are
+    exponentiated.
+    """
 
     degree: int
     size: int
@@ -109,7 +115,7 @@ class Form:
         return replace(self, size=self.size * n)
 
     def exponential(self) -> Ratio | None:
-        """Of e to such exponents; None if there is no bound."""
+        """Return the ratio of e to such exponents; None if there is no bound."""
         if self.degree > 1:
             return None
         return Ratio(Weight(Fraction(self.size, self.divisor)), parts=self.divisor)
@@ -117,7 +123,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Of elements A/(``number`` · B): the weights of A and of B, and the common denominator C of the exponents.
+    """Elements A/(``number`` · B): the weights of A and of B, and the common denominator C of the exponents.
 
     B may differ from element to element; where it is known to be the same is told beside (``State.divisors``).
     """
@@ -128,7 +134,7 @@ class Ratio:
     parts: int = 1
 
     def plus(self, other: Ratio, same: bool) -> Ratio:
-        """Of the sum; ``same`` if both have the same B (1, if there is none)."""
+        """Return the ratio of the sum; ``same`` if both have the same B (1, if there is none)."""
         n = lcm(self.number, other.number)
         a, b = self.top.scaled(n // self.number), other.top.scaled(n // other.number)
         if not same:
@@ -140,12 +146,12 @@ class Ratio:
         return Ratio(self.top * other.top, self.bottom * other.bottom, self.number * other.number, parts)
 
     def over(self, other: Ratio) -> Ratio:
-        """Of the quotient."""
+        """Return the ratio of the quotient."""
         top = (self.top * other.bottom).scaled(other.number)
         return Ratio(top, self.bottom * other.top, self.number, lcm(self.parts, other.parts))
 
     def terms(self, n: int, same: bool) -> Ratio:
-        """Of a sum of n such; ``same`` if they share B."""
+        """Return the ratio of a sum of n such quotients; ``same`` if they share B."""
         if same or n < 2:
             return replace(self, top=self.top.terms(n))
         return replace(self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n))
@@ -156,11 +162,11 @@ class Ratio:
         return Ratio(top, self.bottom.either(other.bottom), n, lcm(self.parts, other.parts))
 
     def vanishing(self) -> Chance:
-        """Of A, whose vanishing makes the element zero."""
+        """Return the chance that A vanishes, which makes the element zero."""
         return Chance(ceil(2 * self.top.span * self.parts) + self.top.degree, self.top.norm)
 
     def difference(self, other: Ratio, same: bool) -> Chance:
-        """Of N, whose vanishing makes the two equal; ``same`` if they have the same B."""
+        """Return the chance that the difference's numerator vanishes; ``same`` if both have the same B."""
         return self.plus(other, same).vanishing()
 
 

@@ -33,7 +33,7 @@ def none(a: Divisors) -> bool:
 
 
 def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
-    """Of products: B is that of the only one which has any, else a new one."""
+    """Return the divisors of products: B is that of the only one which has any, else a new one."""
     if a is None or b is None:
         only = b if a is None else a
         return None if only is None else np.broadcast_to(only, shape)
@@ -57,7 +57,7 @@ def first(a: Divisors, axis: int) -> Divisors:
 
 
 def summed(a: Divisors, axis: int, same: bool) -> Divisors:
-    """Of sums along an axis, along which B is the ``same`` or not."""
+    """Return the divisors of sums along an axis, along which B is the ``same`` or not."""
     if a is None or not a.shape[axis]:
         return None
     return first(a, axis).squeeze(axis) if same else fresh((*a.shape[:axis], *a.shape[axis + 1 :]))  # type: ignore[union-attr]

@@ -212,7 +212,7 @@ class Field:
         )
 
     def _product_form(self, x: State, y: State) -> Form | None:
-        """Of x @ y: where one of them holds known numbers, by what is in its lines, else by its largest element."""
+        """Return the form of x @ y: by the lines of the one that holds known numbers, else by its largest element."""
         if x.form is None or y.form is None:
             return None
         for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):

@@ -34,7 +34,7 @@ class ModularNamespace(Namespace):
     where = offered("where", _where)
 
     def _einsum(self, spec: str, *operands: Any) -> Any:
-        """Of two operands by a product of matrices where the spec names one."""
+        """Contract two operands by a product of matrices where the spec names one."""
         if len(operands) == 2:
             x, y = map(self.kind.of, operands)
             (a, b), out = _einsum_terms(spec, [x.ndim, y.ndim])

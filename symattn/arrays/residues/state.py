@@ -1,4 +1,4 @@
-"""What an array of residues holds at one moment: its planes, and what is known of its elements.
+"""The state of an array of residues at one moment: its planes, and what is known of its elements.
 
 value      the element mod p; None for a logarithm, which only ``exp`` can take
 exponent   the element mod q, for exponents; None where it is not known: e^x has none, so e^(e^x) is refused
@@ -48,7 +48,7 @@ class State:
     defined: bool = True
 
     def alias(self) -> State:
-        """The same elements for another array: neither is changed with the other."""
+        """Return the same elements for another array: neither is changed with the other."""
         planes = {name: getattr(self, name) for name in ("value", "exponent", "factor")}
         return replace(self, **{name: plane and plane.alias() for name, plane in planes.items()})
 

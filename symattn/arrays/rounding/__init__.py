@@ -1,1 +1,1 @@
-"""What the kind ``rounded`` is made of: bounds on roundings, errors in common, and the operations."""
+"""The parts of the kind ``rounded``: bounds on roundings, errors in common, and the operations."""

@@ -1,4 +1,4 @@
-"""What the operations of ``rounded`` share: the planes of an array, and how they are made of those of others."""
+"""The planes of a ``rounded`` array, and how operations make them from those of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounding does to numbers of which only bounds are known: the rules of ``rounded`` that concern one operation.
+"""The effect of rounding on numbers of which only bounds are known: the rules of ``rounded`` for one operation.
 
 The arithmetic of an implementation is that of a ``Precision``:
 
@@ -203,7 +203,7 @@ def given_up(rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
 
 
 def named(rows: np.ndarray) -> np.ndarray:
-    """The same with an ε for each r that is not zero; as they are, if that would be too much."""
+    """Give each r that is not zero an ε of its own; return the rows as they are, if that would be too much."""
     flat, r = rows.reshape(-1), own(rows).reshape(-1)
     which = np.flatnonzero((r > 0) & np.isfinite(r))
     ids = common_ids([rows], rows.size)

@@ -20,7 +20,7 @@ class Sums(Computed):
     @classmethod
     @sharply
     def _sum(cls, a: Self, axis: int) -> Self:
-        """Of n numbers that are not 0 each passes n − 1 roundings at most."""
+        """Sum; each of n numbers that are not 0 passes n − 1 roundings at most."""
         value, a, n = Ball._sum(a.value, axis), a.name_errors(), a.plain_shape[axis]
         ids, reach = common_ids([a.rows], a.size), a.reach
         part, count = table(a.rows, ids), (reach > 0).sum(axis=axis)
@@ -50,7 +50,7 @@ class Sums(Computed):
     @classmethod
     @sharply
     def _matmul(cls, a: Self, b: Self) -> Self:
-        """Of n products that are not 0 each passes n roundings at most, its own one and those of the sum."""
+        """Multiply; each of n products that are not 0 passes n roundings at most, its own one and those of the sum."""
         a, b = a.name_errors(), b.name_errors()
         shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if radii(z.rows).any()), 0)
@@ -72,7 +72,7 @@ class Sums(Computed):
 
     @classmethod
     def _product(cls, a: Self, b: Self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Of two matrices: coefficients, other errors, Σ|x̂_l ŷ_l|, and the number of products that are not 0.
+        """Return a product's coefficients, other errors, Σ|x̂_l ŷ_l|, and the number of products that are not 0.
 
         x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y).
         """
@@ -89,7 +89,7 @@ class Sums(Computed):
 
     @classmethod
     def _operand(cls, x: Self, ids: np.ndarray) -> tuple[Any, ...]:
-        """What a product of matrices reads: coefficients, None if all are zero; other errors, all errors.
+        """Return the parts of an operand: coefficients, None if all are zero; other errors, all errors.
 
         ``fused``, what ``stored`` does not hold may first be rounded to it.
         """

@@ -1,4 +1,4 @@
-"""What is enclosed in tiles: which specifications and inputs, and how they come apart into single heads."""
+"""The specifications and inputs that are enclosed in tiles, and how they come apart into single heads."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _spread(array: Array, axes: tuple[int, ...]) -> Any:
 
 
 def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> Any | None:
-    """What ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
+    """Return the keys that ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
     found: list[Any] = []
     if "mask" in given:

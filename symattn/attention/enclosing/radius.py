@@ -80,7 +80,7 @@ _SHIFTED, _POWERS, _DROPPED = 694 * U, 2.5 * U, 2.0**-990
 
 @dataclass(frozen=True)
 class Spread:
-    """Of the values of some keys, column by column: their hull, D, a centre a, and ‖v − a‖."""
+    """The values of some keys, column by column: their hull, D, a centre a, and ‖v − a‖."""
 
     middle: Floats
     reach: Floats
@@ -90,7 +90,7 @@ class Spread:
 
 
 def spread(values: Floats, sink: bool) -> Spread:
-    """Of values (s, d_v), and of the zeros that a sink gives; of no values, as of zeros."""
+    """Return the spread of values (s, d_v) and of the zeros that a sink gives; of no values, as of zeros."""
     values = values if values.size else np.zeros((1, values.shape[1]))
     least, greatest = values.min(axis=0), values.max(axis=0)
     centre = values.mean(axis=0)
@@ -109,7 +109,7 @@ def gamma(k: int) -> float:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Of each row: H, Φ, (Σ p²)^{1/2}, an upper bound of 1 − Σ p², n η / l; and α."""
+    """The sums of each row: H, Φ, (Σ p²)^{1/2}, an upper bound of 1 − Σ p², n η / l; and α."""
 
     most: Floats
     mean: Floats
@@ -136,7 +136,7 @@ def _rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
 
 @dataclass(frozen=True)
 class _Factors:
-    """Of each row, what the radius is made of: ``size`` |c| + ``more`` + ``whole`` min{``steps`` Y, ``range`` D}.
+    """The parts of each row's radius: ``size`` |c| + ``more`` + ``whole`` min{``steps`` Y, ``range`` D}.
 
     ``steps`` is ρ, and ``norm`` (Σ p²)^{1/2}, for Y.
     """

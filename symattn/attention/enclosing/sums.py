@@ -51,7 +51,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Sums:
-    """Of a block of queries r: values (r, d_v), absolute (r, d_v) or None, the others (r,); ``shifted``: whether m ≠ 0.
+    """Sums of a block of queries r: values (r, d_v), absolute (r, d_v) or None, others (r,); ``shifted`` if m ≠ 0.
 
     ``keys`` bounds the keys that were looked at; ``empty`` says which queries may see none, and have no sink.
     """

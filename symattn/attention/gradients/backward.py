@@ -38,7 +38,7 @@ Rule = Callable[[At, Any], Gradients]
 
 
 class Way(NamedTuple):
-    """What a step is called, of which arrays it was computed, and how a gradient goes back through it."""
+    """A step's name, the arrays that it was computed from, and the way of a gradient back through it."""
 
     name: str
     of: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""What stands around attention: feed-forward layers, blocks, whole Transformers, and their digits."""
+"""Layers around attention: feed-forward layers, blocks, whole Transformers, and their digits."""

@@ -111,7 +111,7 @@ def sections(block: Block, parts: Iterable[Part], names: Sequence[str], prefix: 
 
 
 def _ends(block: Block, part: str, prefix: str) -> tuple[str, ...]:
-    """What the last array of a part may be called."""
+    """Return the names that the last array of a part may have."""
     last = part == sublayers(block)[-1]
     return (f"{prefix}output",) if last else (f"{prefix}{part}_stream",)
 
@@ -125,7 +125,7 @@ def _size(block: Block, array: str, names: Sequence[str]) -> tuple[Node, ...]:
 
 
 def block_conventions(block: Block) -> list[Text]:
-    """What a block takes for granted: its activation, its norm, and what its attentions say."""
+    """Return the conventions of a block: its activation, its norm, and those of its attentions."""
     found: list[Text] = []
     if block.activation:
         activation = ACTIVATIONS[block.activation]
@@ -139,7 +139,7 @@ def block_conventions(block: Block) -> list[Text]:
 
 
 def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
-    """What a norm takes for granted."""
+    """Return the convention of a norm."""
     value = equals(name("ε"), node(Fraction(eps)))
     if norm == "rms":
         return (value, ": the mean is that of each token")

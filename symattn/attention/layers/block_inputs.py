@@ -65,7 +65,7 @@ def own_arrays(block: Block) -> dict[str, Named]:
 
 
 def attention_names(block: Block, given: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Of each attention the inputs by its own names: ``w_q`` → ``attention.w_q``, and its tokens."""
+    """Yield each attention with its inputs by its own names, ``w_q`` → ``attention.w_q``, and its tokens."""
     given = list(given)
     yield "attention", {"x": "x", **below("attention.", given)}
     if block.cross:

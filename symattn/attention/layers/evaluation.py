@@ -1,4 +1,4 @@
-"""What a description gives for rational numbers: exactly where that can be, else in digits that are proven."""
+"""Evaluate a description for rational numbers: exactly where that can be, else in digits that are proven."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _one_array(output: Any) -> Any:
 
 
 def _told(x: object) -> str:
-    """What stands for an element that is no number; nothing for a number."""
+    """Return the sign for an element that is no number, and "" for a number."""
     return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
 
 

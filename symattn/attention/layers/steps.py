@@ -1,4 +1,4 @@
-"""What stands around attention: embeddings, feed-forward layers, residuals. Linear layers are ``projections.project``.
+"""The steps around attention: embeddings, feed-forward layers, residuals. Linear layers are ``projections.project``.
 
 Weights multiply from the right, x W, so that W has the shape (width before, width after).
 """

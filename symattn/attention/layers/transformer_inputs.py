@@ -33,7 +33,7 @@ ARRAYS: dict[str, Named] = IDS | {
 
 
 class Shaped(NamedTuple):
-    """What stands for an array that is yet to be computed. Its type is not known, as with letters."""
+    """A placeholder for an array that is yet to be computed. Its type is not known, as with letters."""
 
     shape: tuple[Any, ...]
     dtype: None = None
@@ -69,7 +69,7 @@ def own_arrays(model: Transformer) -> dict[str, Named]:
 
 
 def block_names(model: Transformer, given: Iterable[str]) -> Iterator[tuple[str, Block, dict[str, str]]]:
-    """Of each block its prefix and the inputs by its own names: ``attention.w_q`` → ``decoder.0.attention.w_q``."""
+    """Yield each block's prefix and inputs by its own names: ``attention.w_q`` → ``decoder.0.attention.w_q``."""
     given = list(given)
     for stack in stacks(model):
         shared = _shared(stack, given)

@@ -148,5 +148,5 @@ def _beside(heads: int, absorbed: bool, own: Any, positional: Any) -> Array:
 
 
 def _alike(heads: int, x: Array) -> Array:
-    """The same for every head."""
+    """Repeat an array for every head."""
     return x[..., None, :, :] if heads > 1 else x

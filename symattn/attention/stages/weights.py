@@ -155,7 +155,7 @@ def masking(flow: Flow) -> None:
 
 
 def _mask_reason(spec: Attention) -> Text:
-    """What is allowed, mask by mask."""
+    """Return the rules of the masks, one after the other."""
     first, *rest = _mask_reasons(spec)
     return (*first, *chain.from_iterable(("; ", *words) for words in rest))
 

@@ -152,7 +152,7 @@ def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
 
 
 def held(cache: Any) -> Held:
-    """What the slots of a cache hold."""
+    """Return the keys and values in the slots of a cache."""
     if isinstance(cache, Paged):
         return _held_pages(cache)
     xp, slots = namespace_of(cache.k), cache.k.shape[-2]
@@ -171,7 +171,7 @@ def _held_pages(cache: Paged) -> Held:
 
 
 def beside(cache: Cache, k: Array, v: Array) -> Held:
-    """What the slots hold, and new tokens that are not written yet: nothing is overwritten that they still see.
+    """Return the slots' keys and values, and new tokens not written yet: nothing is overwritten that they still see.
 
     In a ring of N slots a chunk of n tokens overwrites keys that its first queries see, unless N is at least the window
     and n − 1 more. So a chunk attends to the ring and itself, and is appended after. Shapes: k (…, n, d_k), v

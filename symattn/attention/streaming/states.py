@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 def reference(m: Array) -> Array:
-    """What is subtracted before exponentiating: m, and 0 where m = −∞."""
+    """Return the number that is subtracted before exponentiating: m, and 0 where m = −∞."""
     xp = namespace_of(m)
     return xp.where(xp.isfinite(m), m, 0)
 

@@ -28,7 +28,7 @@ Skip = Callable[[slice, slice], bool]
 
 
 class Forward(NamedTuple):
-    """What the forward pass keeps: O (…, n_q, d_v), and for each row the maximum m and ℓ = Σ_j e^{s_ij − m_i}."""
+    """The results of the forward pass: O (…, n_q, d_v), and for each row the maximum m and ℓ = Σ_j e^{s_ij − m_i}."""
 
     output: Any
     maximum: Any
@@ -62,7 +62,7 @@ class Scores:
         return lambda rows, keys: self._masked(self._capped(self._scaled(q, k, rows, keys)), q, k, rows, keys)
 
     def pull(self, q: Array, k: Array, rows: slice, keys: slice, ds: Array) -> tuple[Any, Any]:
-        """What dS of a tile adds to dQ of its rows and dK of its keys: dS' K c and dS'ᵀ Q c, dS' before the cap."""
+        """Return a tile's share of dQ of its rows and dK of its keys: dS' K c and dS'ᵀ Q c, dS' before the cap."""
         if self.cap is not None:
             ds = softcap_gradient(self._capped(self._scaled(q, k, rows, keys)), self.cap, ds)
         ds = self._scale(ds, q)
@@ -142,7 +142,7 @@ def _row_state(at: Tile, v: Array, rows: slice, keys: list[slice], skip: Skip | 
 
 
 def with_lse(saved: Forward) -> Forward:
-    """The same, with L = m + log ℓ in place of both: (L, 1). Shapes: as given.
+    """Replace m and ℓ by L = m + log ℓ: (L, 1). Shapes: as given.
 
     Source: Dao, FlashAttention-2 (2023), §3.1.1.
     """

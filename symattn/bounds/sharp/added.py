@@ -1,4 +1,4 @@
-"""What is added to scores, biases and additive masks, apart from what a mask forbids."""
+"""Terms that are added to scores, biases and additive masks, apart from what a mask forbids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Apart(NamedTuple):
 
 
 def apart(spec: Attention, inputs: Mapping[str, Any]) -> Apart:
-    """The same attention in two: −∞ of an additive mask become a mask that is boolean.
+    """Split the attention in two: −∞ of an additive mask become a boolean mask.
 
     Raises ``Refused`` for a bias that holds an infinity, which no mask stands for here.
     """
@@ -52,7 +52,7 @@ def apart(spec: Attention, inputs: Mapping[str, Any]) -> Apart:
 
 
 def spread(of: Apart) -> tuple[Floats, ...]:
-    """What is added, for every head: (…, n_q, n_k)."""
+    """Return the added terms for every head: (…, n_q, n_k)."""
     axes = (*front(of.spec, of.given), of.given["q"].shape[-2], of.given["k"].shape[-2])
     scores = np.broadcast_to(0.0, axes)
     own = [for_heads(a, scores) if of.spec.heads > 1 else a for a in of.added]

@@ -104,7 +104,7 @@ class Gradient(Expected):
 
 @dataclass
 class _Sums:
-    """Of one output, summed over blocks and heads that share keys: itself, its error, absolute values of each head, and
+    """Sums of one output over blocks and heads that share keys: itself, its error, absolute values of each head, and
     what storing partial sums does."""
 
     value: Array

@@ -73,7 +73,7 @@ class Block:
 
     @property
     def cap(self) -> float | None:
-        """Of scores."""
+        """The cap of the scores."""
         return None if self.spec.softcap is None else float(self.spec.softcap)
 
     @cached_property
@@ -103,7 +103,7 @@ class Block:
 
     @cached_property
     def reach(self) -> Floats:
-        """What bounds t in each row, (r, 1)."""
+        """A bound of t in each row, (r, 1)."""
         return self.T + self.summand if self.added else self.T
 
     @cached_property
@@ -172,7 +172,7 @@ class Block:
         return how.scores > 0 and "sink" in self.given
 
     def slope(self, how: Stores) -> float:
-        """By how much of its size a score may be off, at most."""
+        """Bound the relative error of a score."""
         return (self.stores(how) + self.differences(how)) * how.u + (TANH if self.cap else 0.0)
 
     def squares(self, how: Stores) -> Floats:
@@ -319,7 +319,7 @@ def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, l
 
 
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
-    """What some queries, in any order, see of a range of keys, (r, n)."""
+    """Return the keys of a range that some queries, in any order, see, (r, n)."""
     xp: Any = namespace_of(head.q)
     together = bool((np.diff(rows) == 1).all())
     runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]

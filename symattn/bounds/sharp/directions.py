@@ -24,7 +24,7 @@ class Direction(NamedTuple):
 
 
 def directions(b: Block) -> Iterator[Direction]:
-    """What known mistakes do to the output, to first order in their size; of lost keys, what losing them does."""
+    """Yield the effects of known mistakes on the output, to first order in their size, and those of lost keys."""
     t, free = (b.xp.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
 
     def change(w: Floats) -> Floats:
@@ -63,7 +63,7 @@ def _finite(x: float, off: float) -> str:
 
 
 def _filled(b: Block) -> Floats:
-    """What forbidden keys do whose scores are c in the place of −∞, for each e^c (for the base 2, 2^c)."""
+    """Return the effect of forbidden keys with scores c in the place of −∞, for each e^c (for the base 2, 2^c)."""
     xp, base = b.xp, b.xp.exp2 if b.spec.base == 2 else b.xp.exp
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
     at, top = xp.arange(len(own)), own.argmax(axis=1)
@@ -86,7 +86,7 @@ def _edges(b: Block) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _one(b: Block, key: Any, lost: bool) -> Floats:
-    """What one key of each row does that is ``lost``, or seen though it must not be; −1: no key."""
+    """Return the effect of one key of each row that is ``lost``, or seen though it must not be; −1: no key."""
     xp = b.xp
     at = xp.arange(len(key))
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)

@@ -25,7 +25,7 @@ Rows = dict[tuple[int, ...], np.ndarray]
 
 @dataclass(frozen=True)
 class Accused:
-    """What is beyond the sharp tolerance: ``rows`` of each head, and the worst element.
+    """The elements beyond the sharp tolerance: ``rows`` of each head, and the worst element.
 
     ``certain`` is how many times the worst row is beyond what all roundings can do together, for each of ``ways`` at
     least. ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter
@@ -61,7 +61,7 @@ def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: f
 def judged(
     spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float, made: Made | None = None
 ) -> Accused:
-    """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; nothing where one has nothing.
+    """Return the elements of ``got`` beyond the sharp tolerance in all ``ways``; none where one has none.
 
     The last block of each head by the first way is put into ``made``, from which ``means.judged`` takes it.
     """

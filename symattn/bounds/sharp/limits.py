@@ -128,7 +128,7 @@ class Stores:
 
     @classmethod
     def of(cls, precision: Precision, wide_sums: bool = False, capped: bool = False) -> Stores | None:
-        """What ``precision`` lets an implementation store; None where the filter has nothing to say.
+        """Return the arrays that ``precision`` lets an implementation store; None where the filter does not apply.
 
         ``wide_sums`` says that sums are in float32, whatever the precision allows; ``capped``, that scores have a cap.
 

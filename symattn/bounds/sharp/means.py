@@ -141,7 +141,7 @@ class Limits:
         return self._told(self.xp.vecdot(direction * direction, self.half))
 
     def _told(self, found: Floats) -> Floats:
-        """Of each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
+        """Return a number for each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
         return self.xp.where(self.rows, found, 0.0)
 
     @cached_property
@@ -168,7 +168,7 @@ class Limits:
         return self._told(squares * unit**2), self._told((rest + xp.vecdot(xp.abs(d), self.last)) * unit)
 
     def lawless(self, d: Floats) -> Floats:
-        """What ⟨D, y − o⟩ is at most in each row, whatever roundings do, (r,)."""
+        """Bound ⟨D, y − o⟩ in each row, whatever roundings do, (r,)."""
         b, how, xp = self.block, self.how, self.xp
         a, g = xp.abs(d @ wide(b.values).T), xp.abs(xp.vecdot(d, self.o))[:, None]
         share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
@@ -226,7 +226,7 @@ class _Scan:
         self.kept = {}  # what is wanted again is in ``made``
 
     def _look(self, i: int) -> None:
-        """What is kept of a head; of one whose scores coincide nothing."""
+        """Store the figures of a head, unless its scores coincide."""
         queries, below, before, made = self.taken[i][1].q, list[Floats](), list[Floats](), list[Limits]()
         alone = _alone(queries)
         weights, outputs = list[Floats](), list[Floats]()
@@ -255,7 +255,7 @@ class _Scan:
             yield block(spec, head, rows, slice(0, len(head.k)))
 
     def _limits(self, i: int) -> Iterator[Limits]:
-        """The same with their limits, which are made again where those of all heads would take too much memory."""
+        """Yield the parts with their limits, computed again where those of all heads would take too much memory."""
         if i in self.made:
             return iter(self.made[i])
         return (Limits(b, self.how, self.lam) for b in self._blocks(i))
@@ -276,7 +276,7 @@ class _Scan:
         return worst is None or worst[0] <= 1
 
     def sharpened(self) -> _Scan:
-        """The same, with σ² and r as they are."""
+        """Return the same scan with σ² and r as they are."""
         for head, found in self.weights.items():
             for limits in self._limits(head):
                 rows = limits.block.rows
@@ -285,7 +285,7 @@ class _Scan:
         return self
 
     def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
-        """By kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
+        """Yield for each kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
         xp, t = self.xp, self._means(outs)
         for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
             sums = [xp.sum(a, axis=axes) for a in (t, self.rest, self.length)]
@@ -303,7 +303,7 @@ class _Scan:
 
     @property
     def _each(self) -> Squares:
-        """What the squares of means of single rows are held to."""
+        """Return the limits of the squares of means of single rows."""
         return Squares(self.squares, self.rest, _firsts(self.same))
 
     def _squares(self, axes: tuple[int, ...]) -> Floats:
@@ -330,7 +330,7 @@ class _Scan:
         return (share, EACH, (m,), theta, off) if share > found[0] else found
 
     def largest(self, outs: Sequence[Floats]) -> Worst | None:
-        """The same for outputs by head, of those heads that are looked at."""
+        """Return the largest share for outputs by head, of those heads that are looked at."""
         best = None
         for name, share, theta, off in self.shares(outs):
             top, at = self._farthest(share)
@@ -404,13 +404,13 @@ class _Scan:
         return float(self.xp.max(self.xp.stack(tops))) if tops else 0.0  # one number leaves a device
 
     def _replayed(self, i: int) -> list[Floats]:
-        """What each right contract returns for a head."""
+        """Return the output of each right contract for a head."""
         parts = [list(replays(limits.block, self.how)) for limits in self._limits(i)]
         return [self.xp.concat(outs) for outs in zip(*parts, strict=True)]
 
 
 def _groups(queries: Floats) -> Any:
-    """The same number for equal queries of all heads, head by head."""
+    """Number the queries of all heads, head by head, equal queries alike."""
     xp: Any = namespace_of(queries)
     _, number = xp.unique(queries, axis=0, return_inverse=True)
     return number.reshape(-1)

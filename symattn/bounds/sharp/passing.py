@@ -97,7 +97,7 @@ class Part:
     # -- step 2 --------------------------------------------------------------------------------------------------------
     @cached_property
     def of_values(self) -> Floats:
-        """What sums with the weights lose, as weights of absolute values, (r, n)."""
+        """The losses of sums with the weights, as weights of absolute values, (r, n)."""
         p, n, grown = self.kept, self.b.p.shape[1], self._dropped(self.of_keys)
         tiny = float(self.how.format.eta) * (self.b.p > 0) * (1.0 if self.factors is None else 1 + self.factors)
         return np.asarray(p * (grown + (1 + grown) * W * (3 * n + 48)) + tiny)

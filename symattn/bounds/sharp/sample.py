@@ -42,7 +42,7 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
 
 
 def _of_queries(spec: Attention, given: Mapping[str, Any], at: np.ndarray) -> tuple[Attention, dict[str, Any]]:
-    """The same of an attention that nothing is added to."""
+    """Take the queries of an attention without added terms."""
     few = {n: given[n] for n in ("k", "v", "sink") if n in given} | {"q": given["q"][..., at, :]}
     if not spec.masks_anything:
         return spec, few
@@ -94,7 +94,7 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
 
 
 def averaged(heads: int, keys: int) -> int:
-    """Of how many rows of each of so many heads means are taken.
+    """Return the number of rows of each of so many heads whose means are taken.
 
     >>> averaged(4, 1024), averaged(16, 2048), averaged(64, 131072)
     (512, 64, 64)

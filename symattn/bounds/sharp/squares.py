@@ -1,4 +1,4 @@
-"""What errs anew in each row, such as a sum that is stored in a short format: it cancels in means over rows.
+"""Errors that are new in each row, such as sums stored in a short format: they cancel in means over rows.
 
 Its squares do not. T_i, σ_i and r_i are those of row i (``limits``), of G rows with different queries. Then, under N1
 and N2, with t = λ²/2,

@@ -62,7 +62,7 @@ def _constants(s: float, f: Format, unit: float) -> list[float]:
 
 
 def constants(s: Floats, f: Format, unit: float) -> Floats:
-    """Those of ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
+    """Return ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
     with np.errstate(all="ignore"):
         found = f.rounded(np.stack([s, s / unit, 1 / s])) * np.array([1, unit, 1]).reshape(-1, *[1] * s.ndim)
         found[2] = 1 / found[2]
@@ -80,7 +80,7 @@ def scale_of(spec: Attention, width: int) -> float | None:
 
 
 def replays(block: Block, how: Stores) -> Iterator[Floats]:
-    """What right implementations return for the queries of a block: every contract that stores no more.
+    """Yield the outputs of right implementations for a block's queries: every contract that stores no more.
 
     Before outputs are stored as well as after: a store hides what is less than half an ulp, until more of it comes.
     """
