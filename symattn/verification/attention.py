@@ -46,7 +46,7 @@ class OfAttention(Subject):
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
-        """What is seen in these is what a diagnosis rests on."""
+        """The groups of cases that a diagnosis rests on."""
         return _cases(GROUPS)
 
     def later(self) -> Mapping[str, Cases]:
@@ -75,7 +75,7 @@ class OfAttention(Subject):
         return {behaviour.GROUP: power.LEAST, **super().required(session)}
 
     def drawn(self, session: Session, examples: int) -> Iterator[Case]:
-        """Of any size and family."""
+        """Draw cases of any size and family."""
         for title, inputs in search(session.maker, session.seed, examples):
             yield Case(self.random, title, inputs)
 
@@ -90,7 +90,7 @@ class OfAttention(Subject):
         return held_out(session, mistakes)
 
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
-        """Of a domain's letters, as many keys as queries at least; and queries that give one key all their weight."""
+        """Yield inputs of a domain's sizes, n_k ≥ n_q, and queries that give one key all their weight."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
         yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
         yield probes_sizes.single(session.maker, wanted.n_k, rng)
@@ -103,7 +103,7 @@ class OfAttention(Subject):
             return False
 
     def promised(self, session: Session, inputs: Inputs) -> bool:
-        """What is made fits, but for scores that no change of queries lowers."""
+        """Return whether inputs are promised; made ones are, but for scores that no change of queries lowers."""
         return session.domain.max_abs_score is None or self.fits(session, inputs)
 
     def sizes(self, judged: CaseResult) -> dict[str, int]:
@@ -231,7 +231,7 @@ class OfAttention(Subject):
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
-        """What the domain promises."""
+        """The promises of the domain, in words."""
         return session.domain.words
 
     def fields(self) -> dict[str, str]:
@@ -239,7 +239,7 @@ class OfAttention(Subject):
         return codec.changed_fields(self.spec)
 
     def power(self, session: Session) -> tuple[Power, ...]:
-        """Of each step that matters within the domain."""
+        """Return the power for each step that matters within the domain."""
         judged = [r for r in session.records if r.ratios is not None]
         rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
@@ -251,7 +251,7 @@ class OfAttention(Subject):
         return power.powers(right, mutations, drawn, tried, lambda m: bits.smallest(m.variant) if bits else inf)
 
     def checks(self, session: Session) -> Iterator[Check]:
-        """That on residues."""
+        """Yield the check on residues."""
         return hints.check(session.identity)
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _digest(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -
 
 
 def _fields(spec: Specification) -> dict[str, str]:
-    """What tells a specification from others."""
+    """Return the fields in which a specification differs from the default."""
     attention = attention_of(spec)
     found = {} if attention is None else codec.changed_fields(attention)
     return {"definition": written(spec), **found} if is_definition(spec) else found
@@ -137,7 +137,7 @@ def _known(spec: Specification) -> list[str]:
 
 
 def _kind(a: np.ndarray) -> str:
-    """What the entries are, where no specification says it."""
+    """Return the kind of the entries, where no specification says it."""
     kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(a.dtype.kind, "numbers")
     return f"{_KINDS.index(kind):02b}"
 
@@ -209,7 +209,7 @@ class _Reader:
         return found
 
     def kind(self, name: str, spec: Specification) -> str:
-        """What the entries of an input are."""
+        """Return the kind of an input's entries."""
         if not is_definition(spec):
             assert isinstance(spec, Attention)
             return holds(name, spec)

@@ -21,7 +21,7 @@ _STEPS = ("scores", "scaled", "capped", "positioned", "biased", "masked", "weigh
 
 
 def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
-    """What to show of a case."""
+    """Return the counterexample that a case shows."""
     plain = shown(subject, judged)
     if judged.outcome.error is not None:
         return replace(plain, error=str(judged.outcome.error))
@@ -46,7 +46,7 @@ def shown(subject: Subject, judged: CaseResult) -> Counterexample:
 
 
 def shapes(subject: Subject, judged: CaseResult) -> str:
-    """What came in place of what."""
+    """Name the shapes that came, and those expected."""
     if len(subject.outputs) == 1:
         return f"shape {judged.outcome.shape} in place of {judged.parts[0].expected.allowed.shape}"
     got = [part.got.shape if part.got is not None else "no array" for part in judged.parts]

@@ -30,7 +30,7 @@ def exhausted(limit: float, wall: float, worked: float) -> bool:
 
 @dataclass
 class Effort:
-    """What is left to spend. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
+    """The effort that is left. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
 
     ``elsewhere`` gives the processor time of other processes that work for the same end; ``kept`` are units that are
     left to what comes later.
@@ -95,7 +95,7 @@ def for_finding(examples: int) -> float:
 
 
 def spent(finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()) -> Iterator[str]:
-    """What ended the work before its end, in words."""
+    """Name the limits that ended the work before its end."""
     left = f" of: {', '.join(untried)}" if untried else ""
     if finding.struck:
         yield f"Stopped at the effort limit of {seconds:g} s: some cases were not tried{left} (raise --budget)."

@@ -85,7 +85,7 @@ class Session:
 
     @property
     def effort(self) -> Effort:
-        """What is left to spend: for finding, and once that is done, for explaining."""
+        """The effort that is left: for finding, and once that is done, for explaining."""
         return self.explaining or self.finding
 
     def effort_of(self, units: float) -> Effort:
@@ -110,7 +110,7 @@ class Session:
 
     @property
     def maker(self) -> Maker:
-        """What makes inputs for a function of attention."""
+        """The maker of inputs for a function of attention."""
         return Maker(self.spec, self.runner.convention, self.precision, self.domain)
 
     @property
@@ -358,7 +358,7 @@ def _option(session: Session) -> str:
 
 
 def _hanging(session: Session) -> Iterator[str]:
-    """That calls on small inputs did not return."""
+    """Say that calls on small inputs did not return."""
     if any(session.is_small(r.case) for r in session.late):
         yield "It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow"
 
@@ -375,7 +375,7 @@ def _late(session: Session) -> Iterator[str]:
 
 
 def _open(session: Session) -> Iterator[str]:
-    """What residues show and no float does; of several outputs those of which nothing could have shown a fault."""
+    """Name differences that residues show and no float does; and outputs of which nothing could have shown a fault."""
     yield from hints.unexplained(session.identity)
     names = session.subject.outputs
     told = [r for r in session.records if r.ratios is not None and r.whole]

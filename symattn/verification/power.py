@@ -1,4 +1,4 @@
-"""Whether enough was tried for “no fault”: cases of every group, and of every step some that would have shown it wrong.
+"""Decide whether enough was tried for “no fault”: cases of every group, and some that show each step wrong.
 
 A step has power where the definition with a mistake in that step, run on a case that was tried, gives what no legal
 implementation of the right one can give. The mistakes are made by rule. One that changes nothing on any input that the
@@ -43,7 +43,7 @@ Alike: TypeAlias = Sequence[Mutation]
 
 
 class Expected(Protocol):
-    """Of an output the exact entries, and how far a legal implementation may be from them."""
+    """The exact entries of an output, and how far a legal implementation may be from them."""
 
     @property
     def allowed(self) -> np.ndarray:
@@ -192,7 +192,7 @@ _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
 
 # -- whether it is enough ----------------------------------------------------------------------------------------------
 def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], option: str) -> tuple[str, ...]:
-    """What is missing for a verdict: groups, by name with how many cases were tried and how many it takes; steps.
+    """Name what a verdict lacks: groups, with how many cases were tried and how many it takes; steps.
 
     ``option`` says what ended the work, and would let it go on; it is empty where the number of calls did.
     """

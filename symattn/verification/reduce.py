@@ -22,7 +22,7 @@ TRIALS = 1200
 
 @dataclass(frozen=True)
 class Axes:
-    """What the axes of inputs are.
+    """The roles of the inputs' axes.
 
     letters  of each input that is reduced the axes, the last ones if it has more; each is a product of letters and
              numbers, such as h and d_k
@@ -93,7 +93,7 @@ def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails)
 
 
 def _measure(state: Inputs) -> int:
-    """What the loop makes smaller: entries, and among them those that are not 0, or not 1."""
+    """Return the measure that the loop makes smaller: entries, and among them those that are not 0, or not 1."""
     return sum(a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values())
 
 

@@ -94,7 +94,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Power:
-    """What the cases that were tried would have shown: of a step, the smallest share of a mistake, from 0 to 1.
+    """The power of the cases that were tried: for a step, the smallest share of a mistake that they show, from 0 to 1.
 
     Outputs that are off by more than that share of the mistake's own change are beyond what is allowed: exact ones, and
     with twice the share all that come of legal arithmetic. +∞ where no case shows the whole mistake.
@@ -183,7 +183,7 @@ class Report(Printable):
 
     @property
     def grade(self) -> Evidence:
-        """What stands behind the verdict: ``refuted``, ``tested`` for the semantics, ``sampled``, or ``undecided``; of
+        """The grade of the verdict: ``refuted``, ``tested`` for the semantics, ``sampled``, or ``undecided``; of
         faults without a counterexample ``sampled``."""
         tested = [check for check in self.checks if check.grade is Grade.TESTED]
         if self.verdict is Verdict.NO_FAULT and tested:

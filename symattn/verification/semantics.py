@@ -58,7 +58,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Identity:
-    """What an identity test found. ``agrees`` is None where the function could not be run, or nothing was decided.
+    """The result of an identity test. ``agrees`` is None where the function could not be run, or nothing was decided.
 
     ``nearly``: it differs, but not where numbers count as equal that floats hardly tell apart (``modular``, rough).
     """

@@ -1,4 +1,4 @@
-"""What is verified: inputs of every kind that tell, the outputs that are legal, the mistakes that are known.
+"""The subject of verification: inputs of every kind that tell, the outputs that are legal, the mistakes that are known.
 
 ``Attention`` is one subject, ``verification.attention.OfAttention``; definitions made of arrays by name are
 others, ``definitions.subject.Definition``. One engine tries, judges and explains them all.
@@ -59,14 +59,14 @@ class Subject(ABC):
 
     @abstractmethod
     def between(self, session: Session, rng: Random) -> None:
-        """What is tried after the first groups, beside the groups."""
+        """Try more after the first groups, beside the groups."""
 
     def later(self) -> Mapping[str, Cases]:
         """The groups that are tried as long as no fault is known."""
         return {}
 
     def last(self) -> Mapping[str, Cases]:
-        """The same, tried after inputs at random."""
+        """The cases that are tried after inputs at random."""
         return {}
 
     def required(self, session: Session) -> dict[str, int]:
@@ -94,7 +94,7 @@ class Subject(ABC):
         """Return whether there is a result for these inputs, and the domain has such."""
 
     def promised(self, session: Session, inputs: Inputs) -> bool:
-        """The same for inputs that were made for the definition and the domain."""
+        """Return whether inputs made for the definition and the domain are promised."""
         return self.fits(session, inputs)
 
     @abstractmethod
@@ -112,7 +112,7 @@ class Subject(ABC):
     # -- outputs -------------------------------------------------------------------------------------------------------
     @abstractmethod
     def legal(self, session: Session, inputs: Inputs) -> Legal:
-        """What a call with these inputs may give."""
+        """Return the legal outputs of a call with these inputs."""
 
     @abstractmethod
     def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
@@ -125,7 +125,7 @@ class Subject(ABC):
 
     @abstractmethod
     def axes(self, inputs: Inputs) -> Axes:
-        """What the axes of the inputs are, for the reduction."""
+        """Return the roles of the inputs' axes, for the reduction."""
 
     @abstractmethod
     def free(self, inputs: Inputs) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class Subject(ABC):
         return ()
 
     def expectation(self, step: str) -> str:
-        """What is right in this step, in words that follow a cause."""
+        """Return the right behaviour of this step, in words that follow a cause."""
         return ""
 
     def remembered(self, session: Session) -> Fault | None:
@@ -156,15 +156,15 @@ class Subject(ABC):
         yield from ()
 
     def trial(self, session: Session) -> Trial | None:
-        """What the bits of a call in half precision tell, where that can be asked."""
+        """Read the arithmetic from the bits of a call in half precision, where that can be asked."""
         return None
 
     def together(self, session: Session) -> Fault | None:
-        """What the outputs of that call show together, where their bits tell nothing."""
+        """Judge the outputs of that call together, where their bits tell nothing."""
         return None
 
     def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
-        """What becomes of the mistakes of the sizes that are asked for; and a fault that shows on the way."""
+        """Return the sizes at which mistakes would be seen, and a fault that shows on the way."""
         return (), None
 
     def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
@@ -178,7 +178,7 @@ class Subject(ABC):
     # -- the report ----------------------------------------------------------------------------------------------------
     @abstractmethod
     def words(self, session: Session) -> str:
-        """What was promised or tried, in words."""
+        """Return the promises or sizes that were tried, in words."""
 
     def fields(self) -> dict[str, str]:
         """The fields of the specification that are not the usual ones."""
@@ -186,12 +186,12 @@ class Subject(ABC):
 
     @abstractmethod
     def power(self, session: Session) -> tuple[Power, ...]:
-        """What the judged cases would have shown of each step."""
+        """Return the power of the judged cases for each step."""
 
     def checks(self, session: Session) -> Iterator[Check]:
         """Lines of the report beside those of the groups."""
         yield from ()
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
-        """What a reader must know beside."""
+        """Yield further notes for a reader."""
         yield from ()

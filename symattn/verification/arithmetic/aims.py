@@ -66,13 +66,13 @@ class Aim(NamedTuple):
         return self.family.variant(self.right * (1 + x)), self.family.variant(self.right * (1 - x))
 
     def suspects(self) -> Iterator[Suspect]:
-        """The same, to be looked for: roundings may hide from distances what bits show."""
+        """The mistakes to be looked for: roundings may hide from distances what bits show."""
         for number in (self.right * (1 + self.share), self.right * (1 - self.share)):
             yield Suspect(self.family.mistake(number, f"{number:.6g}"), self.family, number)
 
 
 def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
-    """What ``power`` asks for. Raises ``InputError`` for steps without a number, and shares not between 0 and 1."""
+    """Return the mistakes that ``power`` names. Raises ``InputError`` for unknown steps and shares outside 0 to 1."""
     found = {"scale": 1.0} if spec.scale != 1 else {}
     found |= {"softcap": float(spec.softcap)} if spec.softcap is not None else {}
     found |= {"bias": 1.0} if spec.bias or isinstance(spec.position, Alibi | Buckets) else {}
@@ -99,7 +99,7 @@ def wanted(found: Sequence[Aim]) -> list[Suspect]:
 
 
 def sought(session: Session, aims: Sequence[Aim]) -> tuple[tuple[Sought, ...], Fault | None]:
-    """What would be seen of each mistake; and a fault, if one shows where more is tried for that."""
+    """Return the size at which each mistake would be seen; and a fault, if one shows on the way."""
     search = _Search(session, aims)
     found = [search.of(aim) for aim in aims]
     return tuple(found), search.fault
@@ -114,7 +114,7 @@ class _Search:
     wide: dict[int, Trial | None] = field(default_factory=dict)
 
     def of(self, aim: Aim) -> Sought:
-        """By the first way that shows it."""
+        """Return the first way that shows a mistake."""
         for how in (self._by_bound, self._by_bits, self._by_means):
             told = how(aim)
             if told:

@@ -21,8 +21,8 @@ _ORDERED = "Sampled: the tree explains what came back, and further pairs of term
 
 @dataclass(frozen=True, repr=False)
 class Answer(Printable):
-    """What ``arithmetic`` found: ``words``, the ``share`` of the outputs that they give bit for bit, and whether they
-    are ``known`` to give nearly all; ``cause`` is a mistake that was found with it, or empty. ``order`` is that of the
+    """The answer of ``arithmetic``: ``words``, the ``share`` of outputs that they give bit for bit, and if they are
+    ``known`` to give nearly all; ``cause`` is a mistake that was found with it, or empty. ``order`` is that of the
     sum over keys, and ``scores`` whether these are stored. In float32 and float64 there is no ``trial``: bits tell no
     contract from another, and the words are empty. Of a norm the order of its sum alone is told.
     """
@@ -35,7 +35,7 @@ class Answer(Printable):
 
     @property
     def words(self) -> str:
-        """What is stored."""
+        """The stored arrays, in words."""
         return self.trial.told.words if self.trial else ""
 
     @property
@@ -111,7 +111,7 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _right(trial: Trial) -> ranking.Pair:
-    """What gives the bits, with a mistake that was found twice or without one."""
+    """Return the pair that gives the bits, with a mistake that was found twice or without one."""
     found = trial.found
     return found.wrong if found.wrong is not None and trial.sure else found.best
 

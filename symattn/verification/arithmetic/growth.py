@@ -59,7 +59,7 @@ class Grown:
         return int(self.inputs["k"].shape[-2])
 
     def beyond(self, out: Floats) -> str:
-        """What is beyond the limits of roundings to nearest in an output, in words; empty where nothing is."""
+        """Name the part of an output beyond the limits of roundings to nearest; "" where nothing is."""
         try:
             found = judge_by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
         except Refused:
@@ -80,7 +80,7 @@ class Grown:
 
     @cached_property
     def fault(self) -> Fault | None:
-        """What the function itself gave beyond the limits."""
+        """Return the fault of the function's own output beyond the limits."""
         words = self.beyond(self.got)
         if not words:
             return None
@@ -96,7 +96,7 @@ _GROUND = (
 
 
 def together(session: Session, trial: Trial) -> Fault | None:
-    """What the outputs of a call show together, where sums are in float32 and no arithmetic that is known gives their
+    """Judge the outputs of a call together, where sums are in float32 and no arithmetic that is known gives their
     bits."""
     sample, spec = trial.sample, session.spec
     how = Stores.of(session.precision, capped=spec.softcap is not None)

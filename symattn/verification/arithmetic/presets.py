@@ -16,7 +16,7 @@ from symattn.bounds.contracts import Contract, Powers
 
 @dataclass(frozen=True)
 class Preset:
-    """What is stored, in the fields of ``Contract``; ``tiled`` says that the maximum runs, over tiles of any size."""
+    """The stored arrays in the fields of ``Contract``; ``tiled``: the maximum runs, over tiles of any size."""
 
     scores: tuple[str, ...] = ()
     powers: Powers = ""

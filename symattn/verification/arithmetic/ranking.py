@@ -42,7 +42,7 @@ class Pair:
 
     @property
     def score(self) -> float:
-        """What pairs are ranked by: ``FITS`` and more where both shares are what they must be."""
+        """The rank of a pair: ``FITS`` and more where both shares are what they must be."""
         return min(self.share, self.lowest + FITS - ROW)
 
     @property
@@ -103,7 +103,7 @@ def confirmed(found: Found, sample: Sample) -> bool:
 
 
 def nearest(sample: Sample, contract: Contract) -> Pair:
-    """What gives most bits without a mistake, among all contracts and what is beside one of them."""
+    """Return the contract, or its neighbour, that gives most bits without a mistake."""
     return min((*_ranked(sample), *_beside(sample, contract)), key=_by_score)
 
 
@@ -119,7 +119,7 @@ def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:
 
 
 def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None) -> Pair:
-    """What a contract and a mistake give of the bits of the rows that are finite; nothing where there is no replay.
+    """Return the share of the finite rows' bits that a contract and a mistake give; nothing where there is no replay.
 
     ``kept`` is what replays of the same inputs with the same mistake share.
     """

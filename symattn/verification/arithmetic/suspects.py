@@ -40,7 +40,7 @@ class Sample(NamedTuple):
     format: Format
 
     def replayed(self, contract: Contract, variant: Variant = RIGHT, made: Made | None = None) -> np.ndarray | None:
-        """What a contract gives with the definition or a variant; None where there is no such thing. ``made`` keeps
+        """Return a contract's output for the definition or a variant; None where there is none. ``made`` keeps
         what other contracts need of the same variant."""
         try:
             with np.errstate(all="ignore"):
@@ -73,7 +73,7 @@ def suspects(sample: Sample) -> list[Suspect]:
 
 
 def _all(sample: Sample, distance: _Distance) -> Iterator[Suspect]:
-    """Those with a number that is fitted, and those by rule but for what is only stored."""
+    """Yield mistakes with a fitted number, and mistakes by rule but for those that are only stored."""
     spec, names = sample.spec, frozenset(sample.inputs)
     for family in families(spec):
         number = _fitted(family, distance)
@@ -118,7 +118,7 @@ class _Distance:
         self.whole = 0.0 if whole is None else float((whole**2).sum())
 
     def left(self, variant: Variant) -> np.ndarray | None:
-        """What is left beside a variant, entry by entry; None where that is no number."""
+        """Return the rest beside a variant, entry by entry; None where that is no number."""
         made = self.sample.replayed(EXACT, variant)
         if made is None:
             return None

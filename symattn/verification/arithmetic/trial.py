@@ -39,7 +39,7 @@ _SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was found, on which inputs."""
+    """The answer, and the inputs that it rests on."""
 
     sample: Sample
     found: Found
@@ -114,7 +114,7 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
 def called(
     session: Session, rng: np.random.Generator, taken: bool = False, sizes: Sizes = SIZES, spread: float = 1.0
 ) -> Sample | None:
-    """What the function gives for normal inputs of these sizes, as far as the domain has them; queries are as large as
+    """Call the function on normal inputs of these sizes, as far as the domain has them; queries are as large as
     ``spread`` says."""
     entries = FAMILIES["normal"](rng)
 

@@ -1,4 +1,4 @@
-"""What definitions made of an ``Attention`` share: its inputs q, k, v and masks, in some order of the axes."""
+"""Definitions made of an ``Attention`` share its inputs q, k, v and masks, in some order of the axes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIZES = (
 
 
 def settings(spec: Attention) -> dict[str, Any]:
-    """What parameters for fields of the attention are given; None leaves them as they are."""
+    """Return the parameters given for fields of the attention; None leaves them as they are."""
     several = spec.heads > 1
     return {
         "causal": spec.causal,

@@ -35,7 +35,7 @@ class InDefinition(Search[Mistake]):
 
     @property
     def subject(self) -> Definition:
-        """What is verified."""
+        """The definition that is verified."""
         assert isinstance(self.session.subject, Definition)
         return self.session.subject
 
@@ -59,7 +59,7 @@ class InDefinition(Search[Mistake]):
         yield self.pairs, True
 
     def known(self) -> list[Mistake]:
-        """Those that are as near to what came as the definition is."""
+        """Return the mistakes that are as near to the output as the definition is."""
         return self._likely(self.subject.mistakes)
 
     def _likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
@@ -97,7 +97,7 @@ class InDefinition(Search[Mistake]):
         return self._known_of[spec]
 
     def parts(self) -> list[Mistake]:
-        """Those that can be combined with another one come first."""
+        """Return the mistakes, those first that can be combined with another one."""
         return sorted(self.possible, key=lambda m: m.spec is None and m.change is None)
 
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
@@ -139,7 +139,7 @@ class InDefinition(Search[Mistake]):
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """What is within several times what is legal, in the same proportion of larger numbers, may be the mistake."""
+        """Return whether the mistake may explain the output, within several times the legal error."""
         return where_made(judged, mistake, self._answer)
 
     def _answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
@@ -152,8 +152,10 @@ class InDefinition(Search[Mistake]):
         return False if False in told else True if True in told else None
 
     def _leaves_most(self, mistake: Mistake) -> bool:
-        """Whether, in the smallest cases in which it is made, it contradicts an output and leaves most of its error: no
-        bound of what code of the mistake may err explains that."""
+        """Return whether the mistake leaves most of an output's error in the smallest cases in which it is made.
+
+        No bound of the mistake's own code explains that.
+        """
         exact = (r for r in self.wrong if mistake.exact and r.ratios is not None)
         made = ((r, a) for r in exact if (a := self._outputs(r, mistake)) is not None)
         pairs = (pair for r, wrong in islice(made, _FIRST) for pair in self._meant(r, wrong))
@@ -172,7 +174,7 @@ class InDefinition(Search[Mistake]):
         return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
 
     def _outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
-        """Those of a mistake, or of the definition; None where there are none. What is small is kept."""
+        """Return the outputs of a mistake, or of the definition; None where there are none. Small ones are stored."""
 
         def run() -> Outputs:
             try:

@@ -48,7 +48,7 @@ def of_numbers(session: Session, rng: Random) -> Iterator[Case]:
 
 
 def again(session: Session, rng: Random) -> Iterator[Case]:
-    """The same inputs twice with others of the same shape between them, and views."""
+    """Yield the same inputs twice with others of the same shape between them, and views."""
     families = list(_subject(session).families)
     for s in _sizes(session)[1:3]:
         one, other = (_case(session, "again", f, s, rng).inputs for f in (families * 2)[:2])

@@ -66,7 +66,7 @@ def _scaled(spec: Attention, q: Any, x: Any) -> Any:
 
 
 def _grouped(how: str, g: Any, times: int) -> Any:
-    """Of the gradients of the heads that share: their sum, mean, the first or the last."""
+    """Combine the gradients of the heads that share: their sum, mean, the first or the last."""
     xp = namespace_of(g)
     *batch, heads, n, d = g.shape
     apart = xp.reshape(g, (*batch, heads // times, times, n, d))
@@ -202,7 +202,7 @@ def _without_sink(spec: Attention, values: dict[str, Any]) -> Any:
 
 
 def _twofold(words: str, made: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
-    """The same mistake in dQ, in dK and in both: what becomes of the product, with the scale as a function."""
+    """Make a mistake in dQ, in dK and in both: in the product, with the scale as a function."""
     both = Formulas(dq=lambda ds, q, k, c: made(ds @ k, c), dk=lambda ds, q, k, c: made(ds.mT @ q, c))
     yield f"dQ is {words}", Formulas(dq=both.dq)
     yield f"dK is {words}", Formulas(dk=both.dk)

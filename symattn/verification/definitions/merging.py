@@ -181,7 +181,7 @@ def _misread(which: tuple[bool, bool, bool], base: int | None, o1: Any, l1: Any,
 
 
 def _of_output(change: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-    """What changes the output alone, of o₁, o₂ and their weights."""
+    """Change the output alone, from o₁, o₂ and their weights."""
 
     def wrong(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
         lse = _merged(base, o1, l1, o2, l2)[1]
@@ -191,7 +191,7 @@ def _of_output(change: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
 
 
 def _of_lse(change: Callable[[Any, Any], Any]) -> Callable[..., tuple[Any, Any]]:
-    """What changes the log-sum-exp alone."""
+    """Change the log-sum-exp alone."""
     return lambda base, o1, l1, o2, l2: (_merged(base, o1, l1, o2, l2)[0], change(l1, l2))
 
 

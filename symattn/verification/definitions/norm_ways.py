@@ -23,7 +23,7 @@ from symattn.verification.rules.norms import affine
 
 
 def gain_of(spec: Any, gain: Any) -> Any:
-    """What a stored gain multiplies by."""
+    """Return the factor that a stored gain stands for."""
     return 1 + gain if spec.one_plus and gain is not None else gain
 
 
@@ -89,7 +89,7 @@ def folded(x: Any, mean: Any, root: Any) -> Any:
 
 
 def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
-    """What is normalised, rounded to the format of the inputs; then gain and bias, each with a rounding to it.
+    """Round the normalised x to the format of the inputs; then gain and bias, each with a rounding to it.
 
     So do Llama's norms, which compute in float32 and multiply by the gain in bfloat16. Where the arithmetic is that of
     the inputs, or every array may be stored in it (``eager``), that is no form of its own.
@@ -101,7 +101,7 @@ def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, b
 
 
 def _stored(a: Any) -> Any:
-    """The same numbers; on ``rounded`` as the inputs' format holds them."""
+    """Return the same numbers; on ``rounded`` as the inputs' format holds them."""
     return a.as_input() if hasattr(a, "as_input") else a
 
 
@@ -130,7 +130,7 @@ def welford(x: Array) -> tuple[Any, Any]:
 
 
 def _named(a: Any) -> Array:
-    """The same numbers, as sums of one: the kind ``rounded`` then knows that all who read one have its error in common.
+    """Return the same numbers as sums of one, whose error ``rounded`` then knows to be common to all readers.
 
     Without that, what is subtracted again would count twice.
     """

@@ -103,7 +103,7 @@ def subject(spec: Norm) -> Definition:
 
 
 def _mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
-    """Those by rule; of the gain as it is stored; and the variance as a difference, which loses digits alone."""
+    """Yield mistakes by rule, of the stored gain, and the variance as a difference, which loses digits alone."""
     kind: norms.Kind = "layer" if layer else "rms"
 
     def told(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> Mistake:

@@ -25,7 +25,7 @@ _FRONT = {"nd": "{}", "bnd": "b {}", "nhd": "{} h", "bhnd": "b h {}", "bnhd": "b
 
 
 def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Definition]:
-    """Of one array, or of queries and keys; with positions, tables of cosines and sines, or neither.
+    """Yield subjects of one array, or of queries and keys; with positions, tables of cosines and sines, or neither.
 
     Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
     """

@@ -80,7 +80,7 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
 
 
 def changes(subject: Definition) -> Iterator[Mistake]:
-    """What may go wrong beside the definition: an output with the other sign, outputs or inputs exchanged."""
+    """Yield mistakes beside the definition: an output with the other sign, outputs or inputs exchanged."""
     way = subject.ways[0]
 
     def told(cause: str, change: Callable[[Compute], Compute], step: str = "") -> Mistake:

@@ -1,4 +1,4 @@
-"""What is verified: a definition by its inputs, its outputs, and the ways of computing them that are equal.
+"""A definition to verify: its inputs, its outputs, and the ways of computing them that are equal.
 
 A way is a function of the inputs by name, written once for all kinds of arrays. On ``rounded`` it gives the exact
 outputs, and the bound on every implementation that computes them in this way; what is allowed is the largest of the
@@ -222,7 +222,7 @@ class Definition(Subject):
         return [(a.split("*"), n) for a, n in zip(reversed(axes), reversed(shape), strict=False)]
 
     def meaning(self, letter: str) -> tuple[str, int]:
-        """What a letter is in a domain, and the factor by which that is larger."""
+        """Return the input that a letter of a domain means, and the factor by which that is larger."""
         return self.means.get(letter, _MEANS.get(letter, (letter, 1)))
 
     def letters(self, judged: CaseResult) -> dict[str, int]:
@@ -296,11 +296,11 @@ class Definition(Subject):
         return self.admitted(inputs, session.domain)
 
     def free(self, inputs: Inputs) -> tuple[str, ...]:
-        """Those without numbers of their own."""
+        """Return the inputs without numbers of their own."""
         return tuple(i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None)
 
     def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
-        """Those that are made of others made again."""
+        """Compute the inputs that are made of others."""
         return self.filled(inputs, session.precision)
 
     def sizes(self, judged: CaseResult) -> dict[str, int]:
@@ -330,7 +330,7 @@ class Definition(Subject):
         return judging.legal(self, session.precision, inputs)
 
     def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
-        """By the first way."""
+        """Return exact elements by the first way."""
         from symattn.arrays.exact import Exact
         from symattn.arrays.field.quotient import Quotient
 
@@ -364,7 +364,7 @@ class Definition(Subject):
         return f"{self.title}, {told}"
 
     def power(self, session: Session) -> tuple[report.Power, ...]:
-        """What the judged cases would have shown of each step that some known mistake is in."""
+        """Return the power of the judged cases for each step that some known mistake is in."""
         rng = np.random.default_rng((session.seed, 4))
         drawn = [case.inputs for case in islice(drawing.of_sizes(session, rng), _DRAWN)]
         mutations: dict[str, list[Mutation]] = {}
@@ -377,7 +377,7 @@ class Definition(Subject):
         return powers(partial(self.run, self.ways[0]), kinds, drawn, tried)
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
-        """What any implementation means, where the ways have words."""
+        """Yield notes on the meaning of any implementation, where the ways have words."""
         words = [way.words for way in self.ways if isinstance(way, Form)]
         if words:
             yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."

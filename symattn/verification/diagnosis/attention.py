@@ -46,7 +46,7 @@ class InAttention(Search[Mistake]):
         super().__post_init__()
 
     def every(self) -> list[Mistake]:
-        """Those by rule that the bound holds for."""
+        """The mistakes by rule that the bound holds for."""
         return self._possible(rules.known(self.session.spec, self.names))
 
     def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
@@ -54,7 +54,7 @@ class InAttention(Search[Mistake]):
         return where_made(judged, mistake, lambda r, m: self.screen.answer(r, m.variant, m.around))
 
     def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """By balls; a mistake with variants around it, or judged in floats, by the screen."""
+        """Ask balls, or the screen for variants around it and for floats, whether a mistake explains a case."""
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
         spec, precision = self.session.spec, self.session.precision
@@ -65,7 +65,7 @@ class InAttention(Search[Mistake]):
         return combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
 
     def families(self) -> Iterator[fitted.Family[Mistake]]:
-        """Those of the steps that there are."""
+        """Yield the families of the steps that there are."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))
 
@@ -115,7 +115,7 @@ class InAttention(Search[Mistake]):
         yield self.pairs, True
 
     def known(self) -> Iterator[Mistake]:
-        """Those that float64 shows clearly."""
+        """Yield the mistakes that float64 shows clearly."""
         survivors = self.survivors(self.possible)
         self._begin()
         self.clear = [m for m in survivors if self.tells(m)]
@@ -140,15 +140,19 @@ class InAttention(Search[Mistake]):
         yield from islice(self._distinct(best(self.screen, self.wrong, likely)), 1)
 
     def _dim(self) -> Iterator[Mistake]:
-        """Those that float64 does not show clearly: in half formats its slack often hides them. Of the many, those that
-        account for most of what is wrong come first."""
+        """Yield mistakes that float64 does not show clearly, those first that account for most of the error.
+
+        In half formats the slack often hides them.
+        """
         self._begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
         yield from (mistake for _, mistake in ranked(self.screen, few, self.dim))
 
     def _dim_sometimes(self) -> Iterator[Mistake]:
-        """Those that float64 does not show clearly, at some sizes only, where they account for nearly all of what is
-        wrong: what is lost from a length on shows in few cases, and in half formats in none of them clearly."""
+        """Yield unclear mistakes at some sizes only, where they account for nearly all of the error.
+
+        A loss from a length on shows in few cases, and in half formats in none of them clearly.
+        """
         self._begin(self.guesses)
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
         for mistake in islice(self._distinct(best(self.screen, self.wrong, dim)), _FIRSTS):
@@ -157,8 +161,10 @@ class InAttention(Search[Mistake]):
                 yield made
 
     def _sometimes_in_floats(self) -> list[Mistake]:
-        """The same, where balls say nothing of them: in half formats scores far apart leave an implementation of a
-        mistake any weights, and what is left of the errors decides."""
+        """Return such mistakes where balls say nothing of them, by the rest of the errors.
+
+        In half formats, scores far apart allow an implementation of a mistake any weights.
+        """
         if self.session.precision.input.name not in ("float16", "bfloat16"):
             return []
         cases = [*self.wrong, *self.right[:_TEN]]
@@ -190,14 +196,14 @@ class InAttention(Search[Mistake]):
                 yield mistake
 
     def _output(self, judged: CaseResult, mistake: Mistake | None) -> np.ndarray:
-        """What the mistake gives in float64; nothing where it has no result."""
+        """Return the mistake's output in float64; nothing where it has none."""
         try:
             return self.screen.run(judged, mistake.variant if mistake else reference.RIGHT)[0]
         except UNFIT:
             return np.zeros(0)
 
     def _possible(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
-        """Those that change something that there is."""
+        """Return the mistakes that change some part of the specification."""
         steps = {step.name for step in self.session.spec.pipeline(self.names)}
         return [
             m for m in mistakes

@@ -1,4 +1,4 @@
-"""What is to blame where no known mistake of attention explains a fault: what the function's own answers say."""
+"""The step to blame where no known mistake of attention explains a fault: what the function's own answers say."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _differ(judged: CaseResult) -> bool:
 
 
 def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
-    """The same case with the identity for values, where q, k, v are given and without a batch."""
+    """Return the same case with the identity for values, where q, k, v are given and without a batch."""
     inputs = judged.case.inputs
     if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
         return None

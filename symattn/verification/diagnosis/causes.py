@@ -38,7 +38,7 @@ SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|i
 
 
 class Known(Protocol):
-    """What every mistake has: a step, a cause in words, and where it is made (None: everywhere)."""
+    """A known mistake: its step, its cause in words, and where it is made (None: everywhere)."""
 
     @property
     def step(self) -> str:
@@ -46,7 +46,7 @@ class Known(Protocol):
 
     @property
     def cause(self) -> str:
-        """What it is, in words."""
+        """The cause, in words."""
 
     @property
     def where(self) -> Where | None:
@@ -87,7 +87,7 @@ class Cause(Generic[M]):
 
 
 def causes(session: Session) -> tuple[Cause[Any], ...]:
-    """What explains the wrong values and shapes among the session's records, one cause for each group of them."""
+    """Explain the wrong values and shapes among the session's records by one cause for each group of them."""
     wrong = by_size(r for r in session.records if r.finding in OF_VALUES)
     if not wrong:
         return ()
@@ -137,7 +137,7 @@ class Search(ABC, Generic[M]):
 
     @abstractmethod
     def explains(self, judged: CaseResult, mistake: M) -> bool | None:
-        """The same, as balls say."""
+        """Ask balls whether a mistake explains a case."""
 
     @abstractmethod
     def combined(self, first: M, second: M) -> M | None:
@@ -156,7 +156,7 @@ class Search(ABC, Generic[M]):
         yield from ((way, True) for way in (self.known, self.with_numbers, self.sometimes, self.pairs))
 
     def otherwise(self, found: tuple[M, ...]) -> tuple[Cause[Any], ...]:
-        """What explains the wrong cases part by part, where nothing surely explains them all; none, where that does
+        """Explain the wrong cases part by part, where nothing surely explains them all; none, where that does
         not either."""
         return ()
 
@@ -169,7 +169,7 @@ class Search(ABC, Generic[M]):
         return cases
 
     def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
-        """What is said of those that explain everything, ``tried`` besides."""
+        """Return the plainest of the mistakes that explain everything, ``tried`` besides."""
         return plainest(mistakes)
 
     def gives(self, mistake: M) -> bool:
@@ -177,12 +177,12 @@ class Search(ABC, Generic[M]):
         return True
 
     def seen(self, judged: CaseResult) -> CaseResult:
-        """What of a fresh case is looked at."""
+        """Return the part of a fresh case that is looked at."""
         return judged
 
     # -- the search ----------------------------------------------------------------------------------------------------
     def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
-        """What was found."""
+        """Return the cause for these mistakes."""
         raises = bool(found) and all(self.explains(r, m) is True for m in found for r in self.raised)
         return Cause(tuple(self.wrong), found, self, raises, sure or not found, besides)
 
@@ -204,7 +204,7 @@ class Search(ABC, Generic[M]):
         """Known mistakes that float64 does not put aside."""
 
     def survivors(self, mistakes: list[M]) -> list[M]:
-        """Those that float64 does not put aside."""
+        """Return the mistakes that float64 does not rule out."""
         survivors = mistakes
         cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
         for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first ones leave few
@@ -276,7 +276,7 @@ class Search(ABC, Generic[M]):
         return self.effort.over or self.session.effort.over
 
     def screened(self, judged: CaseResult, mistake: M) -> bool | None:
-        """What float64 says."""
+        """Ask float64 whether a mistake explains a case."""
         self.effort.spend(judged.case.size)
         return self.answer(judged, mistake)
 
@@ -288,7 +288,7 @@ class Search(ABC, Generic[M]):
         return any(self.screened(judged, mistake) is True for judged in self.wrong)
 
     def _judged(self, mistakes: Iterable[M]) -> tuple[M, ...]:
-        """Those that balls do not contradict, no more than ``_MOST``."""
+        """Return the mistakes that balls do not contradict, at most ``_MOST``."""
         found: list[M] = []
         many_wrong, many_right, many_raised = self.judged
         cases = [*self.wrong[:many_wrong], *self.right[:many_right], *self.raised[:many_raised]]
@@ -303,12 +303,12 @@ class Search(ABC, Generic[M]):
         return tuple(found)
 
     def _explained(self, judged: CaseResult, mistake: M) -> bool | None:
-        """What balls say."""
+        """Ask balls whether a mistake explains a case, once."""
         self.effort.spend(_BALLS * judged.case.size, _BALLS)
         return self.explains(judged, mistake)
 
     def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[CaseResult]]:
-        """Those that explain inputs that were not seen before, too; and these."""
+        """Return the mistakes that explain inputs not seen before, too; and these inputs."""
         kept, tried = mistakes, []
         for case in self.session.subject.unseen(self.session, mistakes):
             judged = self.seen(self.session.run_case(case))

@@ -112,6 +112,6 @@ def _is_made(session: Session, name: str, wanted: Mapping[str, int], answer: Ans
 
 
 def only_where(session: Session, mistake: M, words: str, test: Test) -> M:
-    """The same mistake, made where the condition holds."""
+    """Return the same mistake, made where the condition holds."""
     where = Where(words, lambda judged: test(session.subject.measured(judged)))
     return replace(mistake, cause=f"{mistake.cause}, where {words}", where=where)

@@ -81,7 +81,7 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
 
 
 def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
-    """What the smallest input shows: the reader sees that one, and no other."""
+    """Describe what the smallest input shows: the reader sees that one, and no other."""
     form = session.subject.form(session, [smallest, *cause.records])
     if form:
         words = f"the output loses relative accuracy: it is within the bound of {form}, and of no other form"
@@ -133,7 +133,7 @@ def _failing(session: Session) -> Iterator[Fault]:
 
 
 def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult], bool]) -> CaseResult:
-    """The same finding on the smallest inputs that show it."""
+    """Reduce the finding to the smallest inputs that show it."""
     best, subject = [judged], session.subject
 
     def fails(inputs: Inputs) -> bool:

@@ -101,7 +101,7 @@ def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:
 
 
 def _weighed(screen: Screen, judged: CaseResult, variant: Variant | None) -> np.ndarray | None:
-    """What was given less what is right, or what a variant gives less that, in units of what is legal."""
+    """Return the output, or a variant's, less the right one, in units of the legal error."""
     try:
         right = screen.run(judged, RIGHT)[0]
         y = judged.outcome.output if variant is None else screen.run(judged, variant)[0]

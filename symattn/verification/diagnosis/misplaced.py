@@ -42,7 +42,7 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
 
 
 def _read(judged: CaseResult) -> str:
-    """What the first row that tells says; empty where some row is no rearrangement, or may be several."""
+    """Read the first row that tells; "" where some row is no rearrangement, or may be several."""
     told = ""
     got, right, allowed = judged.outcome.output, traced(judged).near, traced(judged).allowed
     assert got is not None

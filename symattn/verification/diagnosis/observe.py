@@ -1,4 +1,4 @@
-"""What the function's own answers say about its steps, without supposing any mistake."""
+"""The evidence of the function's own answers about its steps, without supposing any mistake."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Reference = Callable[[CaseResult], np.ndarray]
 
 @dataclass(frozen=True)
 class _Row:
-    """What a mistake says of rows, (…, n_q): whether they are lost or kept, and how far numbers may be off that are
+    """A mistake's rows, (…, n_q): whether they are lost or kept, and how far numbers may be off that are
     neither lost nor right. Of those that are lost, ``above`` are by overflow."""
 
     lost: np.ndarray
@@ -51,7 +51,7 @@ Rows = Callable[[CaseResult], _Row]
 def out_of_range(
     session: Session, lost: Sequence[CaseResult], seen: Sequence[CaseResult], beside: bool = False, apart: bool = True
 ) -> tuple[Mistake, ...]:
-    """Those of one format that explain what was ``lost``, all that was ``seen``, and inputs that tell them apart.
+    """Return mistakes of one format that explain all rows ``lost`` and ``seen``, and inputs that tell them apart.
 
     ``beside`` another mistake, which explains the finite numbers, they explain what is not finite. No inputs are made
     to tell them ``apart`` where these are not those of attention.

@@ -29,7 +29,7 @@ _KEPT = 1 << 17  # numbers that a run of the right definition has at most to be 
 
 @dataclass
 class Computed(Generic[T]):
-    """What was computed of some objects, by their ``id``; they are kept with it, so that none is another's."""
+    """Values computed from objects, by their ``id``; each object is stored too, so that no other takes its ``id``."""
 
     results: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class Screen:
         return self._run(judged, variant)[:2]
 
     def _run(self, judged: CaseResult, variant: Variant) -> tuple[Array, float, Values]:
-        """The same, with all arrays where these are few."""
+        """Run a variant, with all arrays where these are few."""
         values = self._traced(judged, variant, np.float64)
         few = sum(np.size(a) for a in values.values()) <= _KEPT
         with np.errstate(all="ignore"):

@@ -27,7 +27,7 @@ _NEW = 2
 
 
 def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
-    """The same inputs twice with others of the same shape between them, other lengths and widths, views, equal arrays.
+    """Yield the same inputs twice with others between them, other lengths and widths, views, equal arrays.
 
     What was kept from an earlier call shows where only one size has changed since: the number of keys behind as many
     queries, or the width of as many keys.
@@ -73,7 +73,7 @@ def take(session: Session, case: Case) -> None:
 
 
 def notes(session: Session) -> Iterator[str]:
-    """What is no fault, and should be known."""
+    """Yield notes on conduct that is no fault, and should be known."""
     mine = {r.case.name: r for r in session.records if r.case.group == GROUP}
     once, again = mine.get("a first call"), mine.get("the first call again")
     if once and again and not once.finding and not again.finding and not target.same_bits(once.outcome, again.outcome):

@@ -1,4 +1,4 @@
-"""What the identity test on residues adds: a check where it agrees, and where not, sizes at which floats are tried.
+"""The use of the identity test on residues: a check where it agrees, and where not, sizes at which floats are tried.
 
 A difference on residues is no fault: 1e-9 in a denominator is truly unequal, and harmless. Only floats convict.
 """
@@ -68,7 +68,7 @@ def _where(difference: Difference) -> str:
 
 
 def _opaque(found: Identity) -> str:
-    """That a function stands for any, so that the same numbers by another way differ; "" where none does."""
+    """Say that a function stands for any, so that the same numbers by another way differ; "" where none does."""
     return next((note for note in found.notes if "stands for any function" in note), "")
 
 
@@ -82,7 +82,7 @@ def unexplained(found: Identity | None) -> Iterator[str]:
 
 
 def notes(found: Identity | None, faults: bool) -> Iterator[str]:
-    """What was found, for which inputs; or why nothing was."""
+    """Say what was found, for which inputs; or why nothing was."""
     if found is None or faults:
         return
     if found.agrees:

@@ -123,7 +123,7 @@ def projections(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """What a mask hides must not be seen: the weights under it, forbidden keys that score high, values that double."""
+    """Yield cases of masks: the weights under it, forbidden keys that score high, values that double."""
     if not maker.spec.masks_anything:
         return
     for n_q, n_k in ((4, 4), (3, 6), (6, 3), (2, 5), (5, 8), (16, 16), (2, 33)):

@@ -146,7 +146,7 @@ def by_library(errors: Sequence[Failure | None]) -> bool:
 
 
 def notes(session: Session) -> Iterator[str]:
-    """What was refused, which promises would exclude it, and what became of the domain."""
+    """Say what was refused, which promises would exclude it, and what became of the domain."""
     if not session.refused:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)

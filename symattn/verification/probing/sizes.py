@@ -31,7 +31,7 @@ def tiles(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def long(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """The same for 128 and more, with as many queries."""
+    """Yield cases of 128 and more keys, with as many queries."""
     yield from _singles(_LONG_SINGLE, maker, rng)
     yield from _lengths(_LONG, maker, rng)
 

@@ -68,7 +68,7 @@ def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 
 def _of_arrays(spec: Attention, names: frozenset[str], elsewhere: bool) -> Iterator[Mistake]:
-    """Those whose entries stand ``elsewhere`` or are lost, or the others."""
+    """Yield mistakes whose entries stand ``elsewhere`` or are lost, or the others."""
     for operator, made in _made(spec, names):
         if elsewhere == (operator not in operators.ENTRIES and not made.in_floats):
             yield made

@@ -21,7 +21,7 @@ from symattn.bounds.mistake import Mistake, shape
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those of linear biases and of buckets."""
+    """Yield mistakes in linear biases and in buckets."""
     if isinstance(spec.position, Alibi):
         if spec.position.slopes == "computed":
             for words, exponents in _SLOPES.items():

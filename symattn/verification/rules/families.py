@@ -58,7 +58,7 @@ _HUNDRED = _signed(1e-3, 100)
 
 
 def families(spec: Attention) -> Iterator[Family]:
-    """Those of a specification, the plainest first."""
+    """Yield the families of a specification, the plainest first."""
     position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
     scaled = partial(Family, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
     of = (

@@ -1,4 +1,4 @@
-"""What becomes of forbidden scores, which masks are applied and how they are joined; rows without any key."""
+"""Mistakes in masks: what becomes of forbidden scores, which masks apply, how they are joined; rows without any key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BARE = Attention()
 
 # -- the masks of a specification --------------------------------------------------------------------------------------
 def allowed(spec: Attention, values: Values) -> Any:
-    """What the specification's masks allow: booleans (…, n_q, n_k); all, where it has none."""
+    """Return the keys that the specification's masks allow: booleans (…, n_q, n_k); all, where it has none."""
     if not spec.masks_anything:
         return np.ones(shape(values), dtype=bool)
     s = before(spec, values, "masked")
@@ -82,7 +82,7 @@ def _filling(words: str, fill: Callable[[At, Any], Any]) -> Mistake:
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those of a specification that forbids something."""
+    """Yield mistakes of a specification that forbids something."""
     if not spec.masks_anything:
         return
     if spec.causal or spec.padding or spec.mask is not None:
@@ -124,7 +124,7 @@ def _counted_anew() -> Iterator[Mistake]:
 
 
 def _from_the_first(axis: int, edges: Edges, spec: Attention, values: Values) -> Array:
-    """What is allowed, each tile's part read from the first tile on."""
+    """Return the allowed keys, each tile's part read from the first tile on."""
     there = allowed(spec, values)
     ends = edges(int(there.shape[axis]))
     if len(ends) < 3:
@@ -154,7 +154,7 @@ def _by_blocks(n: int, spec: Attention, values: Values) -> Any:
 
 
 def _joined(spec: Attention) -> Iterator[Mistake]:
-    """Of several masks one is left out, or they are joined by or."""
+    """Leave out one of several masks, or join them by or."""
     single = {"causal": spec.causal, "padding": spec.padding, "mask": spec.mask is not None,
               "window": spec.window is not None or spec.block is not None, "documents": spec.documents}  # fmt: skip
     if sum(single.values()) < 2:

@@ -109,7 +109,7 @@ def _split() -> Iterator[Mistake]:
 
 
 def _whole(at: At) -> Any:
-    """What is projected, before it is split."""
+    """Return the projection before it is split."""
     return projections.merge_heads(at.right())
 
 
@@ -234,7 +234,7 @@ def _laid(way: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Ar
 
 
 def _returned(names: frozenset[str]) -> Iterator[Mistake]:
-    """What is done to the output at the very end."""
+    """Yield mistakes in the output at the very end."""
     transposed = told("output", "the output is returned transposed", output=lambda at: at.right().mT)
     yield replace(transposed, in_floats=True)  # the bound is of the shape that the output should have
     for name, words in (("q", "queries"), ("k", "keys"), ("v", "values")):

@@ -18,7 +18,7 @@ from symattn.verification.rules.forbidding import Open, allowed, empty_as_mean, 
 
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Those of a specification with padding, or with documents."""
+    """Yield mistakes of a specification with padding, or with documents."""
     if spec.padding:
         yield from _padding(spec)
     if spec.documents:

@@ -17,7 +17,7 @@ from symattn.bounds.mistake import Mistake, in_fields
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those of a specification with a latent, as the matrices stand where they are not absorbed."""
+    """Yield mistakes of a specification with a latent, as the matrices stand where they are not absorbed."""
     if spec.latent is None:
         return
     if isinstance(spec.position, Rotary):
@@ -48,7 +48,7 @@ def _projected(matrix: str, at: At) -> Array:
 
 
 def _parts() -> Iterator[Mistake]:
-    """Of queries and keys, the part without positions and the part with them."""
+    """Yield mistakes in the parts of queries and keys without positions and with them."""
     nothing: Wrong = lambda at: at.right() * 0  # noqa: E731
     words = "the part with positions is left out: scores are of the parts without alone"
     yield several("score", words, {"q_r": nothing})

@@ -77,7 +77,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def wrong_places(spec: Attention) -> Iterator[tuple[str, Places]]:
-    """The same in words, and as the places that are seen then."""
+    """Yield wrong masks in words, and as the places that are seen then."""
     right = _right(spec)
     for words, changes in (*_ahead(spec, right), *_behind(spec, right), *_window(spec, right), *_rest(right)):
         yield words, replace(right, **changes)

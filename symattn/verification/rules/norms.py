@@ -145,7 +145,7 @@ def _affine(good: Norm) -> Iterator[tuple[str, Norm]]:
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Those in the norms of queries and keys, of both or of one of them."""
+    """Yield mistakes in the norms of queries and keys, of both or of one of them."""
     if spec.qk_norm is None:
         return
     kind: Kind = spec.qk_norm

@@ -1,4 +1,4 @@
-"""What may happen to an array, whichever it is: entries change, an axis is read otherwise, a part is lost."""
+"""Changes of any array: entries change, an axis is read otherwise, a part is lost."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _OF_PAIRS = {"mask": ("mask", "the mask given"), "bias": ("bias", "the bias")}
 
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Those of the inputs that a specification has."""
+    """Yield mistakes in the inputs that a specification has."""
     for name, step, words, change in _changes(spec.heads):
         if name in names:
             yield read(step, words, **{name: lambda spec, a, change=change: change(a)})

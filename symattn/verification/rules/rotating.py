@@ -34,7 +34,7 @@ Change = Callable[[Rotary, Any, Any, Right], Tables]
 
 # -- how angles are applied --------------------------------------------------------------------------------------------
 def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
-    """What is done with the right cosines and sines."""
+    """Yield rotations with the right cosines and sines, and wrong pairs."""
     half = spec.layout == "half"
     other = "interleaved" if half else "half"
     words = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
@@ -160,7 +160,7 @@ _ALIKE = (
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those of queries and keys that are rotated."""
+    """Yield mistakes in queries and keys that are rotated."""
     asked = spec.position
     if not isinstance(asked, Rotary) or spec.latent is not None or asked.triples is not None:
         return

@@ -21,7 +21,7 @@ _POWERS = {
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """By sizes first, the plainest ones before others; then by lengths."""
+    """Yield wrong scales: by sizes first, the plainest ones before others; then by lengths."""
     for (symbol, meant), number in _sizes(spec):
         for quarters, written in _POWERS.items():
             if not _right(spec, symbol, quarters):

@@ -14,7 +14,7 @@ from symattn.bounds.mistake import Mistake, step
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those of the score that a specification has."""
+    """Yield mistakes in the score that a specification has."""
     for words, make in _COSINES.items() if spec.score == "cosine" else ():
         yield told("score", words, scores=lambda at, make=make: make(*_both(at)))  # type: ignore[misc]
     if spec.score == "dot":
@@ -54,7 +54,7 @@ _DISTANCES: dict[str, Callable[[At], Any]] = {
 
 
 def _both(at: At) -> tuple[Any, Any]:
-    """What the scores are made of."""
+    """Return the queries and keys that the scores are made of."""
     q, k = step(at.spec, at.values, "scores").of[:2]
     return at.values[q], at.values[k]
 

@@ -19,7 +19,7 @@ Table = tuple[tuple[str, str, Wrong], ...]
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those that the weights of a specification can have."""
+    """Yield mistakes that the weights of a specification can have."""
     for table, rows in ((_closed(spec), True), (_open(spec), False)):
         for blamed, words, wrong in table:
             yield told(blamed, words, rows, weights=wrong)

@@ -23,7 +23,7 @@ from symattn.verification.rules.forbidding import added, allowed
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those in the steps that a specification has."""
+    """Yield mistakes in the steps that a specification has."""
     yield from _scale(spec)
     if spec.softcap is not None:
         yield from _cap(spec)
@@ -169,7 +169,7 @@ def _added(spec: Attention) -> Iterator[Mistake]:
 
 
 def times(factor: Any, at: At) -> Any:
-    """What is added, times a number."""
+    """Return the added term, times a number."""
     return at.first + (at.right() - at.first) * at.number(factor)
 
 
@@ -217,7 +217,7 @@ def _rate(spec: Attention) -> Fraction:
 
 
 def _kept(power: int, at: At) -> Any:
-    """What is kept, times (1 − r)^p."""
+    """Return the weights that dropout keeps, times (1 − r)^p."""
     return at.right() * at.number((1 - _rate(at.spec)) ** power)
 
 

@@ -46,7 +46,7 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those of every way to cut keys; of tiles of one key, those that rescale."""
+    """Yield mistakes of every way to cut keys; of tiles of one key, those that rescale."""
     if spec.normaliser != "softmax":
         return
     if spec.sink is not None:
@@ -65,7 +65,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def _with_sinks() -> Iterator[Mistake]:
-    """Those of kernels whose sink is the first of the maxima, or is added to the sum at the end."""
+    """Yield mistakes of kernels whose sink is the first of the maxima, or is added to the sum at the end."""
     for words, edges in cuts():
         for (above, below), (step, told) in _LEFT.items():
             for first in (True, False) if {above, below} <= {"all", "so far"} else ():
@@ -172,7 +172,7 @@ def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values:
 
 
 def _beside_sink(edges: Edges, above: str, below: str, first: bool, spec: Attention, values: Values) -> Any:
-    """The same with a sink. One that is the ``first`` is 1 in a sum that is not rescaled, in one tile, too."""
+    """Return the weights beside a sink; as the ``first``, it is 1 in a sum that is not rescaled."""
     tiles = Tiles.of(edges, spec, values, 1 if first else 2)
     at = tiles.at
     top = at.m if first else at.top
@@ -202,8 +202,10 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
 
 
 def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
-    """What is taken from scores in all, if a tile subtracts r, the larger one of its maximum and that of the tile
-    before, and rescales what came before by e^{m − r} with m the maximum of the tile before."""
+    """Return the total subtracted from scores where a tile subtracts the larger of its maximum and the last tile's.
+
+    The parts before are rescaled by e^{m − r}.
+    """
     r = [own[0], *(at.xp.maximum(a, b) for a, b in pairwise(own))]
     later = [b - a for a, b in zip(own, r[1:], strict=False)]
     return [sum(later[t:], x) for t, x in enumerate(r)]

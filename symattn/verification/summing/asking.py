@@ -26,7 +26,7 @@ _SEED = 11
 
 @dataclass(frozen=True)
 class Numbers:
-    """What terms are made of: M, what stands for 1, and how many of these may be alive in a column.
+    """The numbers that terms are made of: M, what stands for 1, and how many of these may be alive in a column.
 
     ``weight`` is what the function multiplies each term by, and ``exact`` whether that is a power of two, so that
     nothing is rounded by it.
@@ -44,8 +44,11 @@ class Numbers:
 
     @staticmethod
     def of(format: str, n: int, weight: float = 1.0) -> Numbers:
-        """Those of a format, for n terms. In float16, M = 2¹⁵ and sums of ones stay below 2⁻²⁵ M, so that float32 loses
-        them; wider accumulators lose nothing there."""
+        """Return the numbers of a format, for n terms.
+
+        In float16, M = 2¹⁵ and sums of ones stay below 2⁻²⁵ M, so that float32 loses them; wider accumulators
+        lose nothing there.
+        """
         exact = Numbers(1.0, 1.0, 1, weight).exact
         if format == "float16":
             one = 2.0 ** min(-14, int(np.ceil(np.log2(1 / weight))) - (24 if exact else 21))

@@ -49,7 +49,7 @@ class Attending:
         return {**made, **zeros}
 
     def row(self, inputs: Mapping[str, Array]) -> Array:
-        """What comes back for the last query. Raises ``NoTree`` where nothing does."""
+        """Return the output for the last query. Raises ``NoTree`` where there is none."""
         outcome = self.runner.run(inputs)
         if outcome.error is not None:
             raise NoTree(f"the function refuses what is asked ({outcome.error})")

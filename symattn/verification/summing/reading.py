@@ -1,4 +1,4 @@
-"""What a tree says in words: loops in order, pairs, tiles, lanes, terms that are added at once."""
+"""A tree in words: loops in order, pairs, tiles, lanes, terms that are added at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether scores are rounded to half precision before the largest is subtracted.
+"""Decide whether scores are rounded to half precision before the largest is subtracted.
 
 Asked are two keys whose scores are alike then, and differ otherwise.
 
@@ -26,7 +26,7 @@ _NEAR, _TELLING = 0.02, 0.1  # how near weights are to what is meant, and how fa
 
 @dataclass(frozen=True)
 class Scores:
-    """Whether scores are ``stored`` in a ``format``, None where ``why`` it cannot be told.
+    """Scores that are ``stored`` in a ``format`` or not; None where ``why`` it cannot be told.
 
     ``scores`` are those of two keys, and ``weights`` what these got."""
 

@@ -23,7 +23,7 @@ Sizes = Callable[[Sequence[Pair]], Sequence[int]]
 
 
 class NoTree(Exception):
-    """What came back is that of no order of adding; the words say why."""
+    """Raised when the outputs are those of no order of adding; the words say why."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Tree:
 
     @cached_property
     def known(self) -> frozenset[frozenset[int]]:
-        """The same as a set, with single leaves."""
+        """The subtrees as a set, with single leaves."""
         return frozenset((*self.subtrees, *(frozenset((leaf,)) for leaf in range(self.n))))
 
     def node(self, leaves: frozenset[int]) -> int:
@@ -71,7 +71,7 @@ class Tree:
 
     @cached_property
     def _meeting(self) -> np.ndarray:
-        """Of each pair: the smallest subtree that holds both, by its place."""
+        """Return for each pair the smallest subtree that holds both, by its place."""
         found = np.zeros((self.n, self.n), dtype=int)
         for k in range(len(self.nodes) - 1, -1, -1):  # parents first
             leaves = list(self.subtrees[k])
@@ -117,7 +117,7 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
 
 
 def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[list[int], int]]:
-    """Those of these sets of leaves, one sibling of which is a leaf, that are leaves all: they are added at once.
+    """Return the sets of leaves that are added at once, of these sets, one sibling of which is a leaf.
 
     Pairs are asked that stand a power of two apart, in which loops, tiles and lanes would show; a tree has to explain
     others at random afterwards.

@@ -109,7 +109,7 @@ def _odd(asked: Sum, at: list[Triple], probes: list[float]) -> Pair | None:
 
 
 def _outer(tree: Tree, path: list[frozenset[int]], at: Triple) -> list[Triple]:
-    """The same i and j, with an m whose own sum comes to that of i, where this is first and last so."""
+    """Return the same i and j, with an m whose own sum comes to that of i, where this is first and last so."""
     added = [b - a for a, b in pairwise(path[:-1]) if len(b - a) > 1 and b - a in tree.known]
     return [(at[0], min(found), at[2]) for found in dict.fromkeys((*added[:1], *added[-1:]))]
 
@@ -125,7 +125,7 @@ def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
 
 
 def _width(asked: Sum, at: Triple) -> Width:
-    """What survives beside the large term. Raises ``NoTree``."""
+    """Return the width that survives beside the large term. Raises ``NoTree``."""
     most = min(_MOST, 39 + int(np.log2(asked.numbers.weight))) if _large(asked) != 1 else _MOST
     small = 2.0 ** -np.arange(1.0, most + 1)
     found = _left(asked, [(at, x) for x in small])
@@ -159,7 +159,7 @@ def _large(asked: Sum) -> float:
 
 
 def _left(asked: Sum, asks: list[tuple[Triple, float]]) -> np.ndarray:
-    """What comes back of small terms, in units of the large one."""
+    """Return the rest of small terms, in units of the large one."""
     terms = np.zeros((asked.n, len(asks)))
     for column, ((i, m, j), small) in enumerate(asks):
         terms[[i, m, j], column] = 1.0, small, -1.0

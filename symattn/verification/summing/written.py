@@ -20,7 +20,7 @@ def written(tree: Tree) -> list[str]:
 
 
 def _parts(tree: Tree, node: int) -> list[str]:
-    """What is added one after the other to get a node."""
+    """Return the terms that are added one after the other to get a node."""
     leaves = sorted(tree.subtrees[node - tree.n])
     reading = read(tree.within(leaves))
     if reading.way in _NAMED and len(leaves) > 2:
@@ -42,7 +42,7 @@ def _parts(tree: Tree, node: int) -> list[str]:
 
 
 def _inner(tree: Tree, added: tuple[int, ...]) -> str:
-    """What is added in one step, in brackets; several at once in square ones."""
+    """Write the terms added in one step in brackets; several at once in square ones."""
     if len(added) > 1:
         return "[" + ", ".join(str(a) if a < tree.n else "+".join(_parts(tree, a)) for a in added) + "]"
     return "(" + "+".join(_parts(tree, added[0])) + ")"
@@ -65,7 +65,7 @@ def _spine(tree: Tree, node: int) -> list[tuple[int, ...]]:
 
 
 def _shortened(items: list[str]) -> list[str]:
-    """Of many the first two and the last."""
+    """Shorten many items to the first two and the last."""
     return [*items[:2], "…", items[-1]] if len(items) > _RUN else items
 
 

@@ -180,7 +180,7 @@ def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
 
 
 def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]:
-    """What picked tolerances accept and refuse."""
+    """Describe what picked tolerances accept and refuse."""
     if not weighed:
         return
     yield md.Heading(("What tolerances that people pick would say",))

@@ -1,4 +1,4 @@
-"""What ``symattn bound`` is asked, and its answer."""
+"""The request to ``symattn bound``, and its answer."""
 
 from __future__ import annotations
 

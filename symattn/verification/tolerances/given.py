@@ -30,7 +30,7 @@ def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarr
 
 
 def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
-    """The same for arrays by name. Raises ``InputError``."""
+    """Check arrays by name. Raises ``InputError``."""
     try:
         made = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}
     except InputError:

@@ -55,7 +55,7 @@ class Tolerance(Printable):
 
     @cached_property
     def sharp(self) -> Sharp | None:
-        """What roundings to nearest do to each element and to means, but for ``alpha``; see ``sharp.Sharp``.
+        """The effect of roundings to nearest on each element and on means, but for ``alpha``; see ``sharp.Sharp``.
 
         Without inputs it is on inputs that are drawn; None of what is wider than 16 bits or no plain attention.
         """

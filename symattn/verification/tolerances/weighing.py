@@ -1,4 +1,4 @@
-"""What a tolerance accepts that is wrong, and refuses that is right: tried on inputs of a given size.
+"""Weigh a tolerance: what it accepts that is wrong, and refuses that is right, on inputs of a given size.
 
 Wrong are the known mistakes by which some element is beyond what any implementation in the arithmetic can give, right
 is the definition run in the arithmetic itself (float64 is not weighed).
