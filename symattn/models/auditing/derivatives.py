@@ -111,7 +111,7 @@ def judge_gradients(passed: Passed) -> Backward:
     for item, head in places:
         try:
             judged = passed.judged(item, head)
-        except (SymattnError, Unread) as error:
+        except SymattnError as error:
             reason = reason or str(error)
             continue
         ratios = judged.ratios()

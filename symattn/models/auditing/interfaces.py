@@ -21,11 +21,15 @@ _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 def of_transformers(function: Callable[..., Any], name: str | None, args: Any, kwargs: Any) -> Received:
     """What a call of an attention function of transformers received. Raises ``Unread`` where that is not known."""
     given = _bound(function, args, kwargs)
+    _check_known(function, given)
+    return of_arguments(_kind(function, name), given)
+
+
+def of_arguments(kind: str, given: Mapping[str, Any]) -> Received:
+    """Return what an attention function of this kind receives by these names. Raises ``Unread`` where it is unknown."""
     module, q, k = given.get("module"), given["query"], given["key"]
-    kind = _kind(function, name)
     if given.get("cache") is not None:
         raise Unread("a paged cache holds the keys")
-    _check_known(function, given)
     mask = _dense(given.get("attention_mask"), q, k)
     if kind == "flash":
         _check_packing(given)

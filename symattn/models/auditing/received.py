@@ -11,13 +11,14 @@ import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.spec import Attention
+from symattn.document.errors import Refused
 from symattn.models.auditing.judging import Arithmetic
 from symattn.models.auditing.masking import looked_at, visible
 from symattn.models.auditing.setting import Floats, Mask, Setting
 from symattn.models.auditing.tensors import allowed_of, dtype_of, heads_apart, joined, mask_of, numbers, summed
 
 
-class Unread(Exception):
+class Unread(Refused):
     """A call that is not understood; its words say why."""
 
 
@@ -101,27 +102,33 @@ def read(
     _check(received, q, k, v, dropping)
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
     rows = looked_at(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
+    setting = setting_of(received, rows)
+    chosen = contract or ("eager" if received.eager else "fused")
+    arithmetic = Arithmetic(dtype, "eager" if chosen == "eager" else "fused")
+    name, via, module = received.name, received.via, received.module
+    return Call(name, via, module, n_q, n_k, rows, setting, arithmetic, received, received.dropout)
+
+
+def setting_of(received: Received, rows: Sequence[int]) -> Setting:
+    """Return what the call asks of its queries ``rows``, as numbers."""
+    q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
+    n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
     pairs = [mask_of(m, rows, n_k) for m in received.masks if m is not None]
-    places = visible(received.places, rows, n_q, n_k)[None, None] if received.places.masks_anything else None
-    scale = 1 / sqrt(q.shape[-1]) if received.scale is None else float(received.scale)
+    places = visible(received.places, list(rows), n_q, n_k)[None, None] if received.places.masks_anything else None
     batch = max(int(t.shape[0]) for t in (q, k, v))
     arrays = (numbers(t) for t in (q[:, :, rows], k, v))
-    some, keys, values = (np.ascontiguousarray(np.broadcast_to(a, (batch, *a.shape[1:]))) for a in arrays)
-    setting = Setting(
-        some,
+    queries, keys, values = (np.ascontiguousarray(np.broadcast_to(a, (batch, *a.shape[1:]))) for a in arrays)
+    return Setting(
+        queries,
         keys,
         values,
-        scale=scale,
+        scale=1 / sqrt(q.shape[-1]) if received.scale is None else float(received.scale),
         softcap=None if received.softcap is None else float(received.softcap),
         sink=None if received.sink is None else numbers(received.sink).reshape(-1),
         allowed=joined(places, *(allowed for allowed, _ in pairs)),
         bias=summed(*(bias for _, bias in pairs)),
         biases=sum(bias is not None for _, bias in pairs),
     )
-    chosen = contract or ("eager" if received.eager else "fused")
-    arithmetic = Arithmetic(dtype, "eager" if chosen == "eager" else "fused")
-    name, via, module = received.name, received.via, received.module
-    return Call(name, via, module, n_q, n_k, rows, setting, arithmetic, received, received.dropout)
 
 
 def cast(received: Received) -> Received:

@@ -12,13 +12,13 @@ from symattn.bounds.judge import holds, judge, union
 from symattn.bounds.target import Inputs, Outcome
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
+from symattn.models.auditing.causes import one_of
 from symattn.models.auditing.layers.finding import PartFinding
 from symattn.models.auditing.setting import Floats
 from symattn.verification.definitions.judging import expected, explains, legal
 from symattn.verification.definitions.subject import Definition, Mistake
 
 NONE = "no known mistake explains it"
-_TOLD = 3  # mistakes that are told where several fit
 
 
 def fused(dtype: str) -> Precision:
@@ -86,7 +86,4 @@ def _cause(subject: Definition, precision: Precision, found: CaseResult) -> str:
     for mistake in subject.mistakes:
         if explains(subject, precision, found, mistake) and mistake.cause not in fitting:
             fitting.append(mistake.cause)
-    if len(fitting) < 2:
-        return fitting[0] if fitting else NONE
-    more = f", or {len(fitting) - _TOLD} others" if len(fitting) > _TOLD else ""
-    return f"open, since several mistakes fit: {'; or '.join(fitting[:_TOLD])}{more}"
+    return one_of(fitting) or NONE
