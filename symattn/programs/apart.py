@@ -20,7 +20,7 @@ class NotDone(Exception):
 
 
 def apart(task: Callable[[], Any], seconds: float) -> Any:
-    """What ``task`` returns, computed in a copy of this process; its own exception is raised here as ``NotDone``."""
+    """Run ``task`` in a copy of this process, and return its result; its exception is raised here as ``NotDone``."""
     if not hasattr(os, "fork"):
         raise NotDone("this system cannot copy a process")
     reading, writing = os.pipe()

@@ -78,7 +78,7 @@ def arithmetic(
 
 
 def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS, **options: Any) -> Answer:
-    """The same for ``package.module:function`` or ``file.py:function``, called in a child process.
+    """Explain ``package.module:function`` or ``file.py:function``, called in a child process.
 
     ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
     """

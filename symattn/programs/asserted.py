@@ -17,7 +17,7 @@ from symattn.verification.report import Sought
 
 @one_blas_thread
 def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
-    """What is wrong, in words, empty where nothing is; and of the mistakes of ``power`` how they would be seen.
+    """Describe what is wrong, empty where nothing is; and say of the mistakes of ``power`` how they would be seen.
 
     A power that the comparison has not is wrong. A runtime that multiplies wrong in the format is named first. Raises
     ``InputError`` for what does not fit together.

@@ -96,7 +96,7 @@ class _Agreement(Parameters):
 
     @property
     def _told_for(self) -> str:
-        """What the parameter is for that the user named for the mask."""
+        """Return the meaning of the parameter that the user named for the mask."""
         return next(iter(self.request.masks), "") if self.mask_name else ""
 
     def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
@@ -160,7 +160,7 @@ class _Agreement(Parameters):
         return Argument(name, CAUSAL_MASK if by_mask else None, None, positional, required)
 
     def _mask_input(self) -> str:
-        """What the parameter that the user told for the mask receives."""
+        """Return the value of the parameter that the user named for the mask."""
         for what in self.request.masks:
             return what
         if self.request.causal:
@@ -176,7 +176,7 @@ class _Agreement(Parameters):
         return self.request.causal and not told
 
     def _around(self, p: Parameter, what: str, positional: bool, required: bool) -> Argument | None:
-        """What is made of other inputs: numbers of tokens, of valid keys, bounds of documents."""
+        """Return what is made of other inputs: numbers of tokens, of valid keys, bounds of documents."""
         if what == "lengths" and "keep" in self.request.masks:
             return Argument(p.name, "keep", None, positional, required, form="length")
         if what == "bounds" and self.request.spec.documents:

@@ -156,7 +156,7 @@ class Child:
 
 
 def _opened(words: str, content: Any, text: str = "") -> Any:
-    """What a reply holds; an error of the worker's is raised here."""
+    """Return the contents of a reply; an error of the worker's is raised here."""
     if words == "done":
         return content
     if words == "defect":

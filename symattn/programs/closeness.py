@@ -82,7 +82,7 @@ def check_alpha(alpha: float | None) -> None:
 
 
 def close_to_exact(asked: Question, called: str = "out") -> str:
-    """What is wrong with the output and the logarithms asked about, in words; empty where nothing is.
+    """Describe what is wrong with the output and the logarithms asked about; empty where nothing is.
 
     Where no ``alpha`` is given, ``called`` is what the words call the output. Raises ``InputError`` where the inputs do
     not fit the specification or the precision.
@@ -124,7 +124,7 @@ def close(
     called: str = "out",
     averaged: int | None = None,
 ) -> str:
-    """The same of what is ready, in the ``rows`` that are named; means are of at most ``averaged`` rows of a head
+    """Judge what is ready, in the ``rows`` that are named; means are of at most ``averaged`` rows of a head
     (None: ``sample.averaged``)."""
     shape = tuple(getattr(out, "shape", ()))
     every = list(range(of.shape[-2])) if rows is None else rows
@@ -168,8 +168,8 @@ def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Atten
 def logarithms(
     lse: object, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> tuple[str, float]:
-    """What is wrong with ``lse`` (…, n_q) in ``rows``, in words, empty where nothing is; and the largest error as a
-    part of what the worst case allows, ∞ for a wrong shape or type."""
+    """Describe what is wrong with ``lse`` (…, n_q) in ``rows``, empty where nothing is; and return the largest error /
+    worst-case bound, ∞ for a wrong shape or type."""
     inputs = _read(spec, given)
     return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
 
@@ -268,7 +268,7 @@ def _logarithms(
 
 
 def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
-    """What is wrong with the shape or type of what came back; empty where nothing is."""
+    """Describe what is wrong with the shape or type of what came back; empty where nothing is."""
     if shape != wanted:
         return f"{name} has the shape {shape} in place of {wanted}"
     if dtype not in FORMATS or Format(dtype).u > precision.returned.u:

@@ -257,7 +257,7 @@ def _about(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _differentiated(function: Callable[..., Any], request: Request) -> tuple[Callable[..., Any], Request]:
-    """By autograd, where gradients are wanted of a function that gives none."""
+    """Return gradients by autograd, where they are wanted of a function that gives none."""
     if not _forward_alone(function, request):
         return function, request
     return Backpropagated(function), replace(request, framework="torch")

@@ -52,7 +52,7 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def arithmetic(
     told: str | Precision | None, contract: Contract | None, given: Mapping[str, Any], out: object
 ) -> Precision:
-    """What FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
+    """Compute as FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
     largest score so far.
 
     The output's format is that of ``out``. What is ``told`` as a ``Precision`` stays, but for the exponentials. Raises

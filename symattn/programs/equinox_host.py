@@ -39,7 +39,7 @@ class EquinoxHost:
         return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in found]
 
     def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
-        """By the class of the layer."""
+        """Return the order that the class of the layer has."""
         path, _, last = key.rpartition(".")
         layer = self.module
         for part in path.split(".") if path else ():
@@ -54,7 +54,7 @@ class EquinoxHost:
         return tokens_of([p for p in self.parameters() if p.default is Parameter.empty])
 
     def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        """By one compiled call for each shape; a norm of one vector is called for each row."""
+        """Run one compiled call for each shape; a norm of one vector is called for each row."""
         leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
         told = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in given.items()}

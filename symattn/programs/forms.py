@@ -23,7 +23,7 @@ _OF_QUERIES = ("doc_q", "positions_q")  # one number for each query, where a for
 
 
 def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
-    """What the function gets for one argument. Raises ``InputError`` for the negation of what is no boolean mask."""
+    """Return the value of one argument. Raises ``InputError`` for the negation of what is no boolean mask."""
     if a.input is None:
         return a.value
     if a.input in _NUMBERS:

@@ -36,7 +36,7 @@ class Arrays(Protocol):
         """The contents, bit for bit."""
 
     def lying(self, array: Any, memory: Memory) -> Any:
-        """The same numbers lying otherwise in memory; as they are where the framework has nothing of the kind."""
+        """Return the same numbers in another memory layout; as they are where the framework has nothing of the kind."""
 
     def shares(self, output: Any, array: Any) -> bool:
         """Return whether the output has memory in common with an array."""
@@ -226,7 +226,7 @@ def _names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _held(function: Callable[..., Any]) -> list[object]:
-    """What a function holds from the functions around it."""
+    """Return what a function holds from the functions around it."""
     return [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
 
 

@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def gradients_close_to_exact(asked: Question) -> str:
-    """What is wrong with the gradients (dq, dk, dv), of which each may be None, in words; empty where nothing is.
+    """Describe what is wrong with the gradients (dq, dk, dv), of which each may be None; empty where nothing is.
 
     Raises ``InputError`` where the inputs do not fit, and for what the bound does not speak of.
     """
@@ -49,7 +49,7 @@ def gradients_close_to_exact(asked: Question) -> str:
 def _judged(
     spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, rows: int | Sequence[int] | None
 ) -> str:
-    """What is wrong, in words; empty where nothing is."""
+    """Describe what is wrong; empty where nothing is."""
     n_q, n_k = (inputs[name].shape[-2] for name in "qk")
     queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
     named = rows is None or not np.isscalar(rows)

@@ -1,4 +1,4 @@
-"""What is asked of a library of modules that hold their weights: their names, and a call with others in their place."""
+"""The interface to libraries of modules that hold their weights: names, and a call with others in their place."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Host(Protocol):
         """The order of the axes of a weight, if it is known."""
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Those that a call may be given: tokens, masks, settings."""
+        """Return the parameters that a call may be given: tokens, masks, settings."""
 
     def tokens(self) -> tuple[str, ...]:
         """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
 
     def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        """What the module gives for other weights."""
+        """Return the output of the module for other weights."""
 
     @property
     def text(self) -> Any:

@@ -91,7 +91,7 @@ _ORDERS: tuple[Order, ...] = ("out in", "in out")
 
 
 def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> Slot:
-    """What a parameter is, by its name and by the layer that it belongs to."""
+    """Return the slot of a parameter, by its name and by the layer that it belongs to."""
     path, _, last = key.rpartition(".")
     own = plain(last) in OWN
     words = [part for part in path.split(".") if not part.isdecimal()]

@@ -1,4 +1,4 @@
-"""What names mean: which of the specification's inputs a parameter is, and which target is a file of arrays."""
+"""Meanings of names: which of the specification's inputs a parameter is, and which target is a file of arrays."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def ways(function: Callable[..., Any], request: Request, name: str) -> Iterator[
 
 
 def _parts(p: Parameter, request: Request, bound: frozenset[str]) -> tuple[str, ...]:
-    """What a parameter is made of."""
+    """Return what a parameter is made of."""
     if p.name in dict(request.call) or p.name in bound:
         return ()
     if plain(p.name) in _TOGETHER:
@@ -142,7 +142,7 @@ class OneQuery:
 
     @property
     def note(self) -> str:
-        """What was found, for the report."""
+        """Say how it is called, for the report."""
         told = "" if _AXES_OF_ONE[self.reading] is None else f", and {self._q} and the output have no axis for it"
         return f"It takes one query at a time{told}, found by trial; --decoding promises that."
 

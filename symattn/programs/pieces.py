@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def close_by_pieces(asked: Question) -> str:
-    """What is wrong with the first sequence that is not right, in words; empty where all are.
+    """Describe what is wrong with the first sequence that is not right; empty where all are.
 
     ``alpha`` is shared out among the sequences. Raises ``InputError`` where arrays, sequences and pages do not fit.
     """

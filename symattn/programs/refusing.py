@@ -93,7 +93,7 @@ def _last(error: BaseException) -> FrameType:
 
 
 def _inner(function: Any) -> Any:
-    """What partials, decorators and symattn's own adapters wrap."""
+    """Return what partials, decorators and symattn's own adapters wrap."""
     while True:
         name = "func" if isinstance(function, partial) else "__wrapped__"
         ours = type(function).__module__.startswith("symattn.programs.")

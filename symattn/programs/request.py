@@ -1,4 +1,4 @@
-"""What is known of the call before the function is: the specification's settings, and what the user told."""
+"""The settings of a call before its function is known: those of the specification, and what the user told."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def frameworks(self) -> tuple[Framework, ...]:
-        """Those that are tried, in order."""
+        """Return the frameworks that are tried, in order."""
         if self.framework is not None:
             return (self.framework,)
         return ("torch", "numpy") if self.likely == "torch" else ("numpy", "torch")

@@ -1,4 +1,4 @@
-"""Whether what runs under a function multiplies right in half precision; else wrong outputs are not its fault."""
+"""A test of the machine: it multiplies right in half precision, or wrong outputs are not the function's fault."""
 
 from __future__ import annotations
 

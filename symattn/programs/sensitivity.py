@@ -44,8 +44,8 @@ _BITS = 4  # rows of each head by whose bits the arithmetic is told
 def sought(
     of: Ready, out: Any, power: Mapping[str, float], alpha: float, rows: int | Sequence[int] | None
 ) -> tuple[str, tuple[Sought, ...]]:
-    """What is wrong with ``out`` in the rows that are read for this, in words; and of each mistake, whether it would be
-    seen and how.
+    """Describe what is wrong with ``out`` in the rows that are read for this; and say of each mistake, whether it
+    would be seen and how.
 
     ``out`` is of the right shape and type. A right one is accused with a probability of at most ``alpha``, under the
     hypothesis of ``sharp.limits``. Raises ``InputError`` for what cannot be asked for.
@@ -100,7 +100,7 @@ class _Look:
 
     @property
     def words(self) -> str:
-        """What is read."""
+        """Return what is read."""
         *front, n, _ = self.of.shape
         of = f" of each of {prod(front)} heads" if prod(front) > 1 else ""
         return f"{len(self.rows)} of {n} rows{of}, {self.of.inputs['k'].shape[-2]} keys"

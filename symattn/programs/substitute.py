@@ -129,7 +129,7 @@ class _Substitution:
         self._globals: dict[int, dict[str, Any]] = {}
 
     def value(self, x: Any) -> Any:
-        """What stands in the place of ``x``."""
+        """Return the substitute of ``x``."""
         if isinstance(x, types.ModuleType):
             return self._module(x)
         if isinstance(x, types.FunctionType) and self._followed(x.__module__ or ""):

@@ -29,7 +29,7 @@ class TorchHost:
         return dict(self.module.named_parameters())
 
     def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
-        """By the class of the layer."""
+        """Return the order that the class of the layer has."""
         path, _, last = key.rpartition(".")
         layer = self.module.get_submodule(path)
         names = {c.__name__ for c in type(layer).__mro__} if plain(last) in OWN else set()

@@ -120,13 +120,13 @@ class _Trial:
             yield from _forms(replace(convention, layout=layout), self._request)
 
     def _cut(self) -> Iterator[str]:
-        """That the search ended before its end."""
+        """Say so if the search ended early."""
         if self._effort.over:
             yield f"The search for its calling convention ended early, after {self._limit}; --layout states the axes."
 
     @property
     def _limit(self) -> str:
-        """What the search may take."""
+        """Return the limits of the search, in words."""
         return f"{_SECONDS:g} s" if self._effort.struck else f"{_CALLS} calls"
 
     def _other_readings(self, best: Possible) -> Iterator[str]:
@@ -288,7 +288,7 @@ class _Trial:
         return self._made[key]
 
     def _right(self, inputs: Inputs) -> Any:
-        """What the specification gives, in float64."""
+        """Return the output of the specification, in float64."""
         if id(inputs) not in self._outputs:
             self._outputs[id(inputs)] = inputs, self._specified(inputs)
         return self._outputs[id(inputs)][1]
@@ -401,7 +401,7 @@ def _optional_masks(function: Callable[..., Any]) -> list[str]:
 
 
 def _notes(convention: Convention, request: Request) -> Iterator[str]:
-    """What was found by trial, for a reader to see."""
+    """Return what was found by trial, for a reader to see."""
     if convention.layout != "nd" and request.layout == "auto":
         yield f"The axes are taken to be {in_words(convention.layout)}, found by trial; --layout tells another order."
     for a in convention.arguments:

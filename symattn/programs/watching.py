@@ -1,4 +1,4 @@
-"""What a call prints and warns of is kept, and never reaches the terminal."""
+"""Capture of what a call prints and warns of, which never reaches the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WARNINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What one call returned or raised, and what was heard meanwhile."""
+    """The result or exception of one call, and what was heard meanwhile."""
 
     output: Any
     error: Failure | None

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _reply(server: _Server, question: str, told: Sequence[Any]) -> tuple[Any, ...]:
-    """What comes of a question, as the parent reads it."""
+    """Return the answer to a question, as the parent reads it."""
     try:
         return "done", getattr(server, question)(*told)
     except SymattnError as error:

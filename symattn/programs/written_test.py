@@ -43,7 +43,7 @@ import numpy as np
 {found}
 
 def beyond(got, exact, allowed):
-    """Whether no implementation in this arithmetic gives this; the comparison is exact."""
+    """Return whether no implementation in this arithmetic gives this; the comparison is exact."""
     if exact == "nan" or allowed == np.inf:
         return exact == "nan" and not np.isnan(got)
     return not np.isfinite(got) or abs(Fraction(float(got)) - Fraction(exact)) > Fraction(float(allowed))
@@ -123,7 +123,7 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
 
 
 def _checked(part: Part, result: str, judged: CaseResult, convention: Convention) -> Iterator[str]:
-    """What one output must be."""
+    """Write what one output must be."""
     expected, allowed = _expected(part.expected, judged, convention)
     wanted = Format(convention.dtype).u
     fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
@@ -158,7 +158,7 @@ def _calls(attribute: str, one: Repeated) -> Iterator[str]:
 
 
 def _given(how: Convention, inputs: Inputs) -> dict[Argument, Any]:
-    """What the function gets for each argument that is made of inputs."""
+    """Return the value of each argument that is made of inputs."""
     return {a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE}
 
 
@@ -168,7 +168,7 @@ def _names(given: dict[Argument, Any]) -> str:
 
 
 def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
-    """What must hold beside the values, where that is what is wrong."""
+    """Write what must hold beside the values, where that is what is wrong."""
     if judged.finding == "mutates":
         yield f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
         yield '    assert bool((a == b).all()), "an argument was changed"'

@@ -1,4 +1,4 @@
-"""What a call is asked for, held to what the configuration promises: argument by argument, apart from all results.
+"""The arguments of a call, compared with what the configuration promises: one by one, apart from all results.
 
 A scale that is off by one part in a hundred changes a result less than bfloat16 shows; the argument says it all the
 same. So each argument is compared by itself, and has to be equal.
@@ -78,7 +78,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: Call) -> str:
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 def _shared(call: Call, masking: Masking) -> Any:
-    """What tells the comparison of two masks from others in a call of the model; None where an array may change."""
+    """Return a key for the comparison of two masks in a call of the model; None where an array may change."""
     masks = call.received.masks
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
         return None

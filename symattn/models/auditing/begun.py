@@ -45,7 +45,7 @@ class Begun(NamedTuple):
     trained: bool = False
 
     def intent(self) -> Intent | Unknown:
-        """What is promised, or why it is not known."""
+        """Return what is promised, or why it is not known."""
         if isinstance(self.promise, Unknown):
             return self.promise
         try:

@@ -47,7 +47,7 @@ def ratio(groups: Sequence[Group], came: Any) -> float:
 
 
 def _exact(groups: Sequence[Group], taken: Sequence[tuple[Attention, Any]], shape: tuple[int, ...]) -> Gradient:
-    """What came exactly, and what is allowed."""
+    """Return the exact sums, and how far what came may be from them."""
     value, error, size = (np.zeros(shape) for _ in range(3))
     terms = 0
     for group, (spec, inputs) in zip(groups, taken, strict=True):

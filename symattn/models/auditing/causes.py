@@ -104,7 +104,7 @@ def _of_heads(right: Setting) -> Iterator[Hypothesis]:
 
 
 def _different(found: Iterator[Hypothesis]) -> list[Hypothesis]:
-    """Those that say the same of these queries are one: its words are those of the first."""
+    """Keep the first of those that say the same of these queries."""
     kept: list[Hypothesis] = []
     for hypothesis in found:
         if not any(hypothesis.setting.alike(other.setting) for other in kept):

@@ -16,7 +16,7 @@ NO_CONFIGURATION = "there is no configuration"
 
 
 class Unknown(Exception):
-    """What is promised cannot be said; the words say why."""
+    """Raised where it is not known what is promised; the words say why."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Context:
 
     @property
     def config(self) -> Any:
-        """Of the model."""
+        """Return the configuration of the model."""
         return getattr(self.model, "config", None)
 
     @property

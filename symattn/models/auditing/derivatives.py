@@ -28,7 +28,7 @@ _TOO_MANY = f"the gradient of what is added to scores is judged where there are 
 
 @dataclass(frozen=True)
 class Backward:
-    """What was found of a backward pass: the largest error of dQ, dK, dV, each as a part of what is allowed.
+    """The finding of a backward pass: the largest error of dQ, dK, dV, each as a part of what is allowed.
 
     ``cause`` is the one mistake that explains what is beyond it; ``reason`` says why nothing can be told. ``heads`` of
     ``of`` heads of keys, counted over the batch, were looked at.
@@ -58,7 +58,7 @@ class Backward:
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """What went through a call: the gradient ``do`` of its output, and ``got``, those of q, k, v that came.
+    """The gradients of a call: ``do``, that of its output, and ``got``, those of q, k, v that came.
 
     All have the axes (b, h, n, d); ``factors`` (b, h, n_q, n_k) are those of dropout. ``rows`` and ``contract`` are
     those of the audit. ``biases`` are the gradients of what is added to scores, each of the shape of its array.

@@ -92,7 +92,7 @@ def judge_dropped(call: Call, draws: Draws) -> tuple[CallJudgement, Mask]:
 
 
 def factors(kept: Mask, rate: float) -> Floats:
-    """What weights are multiplied by: 1/(1 − r) where they are kept, else 0."""
+    """Return the factors of the weights: 1/(1 − r) where they are kept, else 0."""
     return np.asarray(kept / (1 - rate))
 
 

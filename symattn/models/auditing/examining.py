@@ -18,7 +18,7 @@ from symattn.models.auditing.setting import Floats, Setting
 
 
 def examine(call: Call, intent: Intent | Unknown, search: bool = True) -> Finding:
-    """What is found of a call that has returned. Where ``search`` is false, no cause is looked for."""
+    """Return the finding of a call that has returned. Where ``search`` is false, no cause is looked for."""
     assert call.got is not None
     given = judge(call.given, call.got, call.arithmetic)
     meant, unknown = _against(intent, call, given)
@@ -70,7 +70,7 @@ def _open(right: Setting, intent: Intent | Unknown, got: Floats, arithmetic: Ari
 
 
 def semantics(call: Call, intent: Intent | Unknown) -> str:
-    """What the call computes, in a few words."""
+    """Describe what the call computes, in a few words."""
     setting, words = call.given, []
     h, g = setting.heads, setting.key_heads
     words.append(f"GQA {h}:{g}" if g != h else f"{h} heads" if h > 1 else "1 head")

@@ -20,7 +20,7 @@ _SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of 
 
 
 def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, Any]:
-    """What the attention in a layer received, and its output (b, h, n, d). Raises ``Unread`` where it is not known."""
+    """Read the attention in a layer, and its output (b, h, n, d). Raises ``Unread`` where it is not known."""
     import torch
 
     names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
@@ -40,7 +40,7 @@ def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, An
 
 
 def _tokens(given: dict[str, Any]) -> Any:
-    """What the projections read, (b, n, d_model), or sequences of several lengths."""
+    """Return the input of the projections, (b, n, d_model), or sequences of several lengths."""
     import torch
 
     if "src" not in given:

@@ -1,4 +1,4 @@
-"""What was found of one call."""
+"""The finding of one call."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def forward(self) -> State:
-        """Of the output alone."""
+        """Return the state of the output alone."""
         judged = [j for j in (self.given, self.intent) if j is not None]
         if self.asked or any(j.sure in _WRONG for j in judged):
             return "wrong"

@@ -19,7 +19,7 @@ _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def of_transformers(function: Callable[..., Any], name: str | None, args: Any, kwargs: Any) -> Received:
-    """What a call of an attention function of transformers received. Raises ``Unread`` where that is not known."""
+    """Read the call of an attention function of transformers. Raises ``Unread`` where its meaning is not known."""
     given = _bound(function, args, kwargs)
     _check_known(function, given)
     return of_arguments(_kind(function, name), given)
@@ -52,7 +52,7 @@ def of_arguments(kind: str, given: Mapping[str, Any]) -> Received:
 
 
 def of_torch(args: Any, kwargs: Any) -> Received:
-    """What a call of ``scaled_dot_product_attention`` received."""
+    """Read a call of ``scaled_dot_product_attention``."""
     given = dict(zip(_TORCH, args, strict=False)) | kwargs
     causal = bool(given.get("is_causal"))
     mask = given.get("attn_mask")
@@ -136,7 +136,7 @@ def _check_packing(given: Mapping[str, Any]) -> None:
 
 
 def _padding(mask: Any, q: Any, k: Any) -> Any:
-    """Of a flash function: (b, n_k), nonzero where there is no padding, also for the queries, which are the last.
+    """Return the mask of a flash function: (b, n_k), nonzero for tokens, also for the queries, which are the last.
 
     A single query is no padding. Raises ``Unread`` for a mask of another form.
     """

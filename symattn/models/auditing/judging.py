@@ -54,17 +54,17 @@ class Arithmetic:
 
     @property
     def precision(self) -> Precision:
-        """Of the worst case: sums are taken in float32 or wider, as they are by torch."""
+        """Return the precision of the worst case: sums are taken in float32 or wider, as they are by torch."""
         wide = self.dtype in FORMATS
         return Precision.of(self.dtype, self.contract, accumulate="float32" if wide else None)
 
     def stores(self, capped: bool) -> Stores | None:
-        """Of the sharp test: sums are taken in float32, whatever is stored; None for wide formats."""
+        """Return the stored steps of the sharp test: sums are taken in float32; None for wide formats."""
         return Stores.of(self.precision, True, capped)
 
     @property
     def together(self) -> Stores:
-        """Of all roundings together: that bound holds in float32 and float64, too, as all else is no narrower."""
+        """Return the stored steps of all roundings together, whose bound holds in wide formats, too."""
         return self.stores(False) or Stores(Format(self.dtype), 0 if self.contract == "fused" else 2)
 
 
@@ -81,7 +81,7 @@ def judge(
 def _of_others(
     setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float, empty: Mask, factors: Floats | None
 ) -> CallJudgement:
-    """Of the rows that are not empty."""
+    """Judge the rows that are not empty."""
     if empty.all():
         return CallJudgement(0.0, "unknown", "no query that was looked at may see any key")
     for name, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):

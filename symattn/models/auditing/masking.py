@@ -74,7 +74,7 @@ class Masking:
             yield "the documents are ignored", replace(self, documents=None).allowed()
 
     def _places(self) -> Mask | None:
-        """What goes by places. Blocks begin at the first token that is no padding."""
+        """Return the mask by places. Blocks begin at the first token that is no padding."""
         if not replace(self.spec, padding=False).masks_anything:
             return None
         if self.spec.block is None or self.keep is None:

@@ -39,7 +39,7 @@ class Judged:
 
     @property
     def factors(self) -> Floats | None:
-        """Those of dropout."""
+        """Return the factors of dropout."""
         return self.group.factors
 
     def ratios(self) -> dict[str, float]:
@@ -71,7 +71,7 @@ def cause(head: Judged) -> str:
 
 
 def _fitting(tried: Iterator[Mistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
-    """Those of ``before``, and mistakes that give what came; of mistakes that are the same, the first."""
+    """Add mistakes that give what came to those of ``before``; of mistakes that are the same, the first."""
     found = list(before)
     for mistake in tried:
         try:

@@ -1,4 +1,4 @@
-"""What operators of torch do to scores and weights: a rule for each that is known, by the operator's name.
+"""The effect of torch's operators on scores and weights: a rule for each that is known, by the operator's name.
 
 A rule takes the arguments of the operator and gives the node of its result, None where that is nothing known.
 """

@@ -1,4 +1,4 @@
-"""What is replaced in torch and transformers while an audit runs, once for all audits, and put back after the last.
+"""Replacements in torch and transformers while an audit runs: made once for all audits, and undone after the last.
 
 A call is told to every audit that runs, one inside of the other.
 
@@ -37,7 +37,7 @@ class Watcher(Protocol):
 
 
 class Doing(threading.local):
-    """What a thread is in: modules, calls of models with their arguments, and whether a call is being read."""
+    """The state of a thread: modules, calls of models with their arguments, and whether a call is being read."""
 
     def __init__(self) -> None:
         self.modules: list[Any] = []

@@ -1,4 +1,4 @@
-"""What the configuration of a model promises of one call: its specification, and the mask that goes with this call."""
+"""The promise of a configuration for one call: its specification, and the mask that goes with this call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Intent:
-    """What a call should compute: everything, and its mask by its parts.
+    """The intended result of a call: everything, and its mask by its parts.
 
     ``scale_given`` says that the scale of the call is taken for right, since it may be in queries or keys already.
     ``compared`` holds what was found of masks in the same call of the model.
@@ -46,7 +46,7 @@ class Intent:
 
 
 def promised(module: Any, name: str, context: Context | None) -> Promise:
-    """What the configuration says of a module. Raises ``Unknown`` with the reason."""
+    """Return the promise of the configuration for a module. Raises ``Unknown`` with the reason."""
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
         raise Unknown(NO_CONFIGURATION)
@@ -78,7 +78,7 @@ def _layer(module: Any, name: str) -> int:
 
 
 def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
-    """What is promised of this call. Raises ``Unknown`` with the reason."""
+    """Return what is promised of this call. Raises ``Unknown`` with the reason."""
     spec, given = promise.spec, call.given
     if spec.heads != given.heads:
         raise Unknown(f"the configuration has {spec.heads} heads, and the call {given.heads}")

@@ -23,7 +23,7 @@ class Added:
     forbids: bool = False
 
     def rows(self, rows: Sequence[int]) -> Any:
-        """Of these queries: a mask (B, r, n_k) where True may attend, or what is added."""
+        """Return the mask (B, r, n_k) of these queries where True may attend, or what is added."""
         *front, n_q, n_k = self.shape
         whole = (
             self.array.expand(*self.array.shape[:-2], n_q, n_k) if self.array.ndim > 1 else self.array.expand(n_q, n_k)
@@ -80,7 +80,7 @@ class Scores:
         return None if self.added or self.moved or self.cap is not None else replace(self, cap=1.0)
 
     def arrays(self) -> list[Any]:
-        """Of which they are made."""
+        """Return the arrays of which they are made."""
         return [self.q, self.k, *(a.array for a in self.added)]
 
 
@@ -130,7 +130,7 @@ class Sums:
 
     @property
     def scores(self) -> Scores:
-        """Of the exponentials."""
+        """Return the scores of the exponentials."""
         return self.of.scores
 
 
@@ -186,7 +186,7 @@ def made_of(node: Node, tensor: Any) -> bool:
 
 
 def _storage(tensor: Any) -> int | None:
-    """What an array is known by; None for what has no storage, such as a sparse array."""
+    """Return what identifies an array; None for what has no storage, such as a sparse array."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except Exception:

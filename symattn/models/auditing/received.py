@@ -132,7 +132,7 @@ def setting_of(received: Received, rows: Sequence[int]) -> Setting:
 
 
 def cast(received: Received) -> Received:
-    """What the call computes with: under ``torch.autocast`` products take queries, keys and values in its format."""
+    """Cast as the call does: under ``torch.autocast`` products take queries, keys and values in its format."""
     import torch
 
     device = received.q.device.type

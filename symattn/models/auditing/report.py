@@ -24,7 +24,7 @@ class AuditFault(SymattnError, AssertionError):
 
 @dataclass(repr=False)
 class AuditReport(Printable):
-    """What an audit found, in the order of the calls; it fills while the model runs.
+    """The findings of an audit, in the order of the calls; it fills while the model runs.
 
     ``layers`` are passes through whole layers, where ``whole`` asks for them.
     ``notes`` are what a reader must not overlook; ``others`` counts softmaxes whose result met no product that was
@@ -161,7 +161,7 @@ class AuditReport(Printable):
         )
 
     def _of_gradients(self) -> str:
-        """What the column says, and what is not judged, up to the verb."""
+        """Return what the column says, and what is not judged, up to the verb."""
         rest = "Projections, rotary positions and norms before and after a call"
         if self.whole:
             rest = "Of each layer some tokens are looked at, in every part, and `error` is the largest. The embedding"

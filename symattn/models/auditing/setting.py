@@ -1,4 +1,4 @@
-"""What a call of attention computes, as the one definition says it: a specification and inputs, for some queries."""
+"""A call of attention as the one definition says it: a specification and inputs, for some queries."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Setting:
         return np.asarray((mine != theirs) & ~self.empty()[..., None])
 
     def with_mask(self, allowed: Mask | None) -> Setting:
-        """The same under another mask."""
+        """Return this setting under another mask."""
         return replace(self, allowed=allowed)
 
 

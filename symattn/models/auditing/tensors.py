@@ -55,7 +55,7 @@ def mask_of(tensor: Any, rows: Sequence[int], keys: int) -> tuple[Mask | None, F
 
 
 def allowed_of(tensor: Any, rows: Sequence[int], keys: int) -> Mask:
-    """What ``mask_of`` says is allowed, without the rest."""
+    """Return the first half of ``mask_of``, without the bias."""
     return _open(tensor(rows) if callable(tensor) else rows_of(tensor, rows, keys))
 
 
@@ -65,7 +65,7 @@ def _open(array: Any) -> Mask:
 
 
 def joined(*masks: Mask | None) -> Mask | None:
-    """What all of them allow."""
+    """Return the intersection of all masks."""
     given = [m for m in masks if m is not None]
     if not given:
         return None

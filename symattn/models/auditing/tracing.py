@@ -109,7 +109,7 @@ class Tracer:
             self._pending.append((tie, out))
 
     def _node(self, name: str, args: Any, kwargs: Any) -> Node | None:
-        """By the rule for an operator; None where there is none, or where it fails on this kind of array."""
+        """Apply the rule of an operator; None where there is none, or where it fails on this kind of array."""
         if name not in RULES:
             return None
         try:

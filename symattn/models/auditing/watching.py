@@ -205,7 +205,7 @@ class Audit:
         return out
 
     def _unseen(self, found: Finding) -> Finding:
-        """Of a call whose gradients are not awaited: told where there are some all the same."""
+        """Mark a call whose gradients are not awaited, where there are some all the same."""
         return replace(found, backward=_INSIDE) if self._gradients and hidden() and not found.reason else found
 
     def _judged(self, first: Begun | Finding, out: Any, draws: Draws | None = None) -> Finding:
@@ -228,7 +228,7 @@ class Audit:
             self.report.layers.append(found)
 
     def _passed(self, place: int, found: Backward | None) -> None:
-        """What is found of a backward pass goes to its call."""
+        """Add the finding of a backward pass to its call."""
         with self._lock:
             self.report.findings[place] = replace(self.report.findings[place], backward=found)
 

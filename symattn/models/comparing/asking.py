@@ -31,7 +31,7 @@ class Asked:
     dtype: str
 
     def row(self, way: Way) -> Row:
-        """What one way gives."""
+        """Run one way, and compare it with the reference."""
         stored = Recorded(), Recorded()
         try:
             own, wide = (
@@ -58,7 +58,7 @@ class Asked:
         return self._of_exact(way, row) if stored[1].steps else row
 
     def _sides(self, way: Way, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
-        """What a way is held to, one after the other: where there is doubt, to its own side of it first."""
+        """Return the references of a way, one after the other: where there is doubt, that of its own side first."""
         reference, name = self.reference, way.implementation or self.own.own
         if stored[1].steps:
             return (self._replayed(way, stored),)
@@ -67,7 +67,7 @@ class Asked:
         return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
 
     def _replayed(self, way: Way, stored: tuple[Recorded, Recorded]) -> Candidate:
-        """The same with what the cache gave back, from a cache that is exact, by the attention of the reference."""
+        """Replay what the cache gave back from a cache that is exact, by the attention of the reference."""
         name = self.reference.chosen.implementation
         name = defined.EAGER if way.padding and name == defined.CONFIGURED else name
         own, wide = (
@@ -119,7 +119,7 @@ class Asked:
         )
 
     def _besides(self, way: Way, at: Difference) -> Iterator[tuple[str, Array]]:
-        """What must change nothing, and the state at a place when it is other."""
+        """Yield what must change nothing, and the state at a place when it is other."""
         if way.padding or (self.own.encodes and way.items > 1):
             another = self.pad - 1 if self.pad else 1  # whichever word it is
             yield "padding", self._at(way, self.sequences, another, at)

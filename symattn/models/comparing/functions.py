@@ -78,7 +78,7 @@ def compare_targets(
     progress: Progress = lambda words: None,
     **options: Any,
 ) -> Comparison:
-    """The same for two ``package.module:function`` or ``file.py:function``, each in a child process of its own.
+    """Compare two ``package.module:function`` or ``file.py:function``, each in a child process of its own.
 
     ``options`` are those of ``verify_target``; ``call`` holds the texts such as ``is_causal=true`` for each of the two.
     """

@@ -17,7 +17,7 @@ _GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdic
 
 @dataclass(frozen=True)
 class Row:
-    """What one way gives.
+    """The result of one way.
 
     first     where it differs first by more than rounding (None: nowhere)
     reason    why it could not be run
@@ -81,7 +81,7 @@ class Row:
 
     @property
     def cache(self) -> str:
-        """What its cache loses, in words."""
+        """Return the losses of its cache, in words."""
         return self.stored.words if self.stored else ""
 
 
@@ -186,7 +186,7 @@ class Generation(Printable):
         yield from self._of_prefix()
 
     def _of_prefix(self) -> Iterator[str]:
-        """What the ways that stop early say of the model itself."""
+        """Yield notes on the model itself, from the ways that stop early."""
         from symattn.models.comparing.ways import CONTINUATION, PREFIX
 
         if CONTINUATION in self.wrong:

@@ -118,7 +118,7 @@ def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Ge
 
 
 def _source(model: Any, tokens: int, rng: np.random.Generator) -> Array:
-    """What the encoder is given: some more tokens than the decoder, or as many features as it takes.
+    """Return the inputs of the encoder: some more tokens than the decoder has, or as many features as it takes.
 
     Raises ``InputError`` for what takes neither.
     """

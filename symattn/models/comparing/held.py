@@ -64,7 +64,7 @@ class Held:
 
     @classmethod
     def of(cls, own: Read, wide: Read, own_reference: Read, reference: Read, dtype: str) -> Held:
-        """Of what came of both, in the model's own type and in float64."""
+        """Compare both in the model's own type and in float64."""
         n = wide.tokens
         four = list(zip(own.states, wide.states, own_reference.states, reference.states, strict=True))
         found = [

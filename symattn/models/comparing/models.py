@@ -37,7 +37,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Read:
-    """What a way of running gives for one sequence: hidden states (n, d) of the embeddings and after each layer, the
+    """The states of one sequence by one way: hidden states (n, d) of the embeddings and after each layer, the
     last after the final norm, and the logits (n, words), as float64."""
 
     states: tuple[Array, ...]
@@ -107,7 +107,7 @@ class Model:
         self._model.set_attn_implementation(name)
 
     def encoded(self, texts: Sequence[Text], pad: int) -> dict[str, Any]:
-        """What each step is passed besides, of a model with an encoder: its states, and where tokens are."""
+        """Return the further arguments of each step of a model with an encoder: its states, and where tokens are."""
         import torch
 
         sources = [text.source for text in texts if text.source is not None]

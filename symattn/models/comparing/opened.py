@@ -115,7 +115,7 @@ def _auto(config: Any) -> Any:
 
 
 def _read(path: Path, reading: Any) -> Any:
-    """What ``reading`` gives. Raises ``InputError`` with what transformers says."""
+    """Return the result of ``reading``. Raises ``InputError`` with what transformers says."""
     try:
         return reading()
     except InputError:

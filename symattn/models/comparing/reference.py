@@ -1,4 +1,4 @@
-"""What the ways are held against: one prefill of each sequence alone in float64, by what can be trusted most."""
+"""The reference of all ways: one prefill of each sequence alone in float64, by what can be trusted most."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Reference:
-    """What is trusted: its ``words`` say what it is.
+    """A trusted result: its ``words`` say what it is.
 
     mine    what the model's own implementation gives (None: it does not run)
     doubt   what differs so that nobody can tell which is right; empty where it is known

@@ -1,4 +1,4 @@
-"""What a cache that quantises gives back, held to what it was handed: by a step of its quantisation, and no more."""
+"""The output of a cache that quantises, compared with its input: within a step of its quantisation, and no more."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _KEPT = 4096  # entries of the inputs of a place, beyond which they are not writ
 
 @dataclass(frozen=True)
 class Given:
-    """What one side gives at a place: its entry, and that entry's distance from the exact one in parts of the bound."""
+    """The entry of one side at a place, and its distance from the exact one in parts of the bound."""
 
     got: float
     ratio: float
@@ -137,7 +137,7 @@ def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, Cas
 
 
 def _joined(found: Together, outputs: Sequence[str], first: CaseResult, second: CaseResult) -> Together:
-    """What is known with one more case."""
+    """Add one more case."""
     one, other = found.wrong
     wrong = (one + (first.finding is not None), other + (second.finding is not None))
     most = _place(outputs, first, second, "apart")

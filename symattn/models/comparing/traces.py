@@ -122,7 +122,7 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _places(one: Piece, other: Piece, precision: Precision, rows: Sequence[int]) -> tuple[Place, ...]:
-    """Of some rows, the first entry at which the outputs differ, and that where they differ most."""
+    """Return the first entry in some rows at which the outputs differ, and the entry where they differ most."""
     a, b = (floats_of(p.made["o"])[0][..., list(rows), :] for p in (one, other))
     differ = _differ(a, b)
     if not differ.any():

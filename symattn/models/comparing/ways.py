@@ -40,7 +40,7 @@ class Way:
     other: bool = False
 
     def run(self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int) -> list[Read]:
-        """What it gives for the first of the sequences. Raises what the model and the cache raise."""
+        """Return the states of the first of the sequences. Raises what the model and the cache raise."""
         model.implemented(self.implementation or model.own)
         given = sequences[: self.items]
         if self.other:

@@ -23,7 +23,7 @@ class CannotTell(InputError):
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a configuration says.
+    """The contents of a configuration.
 
     model_type  the family, such as ``llama``
     data        the fields as they are written in config.json
@@ -69,7 +69,7 @@ class Configuration:
         return self.data.get(name, otherwise)
 
     def default(self, *names: str) -> Any:
-        """What the class of this configuration has for a field that is not written."""
+        """Return the default that the class of this configuration has for a field that is not written."""
         try:
             made = self.completed
         except ImportError as error:

@@ -41,7 +41,7 @@ _T5 = {"encoder": ("num_layers",), "decoder": ("num_decoder_layers", "num_layers
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What is known of a family beside its configurations.
+    """The attention of a family, where its configurations do not describe it.
 
     kinds    the rules of each kind of attention
     layers   the names of the field that counts the layers of a kind

@@ -17,7 +17,7 @@ Paths = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What is known of the layers of a family beside its configurations.
+    """The layers of a family, where its configurations do not describe them.
 
     paths     modules by what they compute: ``attention_norm``, ``attention_norm_after``, ``mlp_norm``,
               ``mlp_norm_after``; ``attention``, the module whose calls of attention are the layer's; ``attention.q``,

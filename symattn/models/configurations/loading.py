@@ -16,7 +16,7 @@ MOST_DEPTH = 32
 
 
 def configuration(source: Any) -> Configuration:
-    """What ``source`` says: a path of config.json or of its folder, a mapping, a configuration or a module.
+    """Read the configuration of ``source``: a path of config.json or of its folder, a mapping, an object or a module.
 
     A module is read by its attribute ``config``; config.json alone is enough, and Transformers is asked for defaults
     that it leaves out. Raises InputError, in one line, for what cannot be read.

@@ -58,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Rule:
-    """What one part of an attention is, as fields of ``Attention``, and what it takes for granted.
+    """One part of an attention, as fields of ``Attention``, and what it takes for granted.
 
     ``before`` says that the part is done before attention is called, so that the call can be told without it.
     """
@@ -89,7 +89,7 @@ def grouped(at: Place) -> dict[str, Any]:
 
 
 def fixed(says: str, **fields: Any) -> Rule:
-    """What a family always has, whatever its configuration says."""
+    """Return a rule for what a family always has, whatever its configuration says."""
     return Rule(says, lambda at: fields)
 
 

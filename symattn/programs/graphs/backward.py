@@ -1,4 +1,4 @@
-"""Whether a graph computes the gradients of attention: the jaxpr of ``jax.grad`` or ``jax.vjp``."""
+"""Verification of graphs of gradients of attention: the jaxpr of ``jax.grad`` or ``jax.vjp``."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _told(scale: float, **attributes: Any) -> dict[str, Any]:
 
 
 def _check_bias(bias: Any, keys: Any) -> None:
-    """What is added to scores has four axes and a column for each key; it says nothing by booleans."""
+    """Check that what is added to scores has four axes, a column for each key, and no booleans."""
     if bias is None:
         return
     if bias.ndim != 4 or not same(bias.shape[-1], keys) or are_booleans(bias):

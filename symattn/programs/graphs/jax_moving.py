@@ -40,7 +40,7 @@ def broadcast_in_dim(
 def reshape(
     c: Context, x: object, *_: object, new_sizes: Sequence[Any], dimensions: object = None, **__: object
 ) -> Any:
-    """The same elements in other axes."""
+    """Return the same elements in other axes."""
     if dimensions is not None:
         raise InputError("a reshape in another order of the axes is not read")
     return op.reshape(c, array(x), list(new_sizes))

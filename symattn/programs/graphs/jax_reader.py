@@ -97,7 +97,7 @@ def _jaxpr(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> A
 
 
 def _named(jax: Any, path: Any, function: Any, places: int) -> tuple[str, bool]:
-    """What an array is called, and whether it is a weight: one that stands within a tree."""
+    """Return the name of an array, and whether it is a weight: one that stands within a tree."""
     which, *inner = path
     deeper = inner if which.idx == 0 else inner[1:]
     if which.idx == 0 or deeper:
@@ -146,7 +146,7 @@ class _Reader:
         self._count = 0
 
     def graph(self, outputs: Iterable[Any]) -> Graph:
-        """What was read, without the nodes that no output needs."""
+        """Return the graph that was read, without the nodes that no output needs."""
         kept = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
         nodes = _needed(self._nodes, kept)
         return Graph("jax", self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept, RULES)
@@ -285,7 +285,7 @@ def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
 
 
 def _kind(dtype: object) -> str:
-    """What a cast is to; the range of whole numbers is told with the node."""
+    """Return the target of a cast; the range of whole numbers is told with the node."""
     found = type_name(dtype)
     return "int" if found.startswith(("int", "uint")) else found
 

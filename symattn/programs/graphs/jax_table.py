@@ -24,7 +24,7 @@ def _is_int(x: object) -> bool:
 
 
 def _binary(name: str) -> Rule:
-    """Of plain whole numbers at once, such as a mask that is made of 0 and 1; else on the kind of array.
+    """Compute plain whole numbers, such as a mask made of 0 and 1, at once; others on the kind of array.
 
     0 + 1 · i, as ``jnp.arange`` has it of a length that was left open, is i.
     """
@@ -50,7 +50,7 @@ def _unary(name: str) -> Rule:
 
 
 def _extreme(name: str, neutral: float) -> Rule:
-    """Of two arrays; −∞ is nothing to a maximum, and ∞ to a minimum."""
+    """Return the larger or smaller of two arrays; −∞ is nothing to a maximum, and ∞ to a minimum."""
     rule = op.binary(name)
 
     def run(c: Context, a: Any, b: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whether an exported graph computes the attention that a specification says."""
+"""Verification of exported graphs: each computes the attention that a specification says, or does not."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Heard:
 
 
 class _Judged(NamedTuple):
-    """What is said beyond the test of semantics: a verdict, and what a reader must know of it."""
+    """A verdict beyond the test of semantics, and what a reader must know of it."""
 
     verdict: Verdict
     faults: tuple[Fault, ...] = ()

@@ -90,7 +90,7 @@ def _opset(name: str, model: Any) -> int:
 
 
 def _label(graph: Any, key: str) -> str:
-    """What a weight is called: its name, or where an exporter has made that up, the layer of the node that takes it."""
+    """Return the label of a weight: its name, or the layer of the node that takes it if an exporter made that up."""
     if not key.startswith("onnx::"):
         return key
     user = next((n.name for n in graph.node if key in n.input), "")

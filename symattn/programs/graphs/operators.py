@@ -1,4 +1,4 @@
-"""What operators do, each once, as array code on any kind of array: elementwise ones, and those that move elements.
+"""Operators, each once, as array code on any kind of array: elementwise ones, and those that move elements.
 
 A function takes the context and then the operands; plain ones (NumPy's booleans and whole numbers, sizes) stay plain.
 Those of attention stand in ``attending``.
@@ -27,7 +27,7 @@ def table(of: Callable[[str], Any], words: str) -> dict[str, Any]:
 
 
 def same(c: Context, x: object, *_: object, **__: object) -> Any:
-    """What changes no number."""
+    """Return ``x`` for an operator that changes no number."""
     return x
 
 
@@ -169,12 +169,12 @@ def swap(c: Context, x: Array, a: int, b: int) -> Any:
 
 
 def reshape(c: Context, x: Any, shape: Any) -> Any:
-    """The same elements in other axes; −1 is what is left over."""
+    """Return the same elements in other axes; −1 is what is left over."""
     return _namespace(c, x).reshape(x, lengths(shape))
 
 
 def kept_reshape(c: Context, x: Any, shape: Any) -> Any:
-    """The same, where 0 keeps the length of the axis, as in ONNX."""
+    """Reshape, where 0 keeps the length of the axis, as in ONNX."""
     wanted = [x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))]
     return _namespace(c, x).reshape(x, tuple(wanted))
 

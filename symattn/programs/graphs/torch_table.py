@@ -26,7 +26,7 @@ def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
 
 
 def _to(c: Context, x: Any, *told: Any, **more: Any) -> Any:
-    """What says a type may stand before or after a device; another array gives its own."""
+    """Cast to a type, which may stand before or after a device; another array gives its own."""
     if told and not isinstance(told[0], str) and hasattr(told[0], "dtype"):
         return cast_like(c, x, told[0])
     kind = next((t for t in (*told, more.get("dtype")) if isinstance(t, str)), None)

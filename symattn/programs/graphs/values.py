@@ -1,4 +1,4 @@
-"""What flows through a graph: arrays of a kind, and plain values, such as sizes, positions and masks of NumPy.
+"""Values in a graph: arrays of a kind, and plain values, such as sizes, positions and masks of NumPy.
 
 Plain values meet arrays of a kind by ``lifted``. Three things that a graph can only write as floats are taken for what
 they stand for, and noted as hypotheses: a float next to √k or 1/√k for a whole k, the float32 of a short decimal, such

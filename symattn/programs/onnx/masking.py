@@ -60,7 +60,7 @@ class Frontier:
         return {"causal": self.causal, "window": self.window, "alignment": alignment}
 
     def seen(self, n_q: int, n_k: int) -> Any:
-        """The same as booleans: (n_q, n_k), or (b, 1, n_q, n_k) where the offset differs along the batch."""
+        """Return the mask as booleans: (n_q, n_k), or (b, 1, n_q, n_k) where the offset differs along the batch."""
         if not (isinstance(n_q, int) and isinstance(n_k, int)):
             raise Refused("a causal frontier behind a cache, for numbers of queries and keys that were left open")
         offset = self.offset if isinstance(self.offset, int) else self.offset[:, None, None, None]

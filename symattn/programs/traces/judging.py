@@ -85,7 +85,7 @@ def verify_trace(
 
 @dataclass
 class _Judged:
-    """What has been looked at, and what was wrong with it."""
+    """Progress through a trace, and the findings so far."""
 
     asked: str | Precision
     contract: Contract | None
@@ -122,7 +122,7 @@ class _Judged:
                 self._take(name, *judge(piece, self.precision, rows), piece)
 
     def _output(self, piece: Piece, rows: Sequence[int], more: Sequence[int]) -> str:
-        """What is wrong in ``rows``, else in ``more``, which may be chosen by what is in the output."""
+        """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by what is in the output."""
         n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
         every = len(rows) == n
         words = self._close(piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha)
@@ -146,7 +146,7 @@ class _Judged:
             self.first[name] = replace(self._fault(name, words, piece), certified=share > 1)
 
     def _fault(self, name: str, words: str, piece: Piece) -> Fault:
-        """What is wrong in the first head in which something is."""
+        """Describe what is wrong in the first head in which something is."""
         said = "; ".join(words.splitlines())
         where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
         found = _cause(piece, self.precision) if name == "o" else None
@@ -176,7 +176,7 @@ class _Judged:
             yield Check(_NAMED[name], grade, seen, wrong, self.worst[name])
 
     def notes(self) -> Iterable[str]:
-        """What a reader must not overlook."""
+        """Yield what a reader must not overlook."""
         if self.precision.input.name in ("bfloat16", "float16") and self.contract != "eager":
             law = "roundings to nearest that are independent, sums in float32"
             yield f"The output has to be as near as {law}, take it but for a probability of at most {self.whole:g}."

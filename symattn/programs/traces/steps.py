@@ -1,4 +1,4 @@
-"""What a trace holds beside its output: weights, scores, logarithms of sums. Each has to be within what is proved of
+"""Arrays of a trace beside its output: weights, scores, logarithms of sums. Each has to be within what is proved of
 every implementation in the precision."""
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _FEW = 8  # rows whose logarithms are judged, by balls, which take their time
 
 
 def of_lse(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
-    """What is wrong with the logarithms of the sums in some rows, and the largest error in parts of what is allowed."""
+    """Describe what is wrong with the logarithms of the sums in some rows, and return the largest error / allowed."""
     few = list(rows)[:: max(1, len(rows) // _FEW)]
     return logarithms(piece.made["lse"], piece.inputs, piece.spec, precision, few)
 
 
 def of_weights(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
-    """What is wrong with the weights in ``rows``, in words, and the largest error as a part of what is allowed.
+    """Describe what is wrong with the weights in ``rows``, and return the largest error as a part of what is allowed.
 
     They are the output for values V = I.
     """
@@ -39,7 +39,7 @@ def of_weights(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple
 
 
 def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
-    """The same of the scores that the softmax receives; those that a mask forbids are not judged.
+    """Judge the scores that the softmax receives in the same way; those that a mask forbids are not judged.
 
     Raises InputError where they cannot be enclosed.
     """

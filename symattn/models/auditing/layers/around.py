@@ -81,7 +81,7 @@ class Judge(Heads):
 
     @known_or_open
     def _end(self, name: str, source: str) -> Iterator[PartFinding]:
-        """What the layer gives is what its last norm gave."""
+        """Check that the output of the layer is that of its last norm."""
         yield from self._wire(name, self._gave(name), source)
 
     @known_or_open
@@ -109,7 +109,7 @@ class Judge(Heads):
 
     @known_or_open
     def _hidden(self, name: str, packed: bool) -> Iterator[PartFinding]:
-        """What lies between the matrices of the feed-forward layer: what the last of them reads."""
+        """Judge what lies between the matrices of the feed-forward layer: the input of the last of them."""
         block = self.promised.block
         assert block.activation
         self.seen.gave[name] = got = self._took("mlp.down")

@@ -1,4 +1,4 @@
-"""What was found of one layer: of each of its parts, in the order in which they run."""
+"""Findings of one layer: of each of its parts, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LayerFinding:
 
     @property
     def state(self) -> State:
-        """That of the worst part; a layer of which a part is open is open."""
+        """Return the state of the worst part; a layer of which a part is open is open."""
         states = {p.state for p in self.parts}
         if "wrong" in states:
             return "wrong"

@@ -26,7 +26,7 @@ _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
 class Heads(Parts):
-    """What lies between the projections and the call of attention."""
+    """The parts between the projections and the call of attention."""
 
     def _projections(self, source: str) -> Iterator[PartFinding]:
         """q, k and v, from one matrix or three."""
@@ -89,7 +89,7 @@ class Heads(Parts):
         return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
 
     def _cached(self, role: str, found: Iterable[PartFinding]) -> Iterator[PartFinding]:
-        """What is found of keys or values: of wrong ones nothing is said where a lossy cache may have made them so."""
+        """Leave wrong keys or values open where a lossy cache may have made them so."""
         lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
         for part in found:
             yield PartFinding(part.part, reason=_LOSSY.format(_ROLES[role])) if lossy and part.wrong else part

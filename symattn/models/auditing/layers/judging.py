@@ -22,12 +22,12 @@ NONE = "no known mistake explains it"
 
 
 def fused(dtype: str) -> Precision:
-    """Of a kernel: float32 or wider inside, and what it returns is rounded to the format."""
+    """Return the precision of a kernel: float32 or wider inside, and what it returns is rounded to the format."""
     return Precision.of(dtype, "fused")
 
 
 def stored(dtype: str) -> Precision:
-    """Of operators one after another: each stores what it gives in the format."""
+    """Return the precision of operators one after another: each stores its result in the format."""
     return Precision.of(dtype, "eager")
 
 

@@ -74,7 +74,7 @@ def _overflows(got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str) 
 
 
 def _beyond(f: Format) -> float:
-    """What is rounded to infinity, and all beyond it: half a step more than the largest number."""
+    """Return the least number that is rounded to infinity: half a step more than the largest number."""
     return float((f.largest + f.power_beyond) / 2)
 
 

@@ -46,14 +46,14 @@ class Parts:
 
     # -- what was seen -------------------------------------------------------------------------------------------------
     def _gave(self, name: str, arrays: Mapping[str, Array] | None = None) -> Array:
-        """What a part gave, by its name; ``x`` are the tokens. Raises Open where it was not seen."""
+        """Return the output of a part by its name; ``x`` are the tokens. Raises Open where it was not seen."""
         found = (self.seen.gave if arrays is None else arrays).get(name)
         if found is None:
             raise Open(f"{name}: {NOT_RUN}")
         return found
 
     def _took(self, name: str) -> Array:
-        """What a part received. Raises Open where it was not seen."""
+        """Return the input of a part. Raises Open where it was not seen."""
         return self._gave(name, self.seen.given)
 
     def _name(self, norm: str) -> str:

@@ -1,4 +1,4 @@
-"""What a layer computed with, for some tokens: what each of its modules received and gave, copied as it ran."""
+"""A record of one pass through a layer, for some tokens: inputs and outputs of its modules, copied as they ran."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Pass:
         return None
 
     def by_head(self, tensor: Any, first: int = 0) -> Array | None:
-        """Of (b, h, n', d) the places from ``first`` on, (r, h, d); None where they are not there."""
+        """Return the places of (b, h, n', d) from ``first`` on, (r, h, d); None where they are not there."""
         if tensor.ndim != 4 or tensor.shape[0] != self.batch or first < 0 or first + self.n > tensor.shape[-2]:
             return None
         at = [first + t for t in self.places]
