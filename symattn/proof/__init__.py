@@ -1,1 +1,1 @@
-"""What decides that an equality holds, and for which sizes."""
+"""Decide that an equality holds, and for which sizes."""

@@ -127,8 +127,8 @@ Branching.xp = Namespace(Branching)
 
 @dataclass(frozen=True)
 class Cells:
-    """What was found: exact numbers to look at, of every cell in which they are needed, why there is a doubt, whether
-    both sides are defined everywhere, and whether anything is compared."""
+    """The result of a walk: exact numbers of every cell that needs them, why there is a doubt, whether both sides are
+    defined everywhere, and whether anything is compared."""
 
     worlds: tuple[Numbers, ...] = ()
     doubt: str = ""

@@ -19,7 +19,7 @@ def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> t
 
 
 def verdicts(records: Iterable[Mapping[str, Any]]) -> tuple[Verdict, ...]:
-    """What the checker says; its dice are cast alike each time, so that the same document is printed."""
+    """Return the checker's verdicts; its dice are cast alike each time, so that the same document is printed."""
     return tuple(check(record, Random(0)) for record in records)
 
 

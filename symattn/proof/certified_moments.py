@@ -56,7 +56,7 @@ def vanishing(law: Law, formula: Node, size: str) -> bool:
 
 
 def _equal(law: Law, left: Node, right: Node) -> bool:
-    """By a proof of the equation, or of that of the squares of what is not negative; at a size by its instance."""
+    """Prove the equation, or that of the squares of what is not negative; at a size by its instance."""
     match left:
         case nt.At(body, nt.Relation(nt.Name() as size, (("=", nt.Number() as length),))) if size in _axes(law):
             return _instance(law, body, letter_name(size), int(length.value), right)
@@ -104,7 +104,7 @@ class _Writing:
         return {f.base: f for f in self.law.families}
 
     def of(self, x: Node, bound: Bound) -> Any:
-        """What a formula is, with the indices that sums run over."""
+        """Return a formula's value, with the indices that sums run over."""
         match x:
             case nt.Number():
                 return Indexed.lift(x.value)

@@ -57,7 +57,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a certificate is accepted, else ``why`` not; ``epsilon`` as above."""
+    """The verdict on a certificate: accepted, else ``why`` not; ``epsilon`` as above."""
 
     accepted: bool
     why: str = ""
@@ -192,7 +192,7 @@ def _rewritten(e: Record, dice: Dice) -> None:
 
 
 def _expect_meanings(e: Record, x: Node) -> dict[str, tuple[dict[str, str], Any]]:
-    """What letters stand for: numbers, in letters that stand for themselves, and all entries of an array or none."""
+    """Check the meanings of letters: numbers in letters that mean themselves, and all entries of an array or none."""
     meant = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
     arrays = {array_of(name) for name in meant}
     expect(len(meant) == len(e["meant"]), "a letter that stands for two things")

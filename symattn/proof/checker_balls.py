@@ -120,7 +120,7 @@ def _rounded(x: Fraction, up: bool) -> Fraction:
 
 # -- functions of one number -------------------------------------------------------------------------------------------
 def _around(units: int, off: int) -> Interval:
-    """What is a sum of whole multiples of 1/_FINE, off by less than ``off`` of them."""
+    """Return the interval around a sum of whole multiples of 1/_FINE, off by less than ``off`` of them."""
     return _outward(Fraction(units - off, _FINE), Fraction(units + off, _FINE))
 
 

@@ -92,7 +92,7 @@ def _classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:
 def _values(
     terms: Sequence[tuple[str, tuple[Any, ...]]], wanted: Sequence[int], inputs: Sequence[Fraction], rounded: Rounding
 ) -> dict[int, Fraction | bool]:
-    """What the terms are that ``wanted`` need."""
+    """Return the values of the terms that ``wanted`` need."""
     needed, open_ = set[int](), list(wanted)
     while open_:
         n = open_.pop()

@@ -21,7 +21,7 @@ GRADES = ("proved", "argued")
 
 @dataclass(frozen=True)
 class Reading:
-    """What became of a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error."""
+    """The result of a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error."""
 
     name: str = ""
     grade: str = ""

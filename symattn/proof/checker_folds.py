@@ -48,7 +48,7 @@ def fold(record: Record, same: Any) -> None:
 
 
 def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:
-    """What is made of a state at the end is the result, in which no number that a state may choose occurs."""
+    """Check that the end of a state is the result, in which no number that a state may choose occurs."""
     scope = scope_of(result)
     right = read(result["expression"], scope)
     if any(x.kind == "letter" and x.label in numbers for x in right.all(into_functions=True)):
@@ -58,7 +58,7 @@ def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: s
 
 
 def meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> dict[str, tuple[list[str], Any]]:
-    """What the letters for the parts of a state stand for, in letters of a block of its own."""
+    """Return the meaning of the letters for the parts of a state, in letters of a block of its own."""
     return {
         prefix + part["letter"]: (list(scope_of(part)), _of_block(part["expression"], prefix, own, sort))
         for part in state

@@ -96,7 +96,7 @@ def _functions(x: Node, scope: Scope, *labels: str) -> list[Node]:
 
 
 def _below(top: Node, scope: Scope, same: Same) -> Iterator[Node]:
-    """What is no larger than a maximum: what it is taken of, at any place; of |z| also z and −z."""
+    """Yield terms no larger than a maximum: what it is taken of, at any place; of |z| also z and −z."""
     for one in top.below:
         for y in instances(one, scope):
             yield y
@@ -108,7 +108,7 @@ def _below(top: Node, scope: Scope, same: Same) -> Iterator[Node]:
 
 
 def instances(x: Node, scope: Scope) -> Iterator[Node]:
-    """What a maximum is taken of, with each of the places in ``scope`` for what is bound."""
+    """Yield the terms of a maximum, with each of the places in ``scope`` for the bound index."""
     if x.kind != "bound":
         if x.kind != "masked":
             yield x

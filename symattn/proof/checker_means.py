@@ -74,7 +74,7 @@ def _laws_in(data: Any) -> Iterator[list[Any]]:
 
 
 def bodies(x: Node) -> list[Node]:
-    """What means are taken of."""
+    """Return the terms that means are taken of."""
     return [y.below[0] for y in _means_in(x)]
 
 

@@ -146,7 +146,7 @@ def discharge(record: Record) -> None:
 
 
 def _assumed(record: Record) -> Iterator[tuple[str, Any]]:
-    """What premises assume not to be negative: a name, and of what, by its form."""
+    """Yield the terms that premises assume to be nonnegative: a name, and the term by its form."""
     for p in record.get("premises", ()):
         yield from _assumed(p)
     lawful = {str(name) for name, _ in record.get("laws", ())}
@@ -174,7 +174,7 @@ def _holds(data: object, array: str) -> bool:
 
 
 def claims(record: Record) -> Iterator[Claim]:
-    """What a certificate of a sign or a rule says of two sides, simplified; no other kind is held to conclusions."""
+    """Yield the claims of a certificate of a sign or a rule about two sides, simplified; others have no conclusions."""
     if record["kind"] not in ("sign", "rule"):
         raise Rejected(f"a premise of the kind {record['kind']!r} says nothing of two sides")
     simplify = Simplifying(frozenset(_positive(record)))
@@ -207,7 +207,7 @@ def _maxima(c: Claim) -> Iterator[Node]:
 
 
 def _entries(top: Node, scope: Mapping[str, str], fresh: Iterator[str]) -> Iterator[tuple[Mapping[str, str], Node]]:
-    """What a maximum is taken of, that of maxima included, with names for the places."""
+    """Yield the terms of a maximum, those of inner maxima included, with names for the places."""
     for one in top.below:
         inside = dict(scope)
         while one.kind == "bound":

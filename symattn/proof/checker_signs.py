@@ -1,4 +1,4 @@
-"""What is positive, or not negative, by its form or by hypothesis, for ``checker``."""
+"""Show that terms are positive, or nonnegative, by their form or by hypothesis, for ``checker``."""
 
 from __future__ import annotations
 

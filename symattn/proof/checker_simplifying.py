@@ -56,7 +56,7 @@ class Simplifying:
         return found
 
     def demands(self, x: Node) -> Iterator[Demand]:
-        """What must be > 0, ≥ 0 or ≠ 0 for ``x``, as it is written, to have a value."""
+        """Yield what must be > 0, ≥ 0 or ≠ 0 for ``x``, as it is written, to have a value."""
         for y in x.all(into_functions=True):
             if y.kind == "ratio":
                 below = self(y.below[1])

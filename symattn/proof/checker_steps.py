@@ -39,13 +39,13 @@ class Said:
     right: Node
 
     def turned(self) -> Said:
-        """The same equation from right to left."""
+        """Return the same equation from right to left."""
         return Said(self.scope, self.right, self.sign, self.left)
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the premises of a step say, and under which hypotheses."""
+    """The statements of a step's premises, and their hypotheses."""
 
     said: tuple[Said, ...]
     signs: Signs
@@ -116,7 +116,7 @@ def put(x: object, what: object, value: object) -> Any:
 
 
 def given_by(record: Record, dice: Dice) -> Given:
-    """What the premises, which are accepted, say."""
+    """Return the statements of the premises, which are accepted."""
     premises = list(every_premise(record))
     positive = frozenset(str(x) for p in premises for x in p.get("positive", ()))
     known = frozenset(name for p in premises if p["kind"] == "sign" for name in _plain(p))
@@ -143,7 +143,7 @@ def every_premise(record: Record) -> Iterator[Record]:
 
 
 def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
-    """What an accepted certificate says."""
+    """Yield the statements of an accepted certificate."""
     if p["kind"] in ("certificate", "step"):
         for e in p["equations"] if p["kind"] == "certificate" else p["conclusions"]:
             scope = scope_of(e)
@@ -207,7 +207,7 @@ def _squares(scope: Mapping[str, str], left: Node, right: Node, given: Given) ->
 
 
 def _bases(x: Node) -> list[Node]:
-    """What has the square of ``x``: itself, and z where it is max(z, −z), which is |z|."""
+    """Return the terms whose square is that of ``x``: itself, and z where it is max(z, −z), which is |z|."""
     if x.kind == "function" and x.label == "max" and len(x.below) == 2 and vanishing(plus(x.below)):
         return [x, *x.below]
     return [x]

@@ -112,7 +112,7 @@ def _has(x: Node, letter: str) -> bool:
 
 
 def _limit(x: Node, letter: str, grows: bool, signs: Signs) -> Node:
-    """What ``x`` tends to."""
+    """Return the limit of ``x``."""
     if not _has(x, letter):
         return x
     if x.kind == "exp" and grows:

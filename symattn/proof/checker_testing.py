@@ -1,4 +1,4 @@
-"""Whether expressions are equal for all sizes, or differ, by random points at sizes that decide it, for ``checker``."""
+"""Test whether expressions are equal for all sizes, by random points at sizes that decide it, for ``checker``."""
 
 from __future__ import annotations
 

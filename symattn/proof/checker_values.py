@@ -27,7 +27,7 @@ _ONE = Fraction(1)
 
 
 def _with_place(x: Node, at: Mapping[str, int]) -> tuple[Any, ...]:
-    """What the value of ``x`` depends on. The indices are named, as the form leaves out those of what is 0 · y."""
+    """Return the key of the value of ``x``. The indices are named, as the form leaves out those of what is 0 · y."""
     return (x.own_form, x.order, *[at[i] for i in x.order])
 
 
@@ -107,7 +107,7 @@ class Point:
         self._powers: dict[Any, Exponent] = {}
 
     def with_other_functions(self) -> Point:
-        """The same point, but for the values of functions of which nothing is known."""
+        """Return the same point, but for the values of functions of which nothing is known."""
         other = Point(self.sizes, self.modulus, self.random, inverses=self.inverses, functions=self.functions)
         other.circle = self.circle
         other._drawn = {key: value for key, value in self._drawn.items() if "'function'" not in repr(key)}

@@ -152,7 +152,7 @@ class World:
 
 
 def letter_of(x: ex.Expression, at: Place) -> Key:
-    """What tells the letter ``x`` at a place from all others."""
+    """Return the key of the letter ``x`` at a place."""
     if isinstance(x, ex.Letter):
         return ("letter", x.name, *[_seat(i, at) for i in x.indices])
     return ("opaque", ex.canonical(x, {i: ("at", _seat(i, at)) for i in x.free}))
@@ -172,7 +172,7 @@ def _seat(i: ex.Index, at: Place) -> Any:
 
 
 def _memo_key(x: ex.Expression, at: Place) -> Any:
-    """What the value of ``x`` depends on."""
+    """Return the key of the value of ``x``."""
     return x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
 
 

@@ -1,4 +1,4 @@
-"""What the entries of arrays are where a statement is tried in numbers: small and plain first, then hard to fool.
+"""Draw entries of arrays to try a statement in numbers: small and plain first, then hard to fool.
 
 A false statement is often true of small numbers: of multiples of 1/2, of numbers of one sign, of those below a bound,
 of permutations that undo themselves. So ``wild`` numbers are of many sizes and of both signs, some equal to each other

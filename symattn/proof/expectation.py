@@ -39,7 +39,7 @@ OUTCOMES = 150  # outcomes that an expectation in numbers runs through at most
 
 @dataclass(frozen=True)
 class Law:
-    """What is known of the entries of a random array, as functions of the arrays named in ``parameters``.
+    """The known facts on the entries of a random array, as functions of the arrays named in ``parameters``.
 
     cumulants  κ₁, κ₂, … as far as they are assumed, None for any; a moment that needs others is refused by name
     outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it

@@ -1,4 +1,4 @@
-"""What a statement declares, as hypotheses that are printed with it: nothing that a proof may use goes unsaid."""
+"""The declarations of a statement, as hypotheses that are printed with it: nothing that a proof may use goes unsaid."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def declared_hypotheses(
 
 
 def demanded(proof: Proof) -> Iterator[Text]:
-    """What must hold for both sides to be defined; where it is too long to print, in words."""
+    """Yield the conditions for both sides to be defined; where they are too long to print, in words."""
     for d in proof.demands:
         shown = relation(Writing([d.expression])(d.expression), d.relation, 0)
         fits = is_plain(d.expression) and width(shown, flat=True) < _WIDEST

@@ -82,7 +82,7 @@ def _sign(x: Fraction) -> int:
 
 
 def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapping[str, int] | None = None) -> Met:
-    """What is met until the statement ends, or is refused; ``sizes`` decide what is asked of sizes."""
+    """Run until the statement ends, or is refused, and note the sizes it asks for; ``sizes`` decide comparisons."""
     with meeting(sizes) as found, listening():
         try:
             for pair in pairs(sides, declared, world):
@@ -120,7 +120,7 @@ def _of(x: Any, seen: set[int], depth: int) -> Iterator[int]:
 
 
 def _inside(x: Any) -> Iterator[Any]:
-    """What a value is made of, as far as whole numbers of the statement may be in it."""
+    """Yield the parts of a value in which whole numbers of the statement may occur."""
     if isinstance(x, FunctionType):
         if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith("symattn.theorems"):
             names = _names(x.__code__)

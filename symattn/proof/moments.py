@@ -47,7 +47,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Law:
-    """What is assumed. ``value`` of a formula is what follows, and whatever would need more is refused by name.
+    """The assumed moments. ``value`` of a formula follows from them, and whatever would need more is refused by name.
 
     families     the random letters
     independent  bases of families whose letters are all independent of each other, within a family and across
@@ -81,7 +81,7 @@ class Law:
         return ", ".join(part for part in parts if part)
 
     def at(self, values: Mapping[str, int | Fraction]) -> Law:
-        """The same law where parameters have values."""
+        """Return the same law where parameters have values."""
         fixed = {letter: Polynomial.number(value) for letter, value in values.items()}
         return replace(self, values={**self.values, **fixed})
 
@@ -141,7 +141,7 @@ class _Evaluation:
         return classes
 
     def size(self, axis: Node) -> Value:
-        """What an axis runs to."""
+        """Return the length of an axis."""
         if axis not in self.sizes:
             self.sizes[axis] = self.value(axis, {})
         return self.sizes[axis]
@@ -199,7 +199,7 @@ class _Evaluation:
         return str(self.class_of(index, Polynomial(), classes)[1])
 
     def class_of(self, index: Node, size: Value, classes: Classes) -> tuple[Value, int]:
-        """What an index runs to, and its class; a number runs to what it must."""
+        """Return the range of an index, and its class; a number has the range that it must."""
         if isinstance(index, nt.Number):
             return size, int(index.value)
         if _shown(index) not in classes:

@@ -1,4 +1,4 @@
-"""What a proof rests on besides equations: signs that are read off a form, and places where two sides differ."""
+"""Premises of a proof besides equations: signs that are read off a form, and places where two sides differ."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Part = tuple[str, Expression, tuple[Index, ...]]
 
 @dataclass(frozen=True)
 class Folding:
-    """What a state is made of and what merging makes of two, part by part: a letter, what it stands for, its indices.
+    """The parts of a state and of a merge: a letter, what it stands for, its indices.
 
     ``made`` is what is made of a state at the end, and ``result`` what that is. For the rest see ``rules.Fold``.
     """
@@ -113,7 +113,7 @@ class Averaged:
 
 @dataclass(frozen=True)
 class Limits:
-    """What ``premises`` bound by 1 from above, and 1 less it by what decays in ``letter``, tends to 1 as that grows.
+    """A limit: the bounded term of ``premises``, which 1 bounds above and 1 less a decay below, tends to 1.
 
     As the letter tends to 0, ``of`` tends to ``value``.
     """

@@ -1,4 +1,4 @@
-"""Whether two arrays whose sizes are letters are equal for all sizes from 1 on.
+"""Prove that two arrays whose sizes are letters are equal for all sizes from 1 on.
 
 1. Equal normal forms: the two sides are the same expression up to bound names and order. Any depth of nesting.
 2. Cut-off: the difference is cleared of denominators and the cut-off theorem (``counting``) names a box of sizes, or
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def unsimplified(at: Callable[[], T]) -> T:
-    """What stands at a place before any simplification; simplified where what is written has no value."""
+    """Return the value at a place before any simplification; simplified where what is written has no value."""
     try:
         with as_written(), recorded(), listening(), once():
             return at()
@@ -96,7 +96,7 @@ class Proof:
 
     @property
     def denominators(self) -> tuple[Expression, ...]:
-        """What must not be zero: the divisors of both sides as written that are not positive by their form."""
+        """The nonzero conditions: the divisors of both sides as written that are not positive by their form."""
         return tuple(d.expression for d in self.demands if d.relation == "≠")
 
 

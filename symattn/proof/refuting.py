@@ -55,7 +55,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search for counterexamples found: one, or at how many inputs both sides were equal.
+    """The result of a search for counterexamples: one, or at how many inputs both sides were equal.
 
     ``doubt`` says why equality at these inputs is not enough for ``checked``.
     """
@@ -82,7 +82,7 @@ def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries
 
 
 def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) -> Search:
-    """The same at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
+    """Search at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
     agreed = undefined = 0
     largest: dict[str, int] = {}
     for sizes in spread_sizes(declared.sorts(), top):
@@ -127,7 +127,7 @@ def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, i
 
 
 def by_cells(sides: Sides, declared: Declared, before: Search) -> Search:
-    """What comes to light where comparisons of entries are walked cell by cell, ``before`` being what was seen."""
+    """Search where comparisons of entries are walked cell by cell, after the search ``before``."""
     from symattn.proof.cells import cells
 
     with listening(), meeting():
@@ -268,7 +268,7 @@ def _comparable(a: Any, b: Any) -> bool:
 
 
 def meaningless(notes: Iterable[str]) -> str:
-    """What in the notes of a run no number can mean: a float that is to be π, a cast that rounds; empty if nothing."""
+    """Return the note of a run that no number can mean: a float for π, a cast that rounds; empty if there is none."""
     told = list(notes)
     floats = (float(found[1]) for note in told if (found := _FLOAT.search(note)))
     casts = (found[1] for note in told if (found := _CAST.search(note)))

@@ -1,4 +1,4 @@
-"""Whether two computations do the same operations on the same numbers, so that they give the same bits.
+"""Decide whether two computations do the same operations on the same numbers, so that they give the same bits.
 
 Of rounded arithmetic little is an identity: + and × do not associate. But +, × and max of IEEE 754-2019 give the same
 result whichever operand comes first, where there is one NaN and max is its ``maximum``, for which −0 < +0. ``Term`` is

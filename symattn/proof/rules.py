@@ -80,14 +80,14 @@ def refuted(false: Sides, declared: Declared, entries: int) -> Refutation:
 
 
 def together(*parts: Certificate | OfTheLargest | None) -> tuple[list[Decision], Decision | None]:
-    """What is decided of each part, and the first that is not proved, if any."""
+    """Decide each part; return the decisions and the first that is not proved, if any."""
     found = [part.decide() for part in parts if part is not None]
     return found, next((d for d in found if d.evidence.grade is not Grade.PROVED), None)
 
 
 @dataclass(frozen=True)
 class OfTheLargest(OfPremise):
-    """What ``premise`` says of every entry holds of the largest: ``sides`` gives pairs (smaller, larger) with maxima.
+    """The rule that a ``premise`` on every entry holds for the largest: ``sides`` are pairs (smaller, larger) with maxima.
 
     Each entry that one of the maxima is taken of gives, in its place, a pair of the premise. Where there are several
     maxima, ``between`` has the pairs with some of them. A false variant, if there is one, is the premise's.
@@ -278,7 +278,7 @@ class Mean(Rule):
 
 @dataclass(frozen=True)
 class Limit(OfPremise):
-    """What ``squeezed`` bounds by 1, and 1 less it by what decays, tends to 1 as the number ``letter`` grows.
+    """The rule that ``squeezed``, between 1 less a decay and 1, tends to 1 as the number ``letter`` grows.
 
     ``squeezed`` has the two inequalities. As the number tends to 0, ``of`` tends to ``value``.
     """
@@ -386,7 +386,7 @@ class Repeat(OfPremise):
 
 
 def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:
-    """What x is at a place, with the name of the letter that stands for it."""
+    """Return x at a place, with the name of the letter that stands for it."""
     letter = letters.at(places)
     return getattr(letter, "name", ""), as_number(x.at(places)), index_variables(places)
 

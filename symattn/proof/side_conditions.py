@@ -1,4 +1,4 @@
-"""What a proof takes for granted: that every divisor is not zero, that roots and logarithms have arguments.
+"""Side conditions of a proof: that every divisor is not zero, that roots and logarithms have arguments.
 
 These are hypotheses, printed with the proof. Where they cannot be met, nothing is proved: an expression that is zero at
 some place whatever the letters are is refused as a divisor.
@@ -59,7 +59,7 @@ def _settled(x: ex.Expression) -> ex.Expression:
 
 
 def _within(sides: Iterable[ex.Expression]) -> Iterator[ex.Demand]:
-    """What the forms of ``sides`` demand, arguments of opaque functions included."""
+    """Yield the demands of the forms of ``sides``, arguments of opaque functions included."""
     seen: set[ex.Expression] = set()
     open_ = list(sides)
     while open_:

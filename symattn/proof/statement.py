@@ -54,7 +54,7 @@ def pairs(
 
 
 def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, Any] | None = None) -> Any:
-    """What ``function`` gives in ``world``; it takes by name what is declared, and what ``more`` holds."""
+    """Run ``function`` in ``world``; it takes by name what is declared, and what ``more`` holds."""
     given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
     return function(
         **{name: _argument(name, given, declared, world) for name in inspect.signature(function).parameters}

@@ -46,7 +46,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Refutation:
-    """What became of a false variant: refuted by ``counterexample``, or, which must never be, accepted."""
+    """The result for a false variant: refuted by ``counterexample``, or, which must never be, accepted."""
 
     refuted: bool
     counterexample: str = ""
@@ -95,7 +95,7 @@ class Theorem(Shown):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a theorem and of its false variant."""
+    """The result for a theorem and its false variant."""
 
     theorem: Theorem
     decision: Decision

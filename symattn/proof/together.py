@@ -66,7 +66,7 @@ def also(*methods: Method) -> Callable[[Theorem], Theorem]:
 
 
 def _joined(declared: Iterable[Text]) -> tuple[Text, ...]:
-    """What the parts declare, as one hypothesis: their letters need not be those of the statement."""
+    """Join the parts' declarations into one hypothesis: their letters need not be those of the statement."""
     words: list[Inline] = []
     for one in declared:
         words += [", " if words else "the parts are shown where ", *one]
@@ -118,7 +118,7 @@ def _equal_sides() -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Positive:
-    """What ``of`` gives is more than 0: numbers, sizes, exponentials, roots, positive letters, and +, ×, / of them."""
+    """The claim that ``of`` is positive: numbers, sizes, exponentials, roots, positive letters, and +, ×, / of them."""
 
     declared: Declared
     of: Sides

@@ -30,7 +30,7 @@ def unsupported(sign: Mapping[str, Any]) -> str:
 
 
 def shaped(x: Node, signs: Signs) -> Data:
-    """What is not negative by its form, in the form that Coq sees."""
+    """Return a form that is nonnegative by its shape, as Coq sees it."""
     if x.kind == "product":
         return _squares(x, signs)
     if x.kind == "sum":
@@ -67,7 +67,7 @@ def _tangent(x: Node, signs: Signs) -> Data | None:
 
 
 def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
-    """What may be 0 where ``x`` is, at all places of which sorts: as ``forced`` in ``Bounding.v``, which decides."""
+    """Yield terms that may be 0 where ``x`` is, with the sorts of their places, as ``forced`` in ``Bounding.v``."""
     yield (), x
     if x.head == "Sum":
         yield from (((*more, x.numbers[0]), y) for more, y in forced(x.below[0]))
@@ -79,7 +79,7 @@ def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
 
 
 def forced_to_0(why: Term, free: tuple[int, ...], wanted: Meant) -> tuple[tuple[int, ...], Term]:
-    """What is wanted, as it occurs in ``why`` over the most sorts. Raises Refused where it does not."""
+    """Return the wanted term as it occurs in ``why`` over the most sorts. Raises Refused where it does not."""
     found = [(more, x) for more, x in forced(why) if in_order(x, (*more, *free)) == wanted]
     if not found:
         raise Refused("coq: it says where both sides are equal, which is not seen")

@@ -134,7 +134,7 @@ def _value(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, i
 
 
 def _values(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]) -> Iterator[float]:
-    """What a term is, or what stands below one that binds an index, at every index."""
+    """Yield the value of a term, or of the body of one that binds an index, at every index."""
     if x.binds():
         for i in range(sizes[x.numbers[0]]):
             yield _value(x.below[0], ((x.numbers[0], i), *env), sizes, entries)

@@ -81,7 +81,7 @@ def _numbered(a: Sequence[Record], b: Sequence[Any]) -> Iterator[tuple[int, tupl
 def _occurring(
     record: Record, tile: Side, merge: Side, merged: Iterable[Stated], made: Sequence[Stated]
 ) -> tuple[dict[Key, Entry], dict[Key, Entry], dict[Key, Entry]]:
-    """What occurs in a tile, what the merge alone has, and what the end alone has."""
+    """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
     known = listed(tile.reader, numbers)
     in_merge = beyond(known, [listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))])
@@ -96,7 +96,7 @@ def _bound(every: Mapping[Key, Entry]) -> tuple[Entry, ...]:
 
 
 def _of_made(part: Record) -> tuple[Reader, Term]:
-    """What is made of a state at the end, in letters for its parts, and names for what occurs there."""
+    """Return the end of a state, in letters for its parts, and names for the entries that occur there."""
     names, sorts, scope, _ = free_of(part)
     x = term(read(part["expression"], sorts), scope, names)
     reader = Reader(names)
@@ -130,7 +130,7 @@ class _Told:
     in_made: tuple[Entry, ...]  # what the end alone has
 
     def definitions(self) -> str:
-        """What a state is, and what merging makes of two."""
+        """Define a state, and the merge of two."""
         one, two = self.tile, self.merge
         of, first, second = (f"let {self._pattern(x)} := {x} in" for x in ("state", "first", "second"))
         places = f"(start {one.reader.sizes[one.split]} : nat)"
@@ -152,7 +152,7 @@ class _Told:
         return f"'({self._parts(prefix)})" if many else self._parts(prefix)
 
     def _says(self, side: Side) -> str:
-        """That each part of the state is what it should be, for some choice of numbers."""
+        """State that each part of the state is what it should be, for some choice of numbers."""
         reader = side.reader
         numbers = [f"({n} : {typed(reader, k)})" for k, n in reader.arrays.items() if n in side.numbers]
         some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "
@@ -163,7 +163,7 @@ class _Told:
         return some + " /\\\n  ".join(said)
 
     def step(self) -> str:
-        """That the merged state of two tiles is the state of both."""
+        """State that the merged state of two tiles is the state of both."""
         tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
         letters = [str(p["letter"]) for p in self.record["state"]]
         states = " ".join(_paired([f"{x}'{n}" for n in letters]) for x in "xyz")
@@ -187,7 +187,7 @@ class _Told:
         )
 
     def theorem(self) -> str:
-        """What is folded is the state of all entries, and what is made of it is the result."""
+        """State that the fold is the state of all entries, and its end the result."""
         tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
         reader, state = self.tile.reader, self._parts("state")
         size = reader.sizes[reader.names.sorts[str(self.record["sort"])]]
@@ -210,7 +210,7 @@ class _Told:
         return " ".join((called(self.tile), *[x.name for x in self.in_merge]))
 
     def _end(self, n: int, said: Stated) -> str:
-        """What is made of a state is the result."""
+        """State that the end of a state is the result."""
         reader = reading(said)
         states, x = _of_made(self.record["made"][n])
         indices = reader.scope(said.free)
@@ -220,7 +220,7 @@ class _Told:
         return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(said.right, indices, 1)}"
 
     def proof(self) -> str:
-        """By induction over the merges, and then the equations for what is made."""
+        """Prove it by induction over the merges, and then the equations for the end."""
         letters = [str(p["letter"]) for p in self.record["state"]]
         rewritten = ", ".join(f"?A'{n}" for n in letters)
         cases = [
@@ -254,7 +254,7 @@ class _Told:
         return " ".join((said.name, *words, *[own for _, own in functions(reader)]))
 
     def _array(self, key: str, sorts: tuple[int, ...], said: Stated, two: bool, own: str) -> str:
-        """What an array of an equation is: a number that a tile chose, or entries of it."""
+        """Return an array of an equation: a number that a tile chose, or entries of it."""
         prefix = next((p for p in (FIRST, SECOND) if key.startswith(p)), "")
         word = key.removeprefix(prefix)
         letter = {FIRST: "A", SECOND: "B", "": "C" if two else "A"}[prefix]

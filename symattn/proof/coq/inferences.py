@@ -39,7 +39,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a premise, or the rule itself, says; ``why`` is the gap of a bound, ``from_`` are what a rule rests on."""
+    """The claim of a premise, or of the rule itself; ``why`` is the gap of a bound, ``from_`` a rule's grounds."""
 
     said: Stated
     positive: tuple[str, ...]
@@ -80,7 +80,7 @@ _WORDS = {
 
 
 def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
-    """What a premise says."""
+    """Yield the claims of a premise."""
     for n, conclusion in enumerate(record["conclusions"]):
         own = auxiliary(name, str(n + 1)) if len(record["conclusions"]) > 1 else name
         if record["kind"] == "rule":
@@ -93,7 +93,7 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
 
 
 def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> _Claim:
-    """What follows for the largest entries; it supposes all that the premises do."""
+    """Return the claim for the largest entries; it supposes all that the premises do."""
     premises = [c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = free_of(conclusion, names)
@@ -131,7 +131,7 @@ def _whole(claim: _Claim, regroup: bool) -> Lemma:
 
 
 def _discharged(name: str, record: Record, names: Names) -> _Claim:
-    """What the first premise says, without what it assumes and the others show."""
+    """Return the claim of the first premise, without what it assumes and the others show."""
     first, *others = [
         c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)
     ]
@@ -192,7 +192,7 @@ _Pair = tuple[Sequence[int], tuple[int, ...], Term, Term]
 
 
 def _equals_put(said: Stated, through: Term, pairs: Sequence[_Pair], regroup: bool) -> Lemma:
-    """What is said, by way of an expression in which equals are put for equals: arrays, sorts, and both of them."""
+    """Return a claim by way of an expression in which equals are put for equals: arrays, sorts, and both of them."""
     names, free = said.names, said.free
     letters = {n: (a, b) for arrays, _, a, b in pairs for n in arrays}
     one, other = (_put(through, {n: both[k] for n, both in letters.items()}) for k in (0, 1))

@@ -1,4 +1,4 @@
-"""What statements suppose of functions: that max is the largest of its arguments, log a logarithm, and their like.
+"""The laws that statements suppose: max is the largest of its arguments, log a logarithm, and their like.
 
 A law shows by itself that certain expressions are not negative, so these are no hypotheses of a statement: in their
 place stands what the law says of the function, and ``by_law`` in ``Reading.v`` does the rest.
@@ -16,14 +16,14 @@ BOUNDED = ("tanh", "sign", "cos", "sin", "erf")
 
 @dataclass(frozen=True)
 class Supposed:
-    """What is supposed of functions: ``logarithms``, certain ``laws``, and that maxima are ``attained``."""
+    """The supposed laws: ``logarithms``, certain ``laws``, and that maxima are ``attained``."""
 
     logarithms: bool = False
     laws: frozenset[str] = frozenset()
     attained: bool = False
 
     def of(self, function: str, name: str) -> Iterator[tuple[str, str]]:
-        """What a statement says of a function in Coq, under its name there, and in words."""
+        """Yield the laws of a function in Coq, under its name there, and in words."""
         if function == "log" and self.logarithms:
             yield f"(forall x, 0 < x -> exp ({name} x) = x)", f"{name} is the inverse of exp"
         if function == "max" and ("largest" in self.laws or self.attained):

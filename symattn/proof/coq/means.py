@@ -56,7 +56,7 @@ def _expected(x: Term, outcomes: int, probability: int, drawn: dict[int, int]) -
 
 
 def _at(x: Term, drawn: dict[int, int], depth: int) -> Term:
-    """What is drawn, at the outcome that is bound outside of ``depth`` binders."""
+    """Return the draw at the outcome that is bound outside of ``depth`` binders."""
     if x.head == "Letter" and x.numbers[0] in drawn:
         return Term("Letter", (drawn[x.numbers[0]], depth, *x.numbers[1:]))
     return Term(x.head, x.numbers, tuple(_at(y, drawn, depth + x.binds()) for y in x.below))

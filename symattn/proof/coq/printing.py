@@ -37,7 +37,7 @@ def identifier(word: str) -> str:
 
 @cache
 def reserved() -> frozenset[str]:
-    """What means something in the texts that Coq is given: of its grammar, its library, the theory and the writers.
+    """Return the names that mean something to Coq: of its grammar, its library, the theory and the writers.
 
     What else these texts bind has an apostrophe in its name.
     """

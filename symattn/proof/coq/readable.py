@@ -64,7 +64,7 @@ class Stated:
 
     @property
     def tactic(self) -> str:
-        """What makes the statement of the accepted terms."""
+        """The tactic that derives the statement from the accepted terms."""
         if self.relation == "=":
             return "read"
         return "read_bound" if self.left else "read_sign"
@@ -106,7 +106,7 @@ def reading(*statements: Stated) -> Reader:
 
 
 def _words(reader: Reader, said: Stated, divides: bool) -> Iterator[str]:
-    """What the hypotheses say, sentence by sentence."""
+    """Yield the hypotheses, sentence by sentence."""
     if said.plus:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
     if said.least:
@@ -161,7 +161,7 @@ def _suppositions(reader: Reader, said: Stated) -> Iterator[str]:
 
 
 def circle(reader: Reader, c: int, s: int) -> str:
-    """That two arrays are cosines and sines."""
+    """State that two arrays are cosines and sines."""
     over, cosine = _entry(reader, c)
     sine = _entry(reader, s)[1]
     words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
@@ -169,7 +169,7 @@ def circle(reader: Reader, c: int, s: int) -> str:
 
 
 def _assumed(reader: Reader, sorts: Sequence[int], words: str, *terms: Term) -> str:
-    """What is assumed at all places of these sorts."""
+    """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
     over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in zip(scope, sorts, strict=True))
     return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
@@ -183,7 +183,7 @@ def _below(reader: Reader, more: Sequence[int], scope: tuple[str, ...]) -> tuple
 
 
 def _only(reader: Reader, more: Sequence[int], x: Term, scope: tuple[str, ...]) -> str:
-    """That an expression is 0 at all places of these sorts."""
+    """State that an expression is 0 at all places of these sorts."""
     inside = _below(reader, more, scope)
     pairs = list(zip(inside, more, strict=False))[::-1]
     bounds = "".join(f"({i} < {reader.sizes[s]})%nat -> " for i, s in pairs)
@@ -207,7 +207,7 @@ def _entry(reader: Reader, array: int) -> tuple[str, str]:
 def divisors(
     reader: Reader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
 ) -> Iterator[str]:
-    """What is divided by, and not positive by its form, is not 0; ``bound`` are indices with their sorts."""
+    """State that divisors not positive by their form are not 0; ``bound`` are indices with their sorts."""
     for y in x.below:
         inside, more = scope, bound
         if x.binds():

@@ -63,7 +63,7 @@ class Judgement:
 
 
 def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
-    """What Coq says of the lemmas, whose names differ. Raises InputError where it is not installed."""
+    """Return Coq's verdicts on the lemmas, whose names differ. Raises InputError where it is not installed."""
     folder = theory.compiled()
     asked = [x for x in every if x.text]
     if len({x.name for x in asked}) < len(asked):
@@ -91,7 +91,7 @@ def settled(
 
 
 def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
-    """What the toplevel prints of each; a proof that failed is given up before the next one.
+    """Read the toplevel's answer for each; a proof that failed is given up before the next one.
 
     Where Coq ends early, nothing that was told counts: each half is asked anew. The limit on its processor time is the
     soft one, so that SIGXCPU says that it is spent, and no other clock is read.
@@ -121,7 +121,7 @@ class _Ended(Exception):
 
 
 def _told(ask: Sequence[str], every: Sequence[Lemma]) -> Judgement:
-    """What one process tells."""
+    """Return the verdicts of one process."""
     with (
         TemporaryDirectory() as here,
         subprocess.Popen(ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq,

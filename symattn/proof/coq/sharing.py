@@ -1,4 +1,4 @@
-"""What occurs often in a long statement, under a name of its own: let s := fun i j => … in.
+"""Name terms that occur often in a long statement: let s := fun i j => … in.
 
 The smallest parts are named first, so that scores, maxima, exponentials and their sums are each written once. Coq puts
 what they stand for in their place before anything is proved, so nobody has to believe that this was done right.

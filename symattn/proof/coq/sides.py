@@ -1,4 +1,4 @@
-"""What the definitions of a fold say, and what occurs in them: sizes, arrays and functions with their names in Coq."""
+"""The definitions of a fold, and the sizes, arrays and functions that occur in them with their names in Coq."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Side:
-    """What a definition says: the parts, and names for all that occurs in them."""
+    """A definition's parts, and names for all that occurs in them."""
 
     reader: Reader
     parts: tuple[Part, ...]
@@ -47,7 +47,7 @@ class Side:
 
 
 def side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) -> Side:
-    """What a definition says of parts; an index of a sort in ``starts`` is counted from what stands there."""
+    """Return the side of a definition's parts; an index of a sort in ``starts`` is counted from there."""
     names = Names()
     split = names.sort(str(record["sort"]))
     found = []
@@ -94,7 +94,7 @@ def called(side: Side) -> str:
 
 
 def positive_sizes(side: Side) -> str:
-    """That the sizes are at least 1."""
+    """State that the sizes are at least 1."""
     return "".join(f" (0 < {n})%nat ->" for s, n in side.reader.sizes.items() if s != side.split)
 
 
@@ -104,7 +104,7 @@ def held(side: Side) -> str:
 
 
 def listed(reader: Reader, aside: Iterable[str] = ()) -> dict[Key, Entry]:
-    """What a reader names, but for the arrays ``aside`` and what belongs to one of two tiles."""
+    """Return a reader's names, but for the arrays ``aside`` and entries that belong to one of two tiles."""
     sorts = {n: sort for sort, n in reader.names.sorts.items()}
     out: dict[Key, Entry] = {
         ("size", sort): Entry(reader.sizes[n], "nat") for n, sort in sorts.items() if not _of_one(sort)
@@ -121,7 +121,7 @@ def _of_one(word: str) -> bool:
 
 
 def beyond(tile: Mapping[Key, Entry], others: Iterable[Mapping[Key, Entry]]) -> dict[Key, Entry]:
-    """What occurs in the others and in no tile. Raises Refused for a size, and where names in Coq do not tell apart."""
+    """Return entries that occur in the others and in no tile. Raises Refused for sizes and ambiguous names."""
     every = dict(tile)
     for key, entry in (pair for other in others for pair in other.items()):
         if key[0] == "size" and key not in tile:

@@ -171,7 +171,7 @@ def _held(m: _Monomial) -> set[tuple[int, int]]:
 
 
 def _summand(c: Fraction, m: _Monomial, sort: int) -> Term | None:
-    """What is summed over an index of this sort, that of the divisors if there are some; None if there is none."""
+    """Return the summand over an index of this sort, that of the divisors if there are some; None if there is none."""
     many = len(m.sorts)
     choices = sorted(i for i, _ in _held(m)) or [i for i in range(many) if m.sorts[many - 1 - i] == sort]
     if not choices:
@@ -360,7 +360,7 @@ def _holds(x: Term, index: int) -> bool:
 
 
 def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Monomial:
-    """The same with the sums and the factors in one order."""
+    """Return a monomial with the sums and the factors in one order."""
     sorts, factors = _contracted(sorts, factors)
     if len(sorts) > _DEEP:
         raise Refused("too many sums within each other")

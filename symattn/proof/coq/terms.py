@@ -140,7 +140,7 @@ def term(x: Node, scope: Scope, names: Names) -> Term:
 
 
 def masks(x: Node) -> tuple[list[Node], Node]:
-    """What is allowed where, and the value there, of −∞ or a sum with it."""
+    """Split a masked term into the masks and the value there, of −∞ or a sum with it."""
     if x.kind == "masked":
         allowed, inside = masks(x.below[1])
         return [x.below[0], *allowed], inside
@@ -189,7 +189,7 @@ def _argument(x: Node, scope: Scope, names: Names) -> Term:
 
 
 def _element(x: Node, scope: Scope, names: Names) -> Term:
-    """What a function takes: where it is masked, a function of mask and value, of which nothing is known."""
+    """Return a function's argument: where it is masked, a function of mask and value, of which nothing is known."""
     if x.kind == "bound":
         raise Refused("coq: a function over two indices at once")
     allowed, inside = masks(x)

@@ -43,7 +43,7 @@ class Lemma:
 
     @property
     def proposition(self) -> str:
-        """What the theorem says, with the full stop after it; nothing that can be shown where it says nothing."""
+        """The statement of the theorem, with the full stop after it; without one, False."""
         return self.readable.statement.partition(f"Theorem {self.name} :")[2] if self.readable else " False."
 
 
@@ -64,7 +64,7 @@ def lemma(
 
 
 def _with_means(told: Readable) -> Readable:
-    """What is said of an equation of which Coq sees no mean."""
+    """Return an equation in which Coq sees no mean, with its words."""
     return replace(told, words=(_MEANS, *told.words))
 
 
@@ -82,7 +82,7 @@ def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, object], 
 
 
 def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], names: Names) -> tuple[Stated, Term]:
-    """What a certificate of a sign concludes, and the difference of the sides, which is seen not to be negative.
+    """Return the conclusion of a certificate of a sign, and the difference of the sides, visibly nonnegative.
 
     Raises Refused where Coq has no word for it.
     """
@@ -116,7 +116,7 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
 
 
 def _entries(name: str, told: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
-    """What a name stands for, or the entries of the array. Raises Refused where there is no such thing."""
+    """Return the meaning of a name, or the entries of the array. Raises Refused where there is none."""
     letters = [(names.arities[n], n) for n in names.with_name(name)]
     meant = [m for array, m in told if array == name]
     if not (meant or letters):
@@ -154,13 +154,13 @@ def free_of(x: Mapping[str, Any], names: Names | None = None) -> tuple[Names, di
 
 
 def _given(meant: Mapping[str, Any], names: Names, positive: Sequence[str]) -> Meant:
-    """What a letter stands for that is assumed not to be negative."""
+    """Return the meaning of a letter that is assumed not to be negative."""
     scope = tuple((str(i), names.sort(str(sort))) for i, sort in meant["free"])
     return in_order(term(_meaning(meant, positive), scope, names), tuple(sort for _, sort in scope))
 
 
 def _meaning(meant: Mapping[str, Any], positive: Sequence[str]) -> Node:
-    """What a letter stands for, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
+    """Return a letter's meaning, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
     return Simplifying(frozenset(positive))(read(meant["expression"], {str(i): str(s) for i, s in meant["free"]}))
 
 
@@ -201,7 +201,7 @@ def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Ter
 
 
 def _computed(name: str, told: str) -> str:
-    """What Coq decides by computation."""
+    """Write what Coq decides by computation."""
     return f"Lemma {name} :\n  {told} = true.\nProof. vm_cast_no_check (eq_refl true). Qed."
 
 

@@ -1,4 +1,4 @@
-"""Whether a link of a chain holds in numbers: in balls as far as they tell, in exact numbers decided."""
+"""Decide whether a link of a chain holds in numbers: in balls as far as they tell, else in exact numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Closer(Undecided):
 
 
 class NotRead(FalseStep):
-    """What cannot be read, or cannot be decided: it may be true."""
+    """Raised for a relation that cannot be read, or cannot be decided: it may be true."""
 
 
 def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = _CLOSER) -> list[float]:

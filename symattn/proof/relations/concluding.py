@@ -79,7 +79,7 @@ def _concluded(
     premises: Sequence[Proof | Premise],
     needed: tuple[str, ...] = (),
 ) -> Shown | None:
-    """What a rule gives, if the checker accepts it."""
+    """Return the conclusion of a rule, if the checker accepts it."""
     try:
         sides = tuple(written(compiled.sides([(left, right)]), compiled.declared))
     except (Refused, Undecided, InputError):
@@ -94,7 +94,7 @@ def _certified(step: Concluded | Inducted | Applied, needed: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class _Absolute:
-    """What stands for |x| in proofs, and why they are equal."""
+    """The terms that stand for |x| in proofs, and why they are equal."""
 
     forms: Mapping[Node, Node] = field(default_factory=dict)
     by: tuple[Proof | Premise, ...] = ()
@@ -131,7 +131,7 @@ def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _N
 
 
 def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, ...]:
-    """What was supposed, and what must hold for both sides to be defined, in words."""
+    """Return the suppositions, and the conditions for both sides to be defined, in words."""
     every = chain(more, *map(demanded, proofs))
     return tuple(dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every))
 
@@ -150,7 +150,7 @@ def _without_bars(compiled: Compiled, sides: tuple[Node, Node, Node, Node], abso
 
 
 def _from(compiled: Compiled, rule: str, printed: tuple[Node, Node], premise: tuple[Node, Node]) -> Shown | None:
-    """What a rule gives from one equation, if that is shown."""
+    """Return the conclusion of a rule from one equation, if that is shown."""
     found = _equal(compiled, *premise)
     return found and _concluded(compiled, rule, *printed, found.by, found.needed)
 
@@ -231,7 +231,7 @@ def inequalities(compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, 
 
 
 def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Shown | None:
-    """By the gap; max_i f_i ≤ c if f_i ≤ c for every i."""
+    """Show a bound by the gap; max_i f_i ≤ c if f_i ≤ c for every i."""
     if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
         return by_gap(compiled, smaller, larger, gap, strict)
     found = None if strict else by_gap(compiled, smaller.body, larger, gap, strict)

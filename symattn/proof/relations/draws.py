@@ -72,7 +72,7 @@ class TwoValues(Drawn):
 
 
 class FarApart(TwoValues):
-    """The same, and the numbers are far apart: many bounds are nearly equations."""
+    """Draws with numbers far apart: many bounds are nearly equations."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
         return super()._entry(random, low) * (40 if low < 0 else 1)

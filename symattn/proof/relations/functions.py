@@ -1,4 +1,4 @@
-"""What the words of formulas stand for: softmax, attention, lse, max, …, each once defined in ``attention``."""
+"""The functions that words of formulas name: softmax, attention, lse, max, …, each defined once in ``attention``."""
 
 from __future__ import annotations
 

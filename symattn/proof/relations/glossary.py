@@ -1,4 +1,4 @@
-"""What the letters of a section stand for."""
+"""The meanings of a section's letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a printed relation holds: proved for all sizes, checked at sizes, or refused."""
+"""Decide whether a printed relation holds: proved for all sizes, checked at sizes, or refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Question:
     only: bool = False
 
     def of(self, relation: Relation) -> Evidence:
-        """What stands behind another relation in the place of this one."""
+        """Return the evidence for another relation in the place of this one."""
         return decided(replace(self, relation=relation))
 
     def equal(self, a: Node, b: Node) -> bool:
@@ -113,7 +113,7 @@ def record(asked: Asked) -> None:
 
 
 def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
-    """What stands behind the relation. Raises FalseStep for one that is false somewhere, or cannot be read.
+    """Return the evidence for the relation. Raises FalseStep for one that is false somewhere, or cannot be read.
 
     ``known``: links that were proved in the same section.
     """
@@ -176,12 +176,12 @@ def _proved(where: str, found: Iterable[Shown | None]) -> Evidence:
 
 
 def all_of(proved: Iterable[Evidence]) -> Evidence:
-    """What follows from several things that are proved: it needs what each of them does."""
+    """Return the evidence that follows from several proofs: it needs what each of them does."""
     return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; "))))
 
 
 def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
-    """What is said of number formats is checked in each of them."""
+    """Check a relation about number formats in each of them."""
     g = question.glossary
     found = []
     for name in g.formats or ("",):
@@ -283,7 +283,7 @@ def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link
 
 
 def _concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
-    """The same with the letters alone that the sides are about."""
+    """Keep the letters alone that the sides are about."""
     relation = Relation(sides[0], tuple(("=", side) for side in sides[1:]))
     return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
 

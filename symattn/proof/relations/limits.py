@@ -30,7 +30,7 @@ _CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
 def limit(
     relation: Relation, condition: Relation, form: Node, glossary: Glossary, decide: Callable[[Relation], Evidence]
 ) -> Evidence:
-    """What stands behind x → c as β → ∞ or 0, where x = ``form``. Raises FalseStep."""
+    """Return the evidence for x → c as β → ∞ or 0, where x = ``form``. Raises FalseStep."""
     try:
         letter, value = _condition(condition)
         (sign, wanted), *others = relation.rest

@@ -1,4 +1,4 @@
-"""What the letters of a formula stand for: arrays, their entries at indices, sums over them, derivatives by them."""
+"""The meanings of a formula's letters: arrays, their entries at indices, sums over them, derivatives by them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 class Named:
-    """What names, indices and derivatives stand for, on given arrays and lengths of one kind."""
+    """The meanings of names, indices and derivatives, on given arrays and lengths of one kind."""
 
     def __init__(self, glossary: Glossary, arrays: Mapping[str, Any], lengths: Mapping[str, Any]) -> None:
         self.glossary, self.arrays, self.lengths = glossary, dict(arrays), lengths
@@ -86,14 +86,14 @@ class Named:
         return reduce(add, [reduce(mul, factors) for factors in blocks])
 
     def sort(self, letter: str) -> str:
-        """What an index letter runs over."""
+        """Return the sort that an index letter runs over."""
         found = self.sums.get(letter) or self.glossary.index.get(letter)
         if found is None:
             raise Unread(f"the index {letter} has no range")
         return found
 
     def letter(self, key: str) -> Found | None:
-        """What a letter stands for; None if it was not said."""
+        """Return the meaning of a letter; None if it was not said."""
         if key in self.found:
             return self.found[key]
         if key in self.open:

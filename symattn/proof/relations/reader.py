@@ -253,7 +253,7 @@ class Reader(Named):
         return self.read(nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True))))
 
     def _at(self, x: nt.At) -> Value:
-        """What stands where index letters are as the condition says, and 0 elsewhere."""
+        """Return the value where index letters are as the condition says, and 0 elsewhere."""
         if not isinstance(x.condition, nt.Relation):
             raise Unread(f"the condition {text(x.condition)}")
         found = self.one(x.body)

@@ -1,4 +1,4 @@
-"""What is printed step by step, or with dots between: X_{l+1} = P_l X_l, and f(x₁), …, f(x_b)."""
+"""Formulas printed step by step, or with dots between: X_{l+1} = P_l X_l, and f(x₁), …, f(x_b)."""
 
 from __future__ import annotations
 

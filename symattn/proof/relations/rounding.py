@@ -82,7 +82,7 @@ def _format(reader: Reader) -> Format:
 
 
 def of_format(of: Callable[[Format], int | Fraction]) -> Callable[[Reader], Value]:
-    """What a letter stands for that is a number of the format, such as its largest one."""
+    """Read a letter that stands for a number of the format, such as its largest one."""
     return lambda reader: reader.number(of(_format(reader)))
 
 

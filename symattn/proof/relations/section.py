@@ -96,7 +96,7 @@ class Section:
         return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
 
     def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
-        """What a reason says of letters with a meaning must hold; of others it is a definition."""
+        """Decide a reason's relations between letters with a meaning; for other letters it is a definition."""
         for relation in relations(said):
             if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self._sizes(relation):
                 continue

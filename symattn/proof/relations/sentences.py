@@ -1,4 +1,4 @@
-"""What a text says: which of its relations are claims, which define letters, and which are conditions of others."""
+"""Sort the relations of a text: claims, definitions of letters, and conditions of others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def claims(words: Text) -> list[Claim]:
 
 
 def conditions(words: Text) -> list[Relation]:
-    """What a text gives as a condition or a definition."""
+    """Return the conditions and definitions of a text."""
     return [r for clause in _clauses(words) for kind, r in clause if kind in _GIVEN]
 
 
@@ -69,7 +69,7 @@ def _clauses(words: Text) -> Iterator[list[tuple[str, Relation]]]:
 
 
 def _kind(words: str, before: str) -> str:
-    """What a relation after these words is."""
+    """Return the kind of a relation after these words."""
     said = re.findall(r"[^\W\d_]+", words)
     while said and said[-1] in _BETWEEN:
         said.pop()

@@ -1,4 +1,4 @@
-"""What a part of a formula stands for: an array with one axis for each free index letter, then axes of its own."""
+"""The value of a part of a formula: an array with one axis for each free index letter, then axes of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Value:
     even: bool = False
 
     def on(self, work: Callable[[Any], Any]) -> Value:
-        """The same with ``work`` done to the array."""
+        """Apply ``work`` to the array."""
         return replace(self, array=work(self.array))
 
 
