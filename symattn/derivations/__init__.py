@@ -79,7 +79,7 @@ _MEANT = {
 
 
 def suggestion(name: str) -> str:
-    """What somebody who asks for a derivation of this name may mean, for a line of error."""
+    """Suggest derivations for an unknown name, for a line of error."""
     plain = name.lower().replace("_", "-")
     meant = _MEANT.get(plain.replace("-", "")) or difflib.get_close_matches(plain, names(), n=1, cutoff=0.6)
     return f"did you mean {' or '.join(meant)}?" if meant else f"known: {', '.join(names())}"
@@ -111,7 +111,7 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
 
 
 def _numbered(document: Document) -> Document:
-    """The same with numbers of its results, where there are several."""
+    """Number the results, where there are several."""
     if sum(isinstance(block, Result) for block in document.blocks) < 2:
         return document
     number = count(1)

@@ -79,7 +79,7 @@ def explore(source: str | PathLike[str] | Mapping[str, Any] = "eight-step", **fi
 
 
 def _state(sheet: Sheet) -> dict[str, str]:
-    """What the page opens with. Raises InputError where it has no room, or no form, for that."""
+    """Return the page's first state. Raises InputError where it has no room, or no form, for that."""
     spec, given = sheet.attention, dict(sheet.inputs)
     if set(given) == {"x"}:  # without parameters: each token is its own query, key and value
         one = [[Quotient.of(int(i == j)) for j in range(len(given["x"][0]))] for i in range(len(given["x"][0]))]

@@ -54,7 +54,7 @@ def derivation() -> Document:
 
 
 def _step(of: str) -> Any:
-    """What the implementation makes of tokens and projections, up to a step."""
+    """Return the implementation's result for tokens and projections, up to a step."""
 
     def computed(reader: Reader) -> Any:
         return Attention().trace(**{key.lower(): reader.arrays[key] for key in _SHAPES})[of]

@@ -112,7 +112,7 @@ def _state(scores: str, values: str, maximum: str, part: int) -> Callable[[Reade
 
 
 def _joined(names: tuple[str, str, str, str], maximum: str, part: int) -> Callable[[Reader], Any]:
-    """The same of two sets of keys together."""
+    """Join a part of the state over two sets of keys."""
 
     def computed(reader: Reader) -> Any:
         s, t, v, w = (reader.arrays[x] for x in names)

@@ -1,4 +1,4 @@
-"""What a derivation may be asked for: whole numbers within limits, and a few words."""
+"""Parameters of a derivation: whole numbers within limits, and a few words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scaling assumes of queries and keys, and its moments compared with NumPy.
+"""The scaling's assumptions on queries and keys, and its moments compared with NumPy.
 
 NumPy goes through every point of a small cube in integers, or draws at random in float64.
 """
@@ -94,7 +94,7 @@ def compared(setting: Setting, seed: int) -> tuple[Block, ...]:
 
 
 def evidence(blocks: tuple[Block, ...]) -> tuple[Evidence, ...]:
-    """What the section has for Var(s), to be said again beside the result."""
+    """Return the section's evidence for Var(s), to be repeated beside the result."""
     steps = next(block for block in blocks if isinstance(block, Steps))
     return tuple(
         step.evidence
@@ -151,7 +151,7 @@ def _there(setting: Setting, centre: Fraction) -> Text:
 
 
 def closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
-    """What the moment algebra says at σ = 1."""
+    """Return the moment by the moment algebra at σ = 1."""
     value = _law(setting, centre, formula).value(formula).constant()
     assert value is not None
     return value

@@ -49,7 +49,7 @@ def moment(
 
 
 def _certified(accepted: bool, where: str) -> Evidence:
-    """What the algebra of moments finds is proved where the checker accepts it, and else argued."""
+    """Grade a result of the algebra of moments: proved where the checker accepts it, and else argued."""
     argued = "by the algebra of moments, whose result no certificate shows"
     return proved(where) if accepted else Evidence(Grade.ARGUED, f"{where}, {argued}" if where else argued)
 

@@ -147,7 +147,7 @@ class Telling:
             yield self.theorems[name].wrong()
 
     def _shown(self, options: list[str]) -> dict[str, Any]:
-        """What shows that a side is larger, or of which sign it is."""
+        """Return the argument that a side is larger, or of which sign it is."""
         shown: dict[str, Any] = {"gap": {}, "sign": {}}
         for option in options:
             if (found := _OPTION.fullmatch(option)) and found[1] in shown:
@@ -185,14 +185,14 @@ class Known:
         return Evidence(self.outcome.grade, "; ".join((f"all sizes ({self.theorem.name})", *needed)))
 
     def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
-        """What it says, or a formula in other letters that says the same."""
+        """Return the step as printed, or a formula in other letters that says the same."""
         formula = formula or self.statement[0][0]
         said = words(self.theorem.why if reason is None else reason)
         return Step(formula, said, of_print(self.evidence, self.reading)[0])
 
     @property
     def statement(self) -> tuple[tuple[Node, ...], Text]:
-        """What it says as formulas, or else as words."""
+        """Return the statement as formulas, or else as words."""
         from symattn.proof.words import statement
 
         return statement(self.theorem.says)

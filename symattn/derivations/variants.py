@@ -41,7 +41,7 @@ KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "enclosure", "float3
 
 @dataclass(frozen=True)
 class Support:
-    """What a variant gives on every kind: None where it runs and gives what it must, else why it does not."""
+    """The support of a variant by each kind: None where it runs and is right, else why it does not."""
 
     name: str
     variant: Variant

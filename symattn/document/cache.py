@@ -1,4 +1,4 @@
-"""What was found, kept in the user's cache folder: texts in files whose names are made of all that the text rests on.
+"""Results in the user's cache folder: texts in files whose names are made of all that the text rests on.
 
 A file that cannot be read, is broken, or could have been written by other users is as good as none; a folder that
 cannot be written is not written. No file is ever run or unpickled.

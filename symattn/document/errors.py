@@ -1,4 +1,4 @@
-"""What symattn raises. Every message says what is wrong, where, and how to mend it."""
+"""The exceptions of symattn. Every message says what is wrong, where, and how to mend it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people call parameters, and the one line that answers a call with a parameter that there is not."""
+"""Usual names of parameters, and the one line that answers a call with an unknown parameter."""
 
 from __future__ import annotations
 

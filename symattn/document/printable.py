@@ -1,4 +1,4 @@
-"""What notebooks show, and what prints as text: everything that has a document. Renderers are imported when asked."""
+"""Objects with a document, which notebooks show and print as text. Renderers are imported when asked."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def together(*parts: Certificate | OfTheLargest | None) -> tuple[list[Decision],
 
 @dataclass(frozen=True)
 class OfTheLargest(OfPremise):
-    """The rule that a ``premise`` on every entry holds for the largest: ``sides`` are pairs (smaller, larger) with maxima.
+    """The rule that a ``premise`` on every entry holds for the largest; ``sides``: pairs (smaller, larger) of maxima.
 
     Each entry that one of the maxima is taken of gives, in its place, a pair of the premise. Where there are several
     maxima, ``between`` has the pairs with some of them. A false variant, if there is one, is the premise's.

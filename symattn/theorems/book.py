@@ -30,7 +30,7 @@ def _named(decided: Decided) -> Block:
 
 
 def _reading(found: Sequence[Decided]) -> tuple[Block, ...]:
-    """What stands in every section, what the grades mean, and how many theorems have each."""
+    """Return the text of every section, the meaning of the grades, and how many theorems have each."""
     grades = [d.grade for d in found]
     words = (
         "Each section states a theorem, its hypotheses and why it holds, and says how that is known. The false variant"

@@ -65,7 +65,7 @@ def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> D
 
 
 def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement) -> str:
-    """What stands between a theorem and the grade; empty where nothing does."""
+    """Name the obstacle between a theorem and the grade; empty where there is none."""
     if decided.grade is not Grade.PROVED:
         return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
     refused = [x for x in asked if x not in accepted]
@@ -91,7 +91,7 @@ def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
 
 
 def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement, why: str) -> tuple[Block, ...]:
-    """What Coq accepted, on which axioms, the statements, and why the grade is not ``coq`` where it is not."""
+    """Describe what Coq accepted, on which axioms, the statements, and why the grade is not ``coq`` where it is not."""
     if not asked:
         return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
     out: list[Block] = [md.Paragraph((Emph("Coq."), f" {_accepted(len(accepted), len(asked))}", *_axioms(judgement)))]

@@ -86,7 +86,7 @@ def _said(theorem: Theorem, found: Finding) -> tuple[Block, ...]:
 
 
 def _print(reading: Reading) -> tuple[Block, ...]:
-    """What became of the formulas of the statement, each read as it is printed, and what their letters stand for."""
+    """Describe the decision on each printed formula of the statement, and the meaning of its letters."""
     found = [r.evidence for r in reading.claims if r.evidence]
     grades = [(g, [e for e in found if e.grade is g]) for g in Grade]
     graded = [
@@ -215,7 +215,7 @@ def _whole(
 
 
 def record(found: Sequence[Decided]) -> Mapping[str, Any]:
-    """What the JSON form of a proof promises."""
+    """Return the fields that the JSON form of a proof promises."""
     grades = [d.grade for d in found]
     return {
         "verdict": weakest(d.finding.evidence for d in found).value,

@@ -155,7 +155,7 @@ def certificates(outcome: Outcome) -> tuple[Mapping[str, Any], ...]:
 
 
 def _checked(outcome: Outcome) -> tuple[Block, ...]:
-    """What the independent checker says of the certificates."""
+    """Describe the independent checker's verdicts on the certificates."""
     verdicts = certified.verdicts(certificates(outcome))
     refused = [v.why for v in verdicts if not v.accepted]
     if refused:

@@ -1,4 +1,4 @@
-"""What is kept of a decision: all that a document needs, as plain data that can be sent, kept as JSON and read back."""
+"""Decisions as plain data, all that a document needs, that can be sent, kept as JSON and read back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Finding:
 
 
 def finding(outcome: Outcome, reading: Reading | None = None) -> Finding:
-    """What is kept of an outcome, and of what was read of its print. What is unsound is undecided, and says why."""
+    """Return the data of an outcome and of its reading. An unsound outcome is undecided, and says why."""
     decision, refutation = outcome.decision, outcome.refutation
     evidence = decision.evidence
     if not outcome.sound and evidence.grade is not Grade.REFUTED:
@@ -77,7 +77,7 @@ def finding(outcome: Outcome, reading: Reading | None = None) -> Finding:
 
 
 def crashed(told: str) -> Finding:
-    """What is kept of a theorem in which symattn itself failed."""
+    """Return the data of a theorem in which symattn itself failed."""
     return Finding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({told})"), (), (), Grade.UNDECIDED, (), (), 0.0)
 
 
@@ -144,7 +144,7 @@ def sizes_written(sizes: Mapping[str, int], sign: str = "=") -> Text:
 
 
 def _counterexamples(words: str) -> Text:
-    """What a search printed, its exact numbers as formulas."""
+    """Write the lines of a search, with exact numbers as formulas."""
     parts: list[Inline] = []
     for one in words.split("; "):
         parts += ["; " if parts else "", *_counterexample(one)]

@@ -293,7 +293,7 @@ def _shared(q: Array, k: Array, v: Array) -> tuple[Any, Any]:
 
 
 def _each_head(reader: Reader) -> Gradients:
-    """What each head of queries asks of the head of keys and values that it reads."""
+    """Return the gradients that each query head sends to the head of keys and values that it reads."""
     q, k, v, g = map(reader.array, "QKVG")
     found = back(q, k[:, None], v[:, None], g)
     return Gradients(*(Value(x, ("h", "t"), 2) for x in found))

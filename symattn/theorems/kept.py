@@ -35,7 +35,7 @@ class Cache:
         self.on = on
 
     def get(self, theorem: Theorem) -> Finding | None:
-        """What was found before, if all that it depends on is as it was."""
+        """Return the stored finding, if all that it depends on is unchanged."""
         key = digest(theorem) if self.on else None
         text = key and cache.get("theorems", key)
         try:

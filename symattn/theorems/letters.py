@@ -1,4 +1,4 @@
-"""What the statements of the catalogue are written with, and the functions that they are about."""
+"""The letters of the catalogue's statements, and the functions that they are about."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ATTENDING = Glossary(
 
 
 def eye(sort: str) -> Callable[[Any], Any]:
-    """What I stands for: the identity matrix of a size."""
+    """Return the meaning of I: the identity matrix of a size."""
 
     return lambda reader: identity(reader, reader.length(sort))
 

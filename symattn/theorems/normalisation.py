@@ -28,7 +28,7 @@ ROWS = {"x": "n d"}
 
 
 def _normed(work: Callable[..., Any]) -> Callable[..., Value]:
-    """What a word for a norm stands for, with the ε that is printed."""
+    """Return the meaning of a word for a norm, with the ε that is printed."""
     return lambda reader, x: replace(x, array=work(x.array, reader.one(name("ε")).array))
 
 
@@ -77,7 +77,7 @@ AFFINE = {"x": "n d", "a": "n 1", "b": "n 1", "eps": ""}
 
 
 def _affine(x: Array, a: Array, b: Array) -> list[tuple[Any, Any]]:
-    """What the centred rows are, and what RMSNorm makes of multiples of them."""
+    """Return the centred rows, and RMSNorm of multiples of them."""
     return [
         (centre(a * x + b), a * centre(x)),
         (centre(-a * x + b), -a * centre(x)),

@@ -165,7 +165,7 @@ TWO_ANGLES = (("cos_k", "sin_k"), ("cos_l", "sin_l"))
 
 
 def _at_both_keys(q: Array, b: Array, cos_k: Any, sin_k: Any, cos_l: Any, sin_l: Any) -> Any:
-    """What the bias adds to the scores of two keys; q is the rotated query."""
+    """Return the bias's share of the scores of two keys; q is the rotated query."""
     return q @ R(b, cos_k, sin_k).mT, q @ R(b, cos_l, sin_l).mT
 
 

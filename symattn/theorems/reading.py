@@ -43,7 +43,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read of a statement and of its false variant.
+    """The reading of a statement and of its false variant.
 
     ``hypotheses`` are the signs that were assumed of letters, ``letters`` what those that are defined elsewhere stand
     for. ``wrong`` is what a print says that is not so: a false relation of the statement, a true one of the variant.
@@ -77,7 +77,7 @@ _CODE = "What the code of the statement says; it is not printed as a formula."
 
 
 def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...]:
-    """What a box bears: what its relations earn as they are printed, and beside it what the code earns that says the
+    """Return the evidence of a box: that of its printed relations, and beside it that of the code that says the
     same, where that is more."""
     printed = [r.evidence for r in reading.claims if r.evidence] if reading else []
     grade = weakest([evidence, *printed])
@@ -113,7 +113,7 @@ def told_apart(words: Text, read: Sequence[Read]) -> Text:
 
 
 class Statement:
-    """What the letters of a theorem stand for, with what its hypotheses and its statement say of them."""
+    """The meanings of a theorem's letters, with its hypotheses and its statement."""
 
     def __init__(self, theorem: Theorem | AsPrinted) -> None:
         assert isinstance(theorem.letters, Glossary)
@@ -223,7 +223,7 @@ class Statement:
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
     def _evidence(self, claim: Claim) -> Evidence:
-        """What the relation earns under its conditions."""
+        """Return the evidence for the relation under its conditions."""
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
         if _tends(relation):
             return self._limit(claim)
@@ -246,7 +246,7 @@ class Statement:
         return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, claim.only)
 
     def _limit(self, claim: Claim) -> Evidence:
-        """What x → c earns, as β → ∞ or β → 0."""
+        """Return the evidence for x → c, as β → ∞ or β → 0."""
         conditions_ = [c for c in claim.conditions if _tends(c)]
         if len(conditions_) != 1:
             raise NotRead(f"{text(claim.relation)}: what tends to what is not said")

@@ -74,7 +74,7 @@ def _between_neighbours(f: Format, threshold: Fraction) -> bool:
 
 # -- overflow and underflow --------------------------------------------------------------------------------------------
 def _overflows(f: Format) -> list[bool]:
-    """What is at the threshold becomes infinite, what is just below becomes the largest number."""
+    """Check that numbers at the threshold become infinite, and those just below the largest number."""
     t = overflow(f)
     below = np.nextafter(f.wider(t), f.wider(0))
     scores = [[float(f.largest), 1, -float(f.largest)], [-1, -2, -3]]
@@ -124,7 +124,7 @@ exp_overflow_threshold = state(
 
 
 def _underflows(f: Format) -> list[bool]:
-    """What is at the threshold becomes 0, what is just above it becomes the smallest number."""
+    """Check that numbers at the threshold become 0, and those just above it the smallest number."""
     t = underflow(f)
     above = np.nextafter(f.wider(t), f.wider(1))
     return [

@@ -93,7 +93,7 @@ def _stays(x: np.ndarray, least: float) -> np.ndarray:
 
 
 def _any_scale(f: Format) -> list[bool]:
-    """The same bits for d = 8 and d = 80, with 1/√d rounded to the format."""
+    """Check that d = 8 and d = 80 give the same bits, with 1/√d rounded to the format."""
     numbers = f.numbers()
     x = numbers[(_exact(numbers) >= 1) & (_exact(numbers) < 2)]
     with np.errstate(all="ignore"):

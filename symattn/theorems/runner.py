@@ -94,7 +94,7 @@ def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> 
 
 
 def _beside(theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool) -> Iterator[Decided]:
-    """The same in several processes, each as soon as it is done."""
+    """Decide theorems in several processes, yielding each as soon as it is done."""
     by_name = {t.name: t for t in theorems}
     with _pool(jobs) as pool:
         with _unheard():

@@ -146,7 +146,7 @@ def _formulas(told: _Told, part: Part, beside: Text | str, agrees: bool, where: 
 
 
 def _reasons(part: Part) -> tuple[list[Block], Text | str]:
-    """What stands above a section and what beside its formula: a long reason has no room there."""
+    """Place a reason: above a section, or beside its formula, where a long one has no room."""
     if len(plain_text(part.reason)) > _BESIDE:
         return [Paragraph(part.reason)], "definition"
     return [], part.reason or "definition"

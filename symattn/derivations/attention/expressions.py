@@ -84,7 +84,7 @@ def agrees(request: Request, step: Step, inputs: Mapping[str, Any], found: Any) 
 
 
 def _equal(pairs: list[tuple[Any, Any]]) -> bool:
-    """By their normal forms; what these leave open, as roots of sums do, by what SymPy decides."""
+    """Compare by normal forms and, where these leave it open, as for roots of sums, by SymPy."""
     try:
         return all_equal(pairs)
     except Undecided:

@@ -103,7 +103,7 @@ def stem(name: str) -> str:
 
 
 def request(**parameters: Any) -> Request:
-    """What the parameters ask for: sizes, ``cross``, ``biases``, ``size`` (``l=4,d_r=2``) and fields of ``Attention``.
+    """Read the parameters: sizes, ``cross``, ``biases``, ``size`` (``l=4,d_r=2``) and fields of ``Attention``.
 
     Raises InputError where they do not fit each other.
     """

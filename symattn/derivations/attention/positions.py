@@ -151,7 +151,7 @@ def _slope(place: Place, index: Index) -> Any:
 
 
 def relative_values(place: Place, front: Front, i: int, column: int) -> list[Any]:
-    """What is added to the values of each key for query i: the row of the table for the distance."""
+    """Return the terms added to the values of each key for query i: the row of the table for the distance."""
     asked = place.spec.position
     assert isinstance(asked, Shaw)
     n_k, n_q = place.of(0).shape[-1], place.of(0).shape[-2]

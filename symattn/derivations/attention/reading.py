@@ -90,7 +90,7 @@ class Read:
     definitions: tuple[Relation, ...] = ()
 
     def with_reason(self, reason: Text | str) -> Read:
-        """The same, where what a reason says of letters is their definition: δ = i − j."""
+        """Take the relations between letters in a reason as their definition: δ = i − j."""
         told = relations(reason if isinstance(reason, tuple) else ())
         return replace(self, definitions=(*self.definitions, *(r for r in told if defines(self.step, r))))
 

@@ -108,7 +108,7 @@ def _softmax(place: Place, index: Index, row: list[Any], j: int) -> Any:
 
 
 def _empty(place: Place) -> Any:
-    """What a row without any key gives."""
+    """Return the result of a row without any key."""
     zeros = place.spec.fully_masked == "zeros" or place.spec.sink is not None
     return place.algebra.number(0) if zeros else Undefined("0/0")
 

@@ -1,4 +1,4 @@
-"""What the words of a step's formula stand for: functions of numbers, and the functions of ``attention`` themselves."""
+"""The words of a step's formula: functions of numbers, and the functions of ``attention`` themselves."""
 
 from __future__ import annotations
 

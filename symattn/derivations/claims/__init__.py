@@ -263,7 +263,7 @@ def _wrong_digits(a: str, b: str, found: list[Equality], close: list[bool], digi
 
 
 def _instead(found: list[Equality]) -> Text:
-    """By how much the sides differ, and what the first would have to be."""
+    """Name the difference of the sides, and the first side's right value."""
     gaps, values = [x.difference for x in found], [x.b for x in found]
     if None in gaps or len(found) > _MOST_SHOWN or any(x.point for x in found):
         return ()
@@ -372,7 +372,7 @@ def _labels(*vectors: Vector) -> tuple[Name, ...]:
 
 
 def _given(names: tuple[Name, ...], *vectors: Vector) -> list[Block]:
-    """What the letters stand for."""
+    """Give the meanings of the letters."""
     if any(len(v.entries) > _MOST_SHOWN for v in vectors):
         return []
     lines = [equals(x, Commas(tuple(e.notation() for e in v.entries))) for x, v in zip(names, vectors, strict=True)]

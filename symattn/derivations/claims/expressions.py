@@ -100,7 +100,7 @@ class Expression:
         )
 
     def wrong(self, what: str) -> InputError:
-        """What is wrong with the text, in one line."""
+        """Return the error for the text, in one line."""
         return InputError(f"{short(self.text)!r} is not an expression: {what}")
 
 

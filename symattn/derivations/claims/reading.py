@@ -1,4 +1,4 @@
-"""What a claim is about, read from the words of a command: numbers, vectors, matrices. Nothing is ever evaluated."""
+"""The subject of a claim, read from the words of a command: numbers, vectors, matrices. Nothing is ever evaluated."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def words(node: Node) -> str:
 
 
 def fraction(x: Any) -> tuple[str, str] | str:
-    """What stands above and below the bar, or the number alone."""
+    """Return the parts above and below the bar, or the number alone."""
     node = formula(x)
     return (words(node.numerator), words(node.denominator)) if isinstance(node, Over) else words(node)
 

@@ -71,7 +71,7 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: A
 
 
 def angles(walk: Walk, query: int) -> Angles:
-    """What is drawn above. Raises InputError for a query that is not there, and for heads."""
+    """Return the angles that are drawn. Raises InputError for an unknown query, and for heads."""
     queries, keys = (walk.arrays[name] for name in walk.pipeline["scores"].of[:2])
     if queries.ndim != 2 or len(keys) > _MOST:
         raise InputError(

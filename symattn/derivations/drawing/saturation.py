@@ -40,7 +40,7 @@ def larger(number: Callable[[Any], Any], square: int) -> Number:
 
 
 def smaller(number: Callable[[Any], Any], square: int) -> Number:
-    """The same of the smaller weight."""
+    """Return the number for the smaller weight."""
 
     def found(d_k: int, bits: int) -> Any:
         with flint.ctx.workprec(bits):

@@ -39,12 +39,12 @@ class Form:
 
     @property
     def width(self) -> float:
-        """Of the rectangle, or of the words below it."""
+        """The width of the rectangle, or of the words below it."""
         return max(self.sides[0], *(Label(0, 0, words, SMALL).width for words in (self.words, self.shape)))
 
 
 def scene(source: str | PathLike[str] | None = None, **fields: Any) -> Scene:
-    """Of tokens and their projections in letters, or of an example in its own numbers."""
+    """Draw tokens and their projections in letters, or an example in its own numbers."""
     if source is None:
         spec = overridden(Attention(), fields) if fields else Attention()
         given, sizes, called = _inputs(spec), None, ", ".join(fields) or "attention"

@@ -29,7 +29,7 @@ def sheet_of(data: Mapping[str, Any]) -> Sheet:
 
 
 def _read(value: Any, place: str, binary: list[bool]) -> Any:
-    """What JSON would have for it."""
+    """Return the value as JSON has it."""
     if isinstance(value, Mapping):
         return {str(key): _read(x, f"{place}: {key}", binary) for key, x in value.items()}
     if isinstance(value, list | tuple):

@@ -23,7 +23,7 @@ _DIGITS = ("q", "k", "v", "scores", "scaled", *_ROUNDED)
 
 @dataclass(frozen=True)
 class Printed:
-    """What a text printed, for comparison with what is exact.
+    """The numbers that a text printed, for comparison with exact ones.
 
     digits    array of the walk → the digits printed for it, ``"6.3379e-02"``
     places    decimals to which the text rounded its weights before it went on, if it did
@@ -79,7 +79,7 @@ def overridden(attention: Attention, wishes: dict[str, Any]) -> Attention:
 
 
 def printed_of(data: Any, where: str) -> Printed | None:
-    """What a text printed."""
+    """Read the numbers that a text printed."""
     if data is None:
         return None
     place = f"{where}: printed"

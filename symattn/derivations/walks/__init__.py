@@ -186,7 +186,7 @@ def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: i
 
 
 def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
-    """What belongs into the steps that were left empty."""
+    """Yield the results for the steps that were left empty."""
     yield Heading(("Answers",))
     for number in empty:
         yield Paragraph((Emph(f"Step {number}: {capital(titles(made)[number])}"),))
@@ -261,7 +261,7 @@ def _sizes(sizes: Mapping[str, int]) -> Text:
 
 
 def _particulars(made: Walk) -> Iterator[Block]:
-    """What else differs from the plain attention, and the sizes that come with it."""
+    """Yield the differences from plain attention, and their sizes."""
     spec = made.sheet.attention
     words = [_field(name, value) for name, value in written(spec, changed=True).items() if name not in _SAID]
     more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}

@@ -1,4 +1,4 @@
-"""What a walk knows: the sheet, its arrays exact and in a floating format, and what the reader asked for.
+"""The data of a walk: the sheet, its arrays exact and in a floating format, and the reader's options.
 
 Its eight steps have one numbering for every sheet, so that step 5 is always the weights: 1 inputs, 2 what is learned,
 3 keys, queries and values, 4 scores of one query, 5 weights, 6 weights times values, 7 their sum, 8 the other queries;
@@ -119,7 +119,7 @@ class Walk:
 
     @cached_property
     def token_by_token(self) -> Evidence | None:
-        """That the scores are what the tokens give one by one."""
+        """Check that tokens one by one give the scores."""
         return self.evidence("scores")
 
     def evidence(self, name: str) -> Evidence | None:
@@ -146,7 +146,7 @@ class Walk:
         return Evidence(Grade.ENCLOSED, f"token by token in balls, {counted(proven, 'digit')} proven")
 
     def _in_balls(self, name: str, step: Step) -> Evidence | None:
-        """That the balls of the same step hold the entries: weak, for entries without a textbook form."""
+        """Check that the balls of the same step hold the entries: weak, for entries without a textbook form."""
         if any(isinstance(x, Enclosed) for x in self.arrays[name].flat):
             proven = tokens.digits_proven(self.arrays, step)
             return Evidence(Grade.ENCLOSED, f"in balls, {counted(proven or 0, 'digit')} proven")
@@ -202,7 +202,7 @@ class Walk:
         return errors is None or all(e == 0 for e in flat(errors.tolist()))
 
     def _floating(self, name: str, index: tuple[Any, ...]) -> dict[str, Any]:
-        """What the format gives and its errors in ulp; nothing where it gives the very numbers."""
+        """Return the format's numbers and their errors in ulp; nothing where they are exact."""
         if self.is_right(name, index):
             return {}
         errors = self.errors(name, index).tolist()

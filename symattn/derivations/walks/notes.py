@@ -1,4 +1,4 @@
-"""What a reader of an example should notice: computed from its arrays, never typed."""
+"""Notes for a reader of an example: computed from its arrays, never typed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
 
 
 def _overflow(walk: Walk, name: str) -> Text:
-    """That e^s overflows, where it is what went wrong."""
+    """Say that e^s overflows, where that went wrong."""
     scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
     largest, exponent = Format.of(walk.dtype).largest, None if enclosed else max(scores, default=None)

@@ -60,7 +60,7 @@ def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
 
 
 def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
-    """What the step shows, after the arrays that it is made of."""
+    """Yield the contents of the step, after the arrays that it is made of."""
     i, weights = first_query(walk), walk.arrays["weights"]
     whole = bool(weights.ndim == 2 and weights.size <= _MOST)  # a page has room for every entry
     if number == 8 and whole and walk.queries > 1:
@@ -184,7 +184,7 @@ def _letters(name: Callable[[Any], Node], places: Any) -> Any:
 
 
 def rule(walk: Walk, array: str) -> tuple[str, ...]:
-    """By which rule, and of which arrays, entries are made, where that is one of ``Origin``'s and is checked."""
+    """Name the rule and the arrays that make the entries, where that is one of ``Origin``'s and is checked."""
     step, spec = walk.mixing if array == "weighted" else walk.pipeline.get(array), walk.sheet.attention
     known = walk.evidence(array)
     if step is None or known is None or known.grade is not Grade.CHECKED:

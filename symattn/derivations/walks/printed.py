@@ -1,4 +1,4 @@
-"""What a text printed, beside what is exact: are its digits right, and which rounding did it use?
+"""A text's printed numbers beside the exact ones: are its digits right, and which rounding did it use?
 
 Nothing of this is typed: every sentence follows from comparing numbers.
 """

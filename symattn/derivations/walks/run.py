@@ -56,7 +56,7 @@ def exact(attention: Attention, inputs: Mapping[str, Any]) -> Arrays:
 
 
 def floating(attention: Attention, inputs: Mapping[str, Any], dtype: str) -> Arrays:
-    """The same arrays as the format computes them, from the inputs rounded to it."""
+    """Compute the same arrays in the format, from the inputs rounded to it."""
     if dtype not in FLOATING:
         raise InputError(f"unknown dtype {short(dtype)!r}.{near(dtype, FLOATING)} Known: {', '.join(FLOATING)}")
     format_ = kind(dtype)

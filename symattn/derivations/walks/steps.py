@@ -1,4 +1,4 @@
-"""What each step of a walk shows; ``order`` says which arrays belong to it."""
+"""The contents of each step of a walk; ``order`` says which arrays belong to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SOME_NUMBERS = Evidence(Grade.CHECKED, "numbers of the walk's sizes")
 
 
 def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
-    """What a step shows; ``every``: of all queries."""
+    """Return the contents of a step; ``every``: of all queries."""
     return list(_others(walk, every) if number == 8 else _MAKERS[number](walk, first_query(walk)))
 
 
@@ -172,7 +172,7 @@ def _softmax(walk: Walk, i: int) -> Iterator[Block]:
 
 
 def weights_known(walk: Walk) -> Evidence | None:
-    """That rows sum to 1 where they do by definition, and else that weights are those of the textbook."""
+    """Check that rows sum to 1 where they do by definition, and else that weights are those of the textbook."""
     spec, known = walk.sheet.attention, walk.evidence("weights")
     if spec.sink or spec.normaliser in ("sigmoid", "relu") or known is None or known.grade is not Grade.CHECKED:
         return known
@@ -180,7 +180,7 @@ def weights_known(walk: Walk) -> Evidence | None:
 
 
 def row_sums(walk: Walk) -> Evidence:
-    """That each row of weights sums to 1 exactly, but for rows without any key and undefined ones."""
+    """Check that each row of weights sums to 1 exactly, but for rows without any key and undefined ones."""
     weights = walk.arrays["weights"].reshape(-1, walk.arrays["weights"].shape[-1])
     defined = [row for row in weights if not any(isinstance(x, Undefined) for x in row)]
     full = [row for row in defined if any(not x.is_zero() for x in row)]
@@ -277,7 +277,7 @@ def _merged(walk: Walk, _: int) -> Iterator[Block]:
 
 
 def _the_other_way(walk: Walk) -> Iterator[Block]:
-    """The same with matrices absorbed, or not."""
+    """Yield the same results with matrices absorbed, or not."""
     other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
     kept = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"

@@ -120,7 +120,7 @@ def _products_agree(arrays: Arrays, last: Step) -> bool:
 
 
 def products_agree(arrays: Arrays, last: Step) -> bool | None:
-    """The same; None where it is too much work."""
+    """Compare the products; None where it is too much work."""
     return _products_agree(arrays, last) if arrays["weighted"].size <= _MOST else None
 
 

@@ -95,7 +95,7 @@ def _scores(walk: Walk) -> Iterator[Text]:
 
 
 def _weighed(walk: Walk) -> Iterator[Text]:
-    """What makes weights of scores."""
+    """Explain the step from scores to weights."""
     spec = walk.sheet.attention
     match spec.normaliser:
         case "sigmoid":

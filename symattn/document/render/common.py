@@ -1,4 +1,4 @@
-"""What every renderer asks of a document: numbers of steps, which evidence holds where, shapes of values."""
+"""Questions of every renderer to a document: numbers of steps, which evidence holds where, shapes of values."""
 
 from __future__ import annotations
 
