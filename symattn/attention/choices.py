@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from symattn.attention.fields import check, finite, refusal, whole
+from symattn.attention.fields import check, refusal
 from symattn.attention.latent import Latent
 from symattn.attention.positions.checks import POSITIONS
 from symattn.attention.positions.fields import Position, Rotary
@@ -101,8 +102,12 @@ SENSELESS: tuple[Rule, ...] = (
 
 def check_fields(spec: Attention) -> None:
     """Raise InputError for a field that means nothing, and for fields that contradict each other."""
-    check(spec, heads=1, kv_heads=1, truncate=1, block=1, prefix=1)
-    _check_numbers(spec)
+    check(spec)
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        for permitted, must in field.metadata["permitted"]:
+            if value is not field.default and not permitted(value):
+                raise refusal(spec, field.name, must)
     if not isinstance(spec.latent, Latent | None):
         raise refusal(spec, "latent", "be Latent(…) or None")
     if spec.position is not None and not isinstance(spec.position, Position):
@@ -110,25 +115,3 @@ def check_fields(spec: Attention) -> None:
     for senseless, reason in SENSELESS:
         if senseless(spec):
             raise InputError(f"Attention: {reason}")
-
-
-def _check_numbers(spec: Attention) -> None:
-    """Raise InputError for a scale, a cap, a window, a base or a rate of dropout that means nothing."""
-    if spec.scale is not None and not isinstance(spec.scale, str) and not finite(spec.scale):
-        raise refusal(spec, "scale", "be a finite number")
-    if isinstance(spec.scale, str) and spec.scale not in ("1/d_k", "given"):
-        raise refusal(spec, "scale", "be a finite number, '1/d_k' or 'given'")
-    if spec.softcap is not None and not (finite(spec.softcap) and spec.softcap > 0):
-        raise refusal(spec, "softcap", "be a finite number above 0")
-    if spec.base is not None and not (whole(spec.base, 2) and spec.base == 2):
-        raise refusal(spec, "base", "be None, for e, or 2")
-    if not finite(spec.dropout) or not 0 <= spec.dropout < 1:
-        raise refusal(spec, "dropout", "be a number of at least 0 and below 1")
-    if spec.window is not None and not _is_window(spec.window):
-        raise refusal(spec, "window", "be an integer of at least 1, or (left, right) with integers or None")
-
-
-def _is_window(window: object) -> bool:
-    if not isinstance(window, tuple):
-        return whole(window, 1)
-    return len(window) == 2 and all(side is None or whole(side, 0) for side in window)

@@ -1,7 +1,11 @@
 """How a specification becomes steps: each stage adds its own to the flow.
 
 A stage is a function of the flow, which adds steps by the specification and by which inputs are given. A variant is a
-field of ``Attention``, a function that computes it, and a line in its stage.
+field of ``Attention``, the row of its array in ``notation``, and its stage, which says what runs and how it is written.
+
+Entries are typed as ``out[i,l] = 0[i,l] for $condition$ -- reason``, of which condition and reason may be missing:
+``out`` is the array of the step and ``0`` the first one that it is made of, ``width_0`` the length of its last axis and
+``rows_0`` that of its first; ``a?,`` and ``a?·d +``, which is (a − 1)d +, stand where there are several heads.
 """
 
 from __future__ import annotations
@@ -9,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.attention.notation import ARRAYS
 from symattn.document.model import Block, Code, Document, Paragraph, Text
-from symattn.document.notation import Node
+from symattn.document.notation import Like, Node
 from symattn.document.printable import Shown
 
 if TYPE_CHECKING:
@@ -21,11 +25,23 @@ if TYPE_CHECKING:
 Reason = str | Text | Callable[[], Text]
 
 
+class Entries(NamedTuple):
+    """The entries of an array, line by line; ``@name`` in them is one of ``letters``."""
+
+    lines: tuple[str, ...]
+    letters: Mapping[str, Like]
+
+
+def entries(*lines: str, **letters: Like) -> Entries:
+    """Return lines of entries with the letters that they name."""
+    return Entries(lines, letters)
+
+
 @dataclass(frozen=True)
 class Step:
     """``name`` is computed by ``run`` from the arrays named in ``of``, and written as ``symbol`` = ``formula``.
 
-    ``writes`` and ``says`` make the formula and the reason when a document asks for them.
+    ``writes`` and ``says`` make the formula and the reason when a document asks for them; ``typed`` are its entries.
     """
 
     name: str
@@ -34,11 +50,17 @@ class Step:
     symbol: Node
     writes: Callable[[], Node]
     says: Reason = ()
+    typed: str | Callable[[], Entries] = ""
 
     @cached_property
     def formula(self) -> Node:
         """The right side of the step's equation."""
         return self.writes()
+
+    @property
+    def entries(self) -> Entries:
+        """The formulas of the step's entries; without a line for a step that says none."""
+        return self.typed() if callable(self.typed) else entries(*([self.typed] if self.typed else ()))
 
     @cached_property
     def reason(self) -> Text:
@@ -81,13 +103,14 @@ class Flow:
         *,
         role: str = "",
         reason: Reason = (),
+        entries: str | Callable[[], Entries] = "",
     ) -> None:
         """A step called ``name``, from arrays or roles ``of``; from now on it plays ``role``.
 
         ``run`` is a function of the arrays, and ``writes`` one of their letters: both take them in the order of ``of``.
         """
         of = tuple(map(self.now.get, of, of))
-        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, partial(_written, writes, of), reason))
+        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, partial(_written, writes, of), reason, entries))
         if role:
             self.now[role] = name
 

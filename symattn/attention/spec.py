@@ -13,7 +13,7 @@ from symattn.attention.fields import brief
 from symattn.attention.flow import Flow, Step, Trace, run_steps
 from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.spec_fields import Fields, descriptions
-from symattn.attention.stages import positions, tokens, weights
+from symattn.attention.stages import weights
 from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
@@ -21,20 +21,11 @@ from symattn.document.printable import Shown
 _Value = TypeVar("_Value")
 _WIDTH, _INDENT = 114, 14
 
-#: The stages in order, each with the field, property or input that asks for it; the others are there for all.
-STAGES: tuple[tuple[str, Callable[[Flow], None]], ...] = (
-    *(("x", tokens.roles), ("latent", tokens.latents), ("qk_norm", weights.normed), ("position", positions.rotating)),
-    *(("latent", tokens.joining), ("kv_heads", tokens.sharing), ("truncate", weights.truncating)),
-    *(("", weights.scoring), ("position", positions.relating), ("", weights.scaling), ("softcap", weights.capping)),
-    *(("position", positions.placing), ("bias", weights.biasing), ("masks_anything", weights.masking)),
-    *(("", weights.weighing), ("lse", weights.summing), ("dropout", weights.dropping), ("", weights.closing)),
-)
-
 
 def pipeline(spec: Attention, given: frozenset[str]) -> tuple[Step, ...]:
     """The steps of ``spec`` from the inputs named in ``given`` to ``output``."""
     flow = Flow(spec, given)
-    for asks, stage in STAGES:
+    for asks, stage in weights.STAGES:
         if not asks or asks in given or getattr(spec, asks, None):
             stage(flow)
     return tuple(flow.steps)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from symattn.attention.fields import finite, whole
 
 if TYPE_CHECKING:
     from symattn.attention.latent import Latent
@@ -15,9 +18,23 @@ Window = int | tuple[int | None, int | None] | None
 _Value = TypeVar("_Value")
 
 
-def described(default: _Value, words: str) -> _Value:
-    """Return a field of a dataclass with its default and its meaning, which docstring and command line show."""
-    return field(default=default, metadata={"help": words})
+def described(default: _Value, words: str, *permitted: tuple[Callable[[Any], bool], str]) -> _Value:
+    """Return a field of a dataclass with its default and its meaning, which docstring and command line show.
+
+    A value must be the default or ``permitted``: each condition, with what a value must be in words.
+    """
+    return field(default=default, metadata={"help": words, "permitted": permitted})
+
+
+_POSITIVE = (lambda x: finite(x) and x > 0, "be a finite number above 0")
+_COUNT = (lambda n: whole(n, 1), "be an integer of at least 1")
+_RATE = (lambda x: finite(x) and 0 <= x < 1, "be a number of at least 0 and below 1")
+
+
+def _is_window(window: object) -> bool:
+    if not isinstance(window, tuple):
+        return whole(window, 1)
+    return len(window) == 2 and all(side is None or whole(side, 0) for side in window)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +50,13 @@ class Fields:
         None,
         "factor of the scores; if left out, 1/√d_k for dot products and 1 for other scores; 1 turns scaling off "
         "(typed, also ``none``); ``1/d_k``; ``given`` reads an input ``scale`` with one number for each head",
+        (lambda x: isinstance(x, str) or finite(x), "be a finite number"),
+        (lambda x: not isinstance(x, str) or x in ("1/d_k", "given"), "be a finite number, '1/d_k' or 'given'"),
     )
     truncate: int | None = described(
-        None, "number of leading columns of queries and keys that the scores use; no token is removed"
+        None, "number of leading columns of queries and keys that the scores use; no token is removed", _COUNT
     )
-    softcap: int | float | Fraction | None = described(None, "c in the soft cap c tanh(S/c) of the scores S")
+    softcap: int | float | Fraction | None = described(None, "c in the soft cap c tanh(S/c) of the scores S", _POSITIVE)
     bias: bool = described(False, "add an input ``bias`` of finite numbers to the scores; a mask is what forbids keys")
     causal: bool = described(False, "query i attends to key j only if j ≤ i + o, where ``alignment`` sets o")
     alignment: Literal["bottom-right", "top-left"] = described(
@@ -48,11 +67,12 @@ class Fields:
         None,
         "(l, r): keys from l before the query's position i + o to r after it, None for an open side; with a causal"
         " mask, w is short for (w − 1, 0)",
+        (_is_window, "be an integer of at least 1, or (left, right) with integers or None"),
     )
     block: int | None = described(
-        None, "number of positions in a block; query i attends to key j only if both are in the same block"
+        None, "number of positions in a block; query i attends to key j only if both are in the same block", _COUNT
     )
-    prefix: int | None = described(None, "number of leading keys that every query sees; causal after them")
+    prefix: int | None = described(None, "number of leading keys that every query sees; causal after them", _COUNT)
     mask: Literal["boolean", "additive"] | None = described(
         None,
         "an input ``mask``: ``boolean`` (True may attend) or ``additive``",
@@ -65,10 +85,12 @@ class Fields:
     heads: int = described(
         1,
         "number of heads h; they split the columns of the projections, or q, k and v have an axis of heads",
+        _COUNT,
     )
     kv_heads: int | None = described(
         None,
         "number of heads of keys and values; query head t reads head ⌊t · kv_heads / heads⌋; None: as many as heads",
+        _COUNT,
     )
     packed: bool = described(
         False,
@@ -92,7 +114,9 @@ class Fields:
         "how scores become weights: ``softmax``, ``sigmoid`` (minus log n_k, unless a bias is given), ``relu`` "
         "(divided by n_k), ``sparsemax``, ``entmax`` (1.5)",
     )
-    base: Literal[2] | None = described(None, "2 for powers of two in place of powers of e")
+    base: Literal[2] | None = described(
+        None, "2 for powers of two in place of powers of e", (lambda x: whole(x, 2) and x == 2, "be None, for e, or 2")
+    )
     sink: Literal["given", "zero"] | None = described(
         None,
         "extra logit in each softmax row that takes weight but has no value: ``given`` (input ``sink``, one per head) "
@@ -104,7 +128,7 @@ class Fields:
         "result of a row in which no key is allowed: ``zeros``, ``nan`` or ``error``",
     )
     dropout: int | float | Fraction = described(
-        0, "dropout rate; an input ``drop`` of booleans marks the weights that are kept"
+        0, "dropout rate; an input ``drop`` of booleans marks the weights that are kept", _RATE
     )
     lse: bool = described(False, "return (output, L), where L is the logarithm of each row's divisor")
 

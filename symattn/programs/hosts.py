@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from inspect import Parameter
 from typing import Any, Literal, Protocol
 
 from symattn.bounds.target import Framework
 from symattn.programs.names import meaning
-from symattn.programs.signature import is_module
 
 Order = Literal["out in", "in out"]
 #: What a layer calls its own arrays.
@@ -62,20 +62,20 @@ class Host(Protocol):
         """A copy of the module for inputs of that format. Raises ``InputError`` where there is none."""
 
 
+#: The class by which the modules of a library are known, and the file and the class of their host. Those of Keras on
+#: PyTorch are modules of both, and Keras calls them.
+_HOSTS = {
+    ("keras", "Layer"): ("keras_host", "KerasHost"),
+    ("torch", "Module"): ("torch_host", "TorchHost"),
+    ("equinox", "Module"): ("equinox_host", "EquinoxHost"),
+}
+
+
 def host_of(function: object) -> Host | None:
-    """The host of a module with weights of its own; None for any other function. Told without importing a library."""
+    """Return the host of a module with weights of its own; None for any other function. No library is imported."""
     classes = {(c.__module__.partition(".")[0], c.__name__) for c in type(function).__mro__}
-    if ("keras", "Layer") in classes:
-        from symattn.programs.keras_host import KerasHost
-
-        return KerasHost(function)  # on PyTorch it is a module of torch, too
-    if is_module(function):
-        from symattn.programs.torch_host import TorchHost
-
-        return TorchHost(function) if any(True for _ in function.parameters()) else None  # type: ignore[attr-defined]
-    if ("equinox", "Module") in classes:
-        from symattn.programs.equinox_host import EquinoxHost
-
-        found = EquinoxHost(function)
-        return found if found.weights() else None
+    for known, (file, name) in _HOSTS.items():
+        if known in classes:
+            host: Host = getattr(import_module(f"symattn.programs.{file}"), name)(function)
+            return host if host.weights() else None
     return None

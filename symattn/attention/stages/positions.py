@@ -226,7 +226,9 @@ def _linear(flow: Flow, asked: Alibi) -> None:
     if asked.slopes == "computed":
         reason = (equals(name("e", "h"), commas(*relative.slope_exponents(flow.spec.heads))),)
         run = partial(relative.slopes, flow.spec.heads)
-        flow.add("slopes", run, lambda s: Power(node(2), -name("e", "h")), ("scores",), reason=reason)
+        writes: Callable[..., Node] = lambda s: Power(node(2), -name("e", "h"))  # noqa: E731
+        typed = "out[a] = 2^{−e_a} -- the slope of head a"
+        flow.add("slopes", run, writes, ("scores",), reason=reason, entries=typed)
     behind = _query(flow) - J_
     distances = Fence("abs", behind) if asked.two_sided else behind
     run = partial(relative.biased, two_sided=asked.two_sided, alignment=flow.spec.alignment)

@@ -6,12 +6,13 @@ matrices of keys and values go into the queries and the outputs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, norms, projections
-from symattn.attention.flow import Flow
+from symattn.attention.flow import Entries, Flow, entries
 from symattn.attention.notation import affine
 from symattn.document.notation import Node, Transposed, call, commas
 
@@ -25,7 +26,11 @@ def roles(flow: Flow) -> None:
         if f"w_{role}" in flow.given:
             _projected(flow, role, source)
         elif flow.spec.latent is None:
-            flow.add(role, _same, _same, (source,), role=role, reason="no parameters: the tokens themselves")
+            reason = "no parameters: the tokens themselves"
+            flow.add(role, _same, _same, (source,), role=role, reason=reason, entries=_SAME)
+
+
+_SAME = "out[i,l] = 0[i,l]"
 
 
 def _same(x: Any) -> Any:
@@ -38,8 +43,17 @@ def _unpacked(flow: Flow) -> None:
         for role in "qkv":
             name = f"{packed[0]}_{role}"
             run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
-            flow.add(name, run, partial(call, "columns"), (packed,), role=name, reason=f"the columns of {role}")
+            writes, typed = partial(call, "columns"), partial(_columns, name, flow.spec.heads, flow.spec.key_heads)
+            flow.add(name, run, writes, (packed,), role=name, reason=f"the columns of {role}", entries=typed)
             flow.given |= {name}
+
+
+def _columns(name: str, heads: int, key_heads: int) -> Entries:
+    """w_ml = w_{in,m,l+start}."""
+    before = {"q": 0, "k": heads, "v": heads + key_heads}[name[-1]]
+    start = f" + {before if before > 1 else ''} width_w_in" if before else ""
+    row = "m," if name[0] == "w" else ""
+    return entries(f"out[{row}l] = 0[{row}l{start}] -- columns q, k, v in order")
 
 
 def _projected(flow: Flow, role: str, source: str) -> None:
@@ -69,7 +83,9 @@ def sharing(flow: Flow) -> None:
     for role, words in (("k", "keys"), ("v", "values")):
         run = partial(projections.repeat_heads, times=times)
         reason = f"each head of {words} is read by {times} heads of queries"
-        flow.add(f"{role}_shared", run, lambda x: call("repeat", x, times), (role,), role=role, reason=reason)
+        writes: Callable[..., Node] = lambda x: call("repeat", x, times)  # noqa: E731
+        typed = f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up"
+        flow.add(f"{role}_shared", run, writes, (role,), role=role, reason=reason, entries=typed)
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
@@ -87,7 +103,8 @@ def latents(flow: Flow) -> None:
     flow.add("k_r", projections.project, affine, (source, "w_kr"), role="k_r", reason=reason)
     for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
         name, run, writes = f"q_{'nr'[index]}", partial(_part, index), partial(_part_formula, part)
-        flow.add(name, run, writes, ("q", "k_r"), role=name, reason=f"the part {words}")
+        typed = f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
+        flow.add(name, run, writes, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed)
     flow.now["width"] = "q"
     flow.rotated = ("q_r", "k_r")
     if not asked.absorbed:
@@ -128,14 +145,22 @@ def joining(flow: Flow) -> None:
     if asked.absorbed:
         absorb = partial(latent.absorb, heads=heads)
         reason = "what makes keys of latents goes into the queries"
-        flow.add("q_absorbed", absorb, lambda q, w: q * Transposed(w), ("q_n", "w_uk"), role="q_n", reason=reason)
+        typed = "out[a?,i,l] = Σ_{m=1}^width_q_n 0[i,m] 1[l,a?·width_q_n + m]"
+        writes: Callable[..., Node] = lambda q, w: q * Transposed(w)  # noqa: E731
+        flow.add("q_absorbed", absorb, writes, ("q_n", "w_uk"), role="q_n", reason=reason, entries=typed)
     own = "c_kv" if asked.absorbed else "k_n"
     for role, part, run in (("q", "q_n", latent.join), ("k", own, partial(_beside, heads, asked.absorbed))):
         names = (part, f"{role}_r")
-        flow.add(f"{role}_joined", run, _joined_formula, names, role=role, reason="both parts, side by side")
+        reason, beside = "both parts, side by side", partial(_joined_entries, "j" if role == "k" else "i")
+        flow.add(f"{role}_joined", run, _joined_formula, names, role=role, reason=reason, entries=beside)
     if asked.absorbed:
-        run = partial(_alike, heads)
-        flow.add("v_absorbed", run, _same, ("c_kv",), role="v", reason="in place of the values")
+        run, typed = partial(_alike, heads), "out[j,l] = 0[j,l] -- the same for every head"
+        flow.add("v_absorbed", run, _same, ("c_kv",), role="v", reason="in place of the values", entries=typed)
+
+
+def _joined_entries(i: str) -> Entries:
+    first = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$"
+    return entries(first, f"out[{i},l] = 1[{i},l − width_0] for $l > width_0$")
 
 
 def _joined_formula(own: Node, positional: Node) -> Node:

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from itertools import chain
-from operator import mul
+from operator import add, mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, masks, norms, projections, scores, softmax
 from symattn.attention import notation as letters
-from symattn.attention.flow import Flow, Reason
+from symattn.attention.flow import Entries, Flow, Reason, entries
 from symattn.attention.positions.fields import Shaw
-from symattn.attention.stages.positions import valued
+from symattn.attention.stages import positions, tokens
 from symattn.document.model import Text
 from symattn.document.notation import Fence, Name, Node, Over, Power, Transposed, call, commas, equals, name, node
 
@@ -44,7 +44,26 @@ def normed(flow: Flow) -> None:
         names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
         run = norms.unit if kind == "l2" else partial(_normalised, kind, flow.spec.eps, tuple(n[0] for n in names))
         reason = "of length 1, head by head" if kind == "l2" else "head by head"
-        flow.add(f"{role}_normed", run, partial(call, _WORDS[kind]), (role, *names), role=role, reason=reason)
+        writes, typed = partial(call, _WORDS[kind]), partial(_normed_entries, kind, flow.spec.eps, role, names)
+        flow.add(f"{role}_normed", run, writes, (role, *names), role=role, reason=reason, entries=typed)
+
+
+def over_root(x: str, member: str, eps: Any, gain: str) -> str:
+    """Return g x / √(1/d Σ_m x_m² + ε), as entries are typed."""
+    return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
+
+
+def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> Entries:
+    i = "j" if role == "k" else "i"
+    x, member = f"0[{i},l]", f"0[{i},m]"
+    if kind == "l2":
+        return entries(f"out[{i},l] = {x}/√(Σ_{{m=1}}^width {member}²)")
+    first = f"r_{i}l = {x} − (Σ_{{m=1}}^width {member})/width -- less the mean"
+    if kind == "layer":
+        x, member = f"r_{i}l", f"r_{i}m"
+    gain, bias = (f"{n}[l]" if n in names else "" for n in (f"g_{role}", f"beta_{role}"))
+    whole = f"out[{i},l] = {over_root(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
+    return entries(*([first] if kind == "layer" else []), whole, eps=Fraction(eps))
 
 
 def _normalised(kind: str, eps: Any, which: tuple[str, ...], x: Array, *parameters: Any) -> Array:
@@ -60,7 +79,8 @@ def truncating(flow: Flow) -> None:
     flow.now.setdefault("width", flow.now["q"])
     for role in "qk":
         run, reason = partial(scores.truncate, width=width), f"the first {width} columns"
-        flow.add(f"{role}_cut", run, lambda x: call("first", x, width), (role,), role=role, reason=reason)
+        cut: Callable[..., Node] = lambda x: call("first", x, width)  # noqa: E731
+        flow.add(f"{role}_cut", run, cut, (role,), role=role, reason=reason, entries="out[i,l] = 0[i,l]")
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -71,34 +91,44 @@ class _Score(NamedTuple):
     writes: Callable[..., Node]
     names: tuple[str, ...]
     reason: Reason
+    entries: str | Callable[[], Entries]
 
 
+_DOT = "Σ_{l=1}^width_0 0[i,l] 1[j,l]"
 _SCORES = {
     "dot": _Score(
-        scores.dot_scores, lambda q, k: q * Transposed(k), (), "one dot product for each query and key"
+        scores.dot_scores, lambda q, k: q * Transposed(k), (), "one dot product for each query and key",
+        f"out[i,j] = {_DOT}",
     ),
     "general": _Score(
-        scores.general_scores, lambda q, k, w: q * w * Transposed(k), ("w_s",), "a dot product with the matrix between"
+        scores.general_scores, lambda q, k, w: q * w * Transposed(k), ("w_s",), "a dot product with the matrix between",
+        "out[i,j] = Σ_{l=1}^width_0 Σ_{m=1}^width_1 0[i,l] w_s[l,m] 1[j,m]",
     ),
     "additive": _Score(
         scores.additive_scores, lambda q, k, *_: call("additive", q, k), ("w_s", "u_s", "v_s"),
         lambda: (equals(_S, call("tanh", _Q * _OF["w_s"] + _K * _OF["u_s"]) * Transposed(_OF["v_s"])),),
+        partial(
+            entries, "x_i_j_m = Σ_{l=1}^width_0 0[i,l] w_s[l,m] + Σ_{l=1}^width_1 1[j,l] u_s[l,m]"
+            " -- of each unit of the hidden layer", "out[i,j] = Σ_{m=1}^width_v_s v_s[m] tanh(x_i_j_m)",
+        ),
     ),
     "cosine": _Score(
         scores.cosine_scores, lambda q, k: call("unit", q) * Transposed(call("unit", k)), (),
         "the cosine of the angle between query and key",
+        f"out[i,j] = ({_DOT})/(‖0[i]‖ ‖1[j]‖) -- by the lengths of query and key",
     ),
     "distance": _Score(
         scores.distance_scores, lambda q, k: call("distance", q, k), (),
         lambda: (equals(_S, -Over(Power(Fence("norm", _Q - _K), node(2)), node(2))),),
+        "out[i,j] = −(Σ_{l=1}^width_0 (0[i,l] − 1[j,l])²)/2",
     ),
 }  # fmt: skip
 
 
 def scoring(flow: Flow) -> None:
     """The scores of every query and key."""
-    run, writes, names, reason = _SCORES[flow.spec.score]
-    flow.add("scores", run, writes, ("q", "k", *names), role="scores", reason=reason)
+    run, writes, names, reason, typed = _SCORES[flow.spec.score]
+    flow.add("scores", run, writes, ("q", "k", *names), role="scores", reason=reason, entries=typed)
 
 
 def scaling(flow: Flow) -> None:
@@ -118,7 +148,17 @@ def scaling(flow: Flow) -> None:
         reason, of = "a factor for each head", ("scores", "scale")
     else:
         run, reason, of = partial(scores.scale_by, factor=scale), "as specified", ("scores",)
-    flow.add("scaled", run, lambda s, *_: letters.scale_formula(scale, s, terms), of, role="scores", reason=reason)
+    writes: Callable[..., Node] = lambda s, *_: letters.scale_formula(scale, s, terms)  # noqa: E731
+    typed = partial(_scaled_entries, flow.spec.heads > 1, scale, terms)
+    flow.add("scaled", run, writes, of, role="scores", reason=reason, entries=typed)
+
+
+def _scaled_entries(several: bool, scale: Any, terms: int) -> Entries:
+    if scale == "given":
+        return entries("out[i,j] = " + ("scale[a] 0[i,j] -- head $a$" if several else "t 0[i,j]"))
+    words = {None: f"0[i,j]/√({f'{terms} ' * (terms > 1)}d_k)", "1/d_k": "0[i,j]/d_k", 1: "0[i,j]"}
+    right = words.get(scale, "@scale 0[i,j]")
+    return entries(f"out[i,j] = {right} -- entry by entry", scale=0 if right in words.values() else Fraction(scale))
 
 
 def capping(flow: Flow) -> None:
@@ -130,7 +170,9 @@ def capping(flow: Flow) -> None:
         c = node(Fraction(cap))
         return c * call("tanh", Over(s, c))
 
-    flow.add("capped", partial(scores.softcap, cap=cap), formula, ("scores",), role="scores", reason="capped softly")
+    run = partial(scores.softcap, cap=cap)
+    typed = partial(entries, "out[i,j] = @cap tanh(0[i,j]/@cap) -- entry by entry", cap=Fraction(cap))
+    flow.add("capped", run, formula, ("scores",), role="scores", reason="capped softly", entries=typed)
 
 
 def biasing(flow: Flow) -> None:
@@ -140,7 +182,8 @@ def biasing(flow: Flow) -> None:
     def run(s: Array, bias: Array) -> Array:
         return masks.add_mask(s, masks.for_heads(bias, s) if several else bias)
 
-    flow.add("biased", run, lambda s, b: s + b, ("scores", "bias"), role="scores", reason="bias given")
+    typed = "out[i,j] = 0[i,j] + bias[i,j] -- entry by entry"
+    flow.add("biased", run, add, ("scores", "bias"), role="scores", reason="bias given", entries=typed)
 
 
 # -- masks: the scores that no query may use become −∞ -----------------------------------------------------------------
@@ -151,7 +194,21 @@ def masking(flow: Flow) -> None:
     if spec.documents:
         names += ["doc_q", "doc_k"] if "doc_q" in flow.given else ["doc", "doc"]
     run, reason = partial(_mask, spec, tuple(names)), partial(_mask_reason, spec)
-    flow.add("masked", run, lambda s, *_: call("mask", s), ("scores", *names), role="scores", reason=reason)
+    writes: Callable[..., Node] = lambda s, *_: call("mask", s)  # noqa: E731
+    typed = partial(_masked_entries, spec)
+    flow.add("masked", run, writes, ("scores", *names), role="scores", reason=reason, entries=typed)
+
+
+def _masked_entries(spec: Attention) -> Entries:
+    """s″_ij = s′_ij where the query may see the key, −∞ elsewhere."""
+    seen = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
+    by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents
+    if not (by_place or spec.padding or spec.mask == "boolean"):
+        return entries(f"{seen} -- entry by entry")
+    plain = not (spec.padding or spec.mask or spec.documents or spec.block or spec.prefix or spec.window is not None)
+    when = "for $@behind$" if spec.causal and plain else '"for a key that may be seen"'
+    others = 'out[i,j] = −∞ "for all other keys"'
+    return entries(f"{seen} {when}", others, behind=letters.causal_condition(spec.alignment))
 
 
 def _mask_reason(spec: Attention) -> Text:
@@ -297,7 +354,9 @@ def dropping(flow: Flow) -> None:
     def formula(a: Node, keep: Node) -> Node:
         return Over(a * letters.TIMES * keep, node(1 - rate))
 
-    flow.add("dropped", run, formula, ("weights", "drop"), role="weights", reason=reason)
+    typed = partial(entries, "out[i,j] = weights[i,j]/@kept for a weight that is kept", "out[i,j] = 0 for all others",
+                    kept=1 - rate)  # fmt: skip
+    flow.add("dropped", run, formula, ("weights", "drop"), role="weights", reason=reason, entries=typed)
 
 
 # -- output: A V, the heads side by side, and the output projection where one is given ---------------------------------
@@ -313,7 +372,7 @@ def closing(flow: Flow) -> None:
     writes: Callable[..., Node] = letters.affine
     of: tuple[str, ...] = ("weights", "v")
     if isinstance(spec.position, Shaw) and spec.position.values:
-        run, writes, of = valued(spec.position, spec.alignment)
+        run, writes, of = positions.valued(spec.position, spec.alignment)
     attended = "output" if last else "attended_latents" if absorbed else "attended"
     flow.add(attended, run, writes, of, role="output", reason=reason)
     if absorbed:
@@ -334,3 +393,13 @@ def _merged(merge: bool, x: Array, w: Array | None = None, b: Array | None = Non
 def _merged_formula(merge: bool, x: Node, *parameters: Node) -> Node:
     heads = call("concat", x) if merge else x
     return letters.affine(heads, *parameters) if parameters else heads
+
+
+#: The stages in order, each with the field, property or input that asks for it; the others are there for all.
+STAGES: tuple[tuple[str, Callable[[Flow], None]], ...] = (
+    *(("x", tokens.roles), ("latent", tokens.latents), ("qk_norm", normed), ("position", positions.rotating)),
+    *(("latent", tokens.joining), ("kv_heads", tokens.sharing), ("truncate", truncating)),
+    *(("", scoring), ("position", positions.relating), ("", scaling), ("softcap", capping)),
+    *(("position", positions.placing), ("bias", biasing), ("masks_anything", masking)),
+    *(("", weighing), ("lse", summing), ("dropout", dropping), ("", closing)),
+)

@@ -8,9 +8,10 @@ from fractions import Fraction
 
 from symattn.attention.flow import Step
 from symattn.attention.inputs import shape as shape_of
-from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS, causal_condition, scale_formula
+from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
+from symattn.attention.stages.weights import over_root
 from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.letters import entry
 from symattn.derivations.attention.words import SEES
@@ -25,20 +26,15 @@ _PLACE = re.compile(r"(?P<array>\w+)\[(?P<index>[^]]*)\]|\b(?P<axis>rows|width)(
 
 
 def entry_formulas(request: Request, step: Step) -> Formulas:
-    """The formulas of a step; none for one that no textbook has."""
+    """The formulas of a step as its record types them, or made for this document; none that no textbook has."""
+    if step.typed:
+        return _lines(request, step, *step.entries.lines, **step.entries.letters)
     writer = _WRITERS.get(step.name)
-    if writer is None:
-        return []
-    return _lines(request, step, writer) if isinstance(writer, str) else writer(request, step)
+    return writer(request, step) if writer else []
 
 
 def _lines(request: Request, step: Step, *typed: str, **values: Like) -> Formulas:
-    """Formulas ``out[i,l] = 0[i,l] for $condition$ -- reason``, of which the condition and the reason may be missing.
-
-    ``out`` is the step and ``0`` the first array that it is made of, ``width_0`` the length of its last axis and
-    ``rows_0`` that of its first; ``a?,`` and ``a?·d +``, which is (a − 1)d +, stand where there are several heads;
-    ``@name`` is one of ``values``.
-    """
+    """Read entries as ``symattn.attention.flow`` says that they are typed; ``@name`` is one of ``values``."""
     many = request.spec.heads > 1
     known: dict[str, Like] = {"head": A_ if many else 1, "distance": commas("δ", "l"), **values}
 
@@ -84,50 +80,10 @@ def _of_role(request: Request, step: Step) -> Formulas:
     right = f"Σ_{{m=1}}^rows_1 0[i,m] 1[m,{column}]"
     if step.name in ("c_q", "c_kv") and latent is not None and latent.norm:
         before = f"r_il = {right} -- before it is normalised"
-        normed = _over_root("r_il", "r_im", latent.eps, "2[l]" * last)
+        normed = over_root("r_il", "r_im", latent.eps, "2[l]" * last)
         return _lines(request, step, before, f"out[i,l] = {normed}", eps=Fraction(latent.eps))
     reason = " -- head $a$, column $l$" if several and request.spec.heads > 1 else ""
     return _lines(request, step, f"out[{'a?,' * several}i,l] = {right}{f' + 2[{column}]' * last}{reason}")
-
-
-def _over_root(x: str, member: str, eps: float | Fraction, gain: str) -> str:
-    """g x / √(1/d Σ_m x_m² + ε)."""
-    return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
-
-
-def _unpacked(request: Request, step: Step) -> Formulas:
-    """w_ml = w_{in,m,l+start}."""
-    h, g = request.spec.heads, request.spec.key_heads
-    before = {"q": 0, "k": h, "v": h + g}[step.name[-1]]
-    start = f" + {before if before > 1 else ''} width_w_in" if before else ""
-    row = "m," if step.name[0] == "w" else ""
-    return _lines(request, step, f"out[{row}l] = 0[{row}l{start}] -- columns q, k, v in order")
-
-
-def _joined(request: Request, step: Step) -> Formulas:
-    i = "j" if step.name[0] == "k" else "i"
-    return _lines(
-        request, step, f"out[{i},l] = 0[{i},l] for $l ≤ width_0$", f"out[{i},l] = 1[{i},l − width_0] for $l > width_0$"
-    )
-
-
-def _normed(request: Request, step: Step) -> Formulas:
-    role, spec = step.name[0], request.spec
-    i = "j" if role == "k" else "i"
-    x, member = f"0[{i},l]", f"0[{i},m]"
-    if spec.qk_norm == "l2":
-        return _lines(request, step, f"out[{i},l] = {x}/√(Σ_{{m=1}}^width {member}²)")
-    first = f"r_{i}l = {x} − (Σ_{{m=1}}^width {member})/width -- less the mean"
-    if spec.qk_norm == "layer":
-        x, member = f"r_{i}l", f"r_{i}m"
-    gain, bias = (f"{n}_{role}[l]" if f"{n}_{role}" in step.of else "" for n in ("g", "beta"))
-    whole = f"out[{i},l] = {_over_root(x, member, spec.eps, gain)}{f' + {bias}' if bias else ''}"
-    return _lines(request, step, *([first] if spec.qk_norm == "layer" else []), whole, eps=Fraction(spec.eps))
-
-
-def _shared(request: Request, step: Step) -> Formulas:
-    times = request.spec.heads // request.spec.key_heads
-    return _lines(request, step, f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up")
 
 
 def _weighted(step: Step) -> str:
@@ -152,52 +108,7 @@ def _output(request: Request, step: Step) -> Formulas:
     return _lines(request, step, merged + " -- the heads side by side: column $m$ is head $m/d_v$, rounded up" * many)
 
 
-# -- scores and weights ------------------------------------------------------------------------------------------------
-def _scores(request: Request, step: Step) -> Formulas:
-    dot = "Σ_{l=1}^width_0 0[i,l] 1[j,l]"
-    match request.spec.score:
-        case "general":
-            right = "Σ_{l=1}^width_0 Σ_{m=1}^width_1 0[i,l] w_s[l,m] 1[j,m]"
-        case "additive":
-            hidden = "x_i_j_m = Σ_{l=1}^width_0 0[i,l] w_s[l,m] + Σ_{l=1}^width_1 1[j,l] u_s[l,m]"
-            summed = "out[i,j] = Σ_{m=1}^width_v_s v_s[m] tanh(x_i_j_m)"
-            return _lines(request, step, f"{hidden} -- of each unit of the hidden layer", summed)
-        case "cosine":
-            right = f"({dot})/(‖0[i]‖ ‖1[j]‖) -- by the lengths of query and key"
-        case "distance":
-            right = "−(Σ_{l=1}^width_0 (0[i,l] − 1[j,l])²)/2"
-        case _:
-            right = dot
-    return _lines(request, step, f"out[i,j] = {right}")
-
-
-def _scaled(request: Request, step: Step) -> Formulas:
-    spec = request.spec
-    if spec.scale == "given":
-        return _lines(request, step, "out[i,j] = " + ("scale[a] 0[i,j] -- head $a$" if spec.heads > 1 else "t 0[i,j]"))
-    terms = spec.position.terms if isinstance(spec.position, Disentangled) else 1
-    right = scale_formula(spec.scale, entry(step.of[0], I_, J_), terms)
-    return _lines(request, step, "out[i,j] = @right -- entry by entry", right=right)
-
-
-def _capped(request: Request, step: Step) -> Formulas:
-    cap = Fraction(request.spec.softcap or 1)
-    return _lines(request, step, "out[i,j] = @cap tanh(0[i,j]/@cap) -- entry by entry", cap=cap)
-
-
-def _masked(request: Request, step: Step) -> Formulas:
-    """s″_ij = s′_ij where the query may see the key, −∞ elsewhere."""
-    spec = request.spec
-    seen = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
-    by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents
-    if not (by_place or spec.padding or spec.mask == "boolean"):
-        return _lines(request, step, f"{seen} -- entry by entry")
-    plain = not (spec.padding or spec.mask or spec.documents or spec.block or spec.prefix or spec.window is not None)
-    when = "for $@behind$" if spec.causal and plain else '"for a key that may be seen"'
-    others = 'out[i,j] = −∞ "for all other keys"'
-    return _lines(request, step, f"{seen} {when}", others, behind=causal_condition(spec.alignment))
-
-
+# -- weights -----------------------------------------------------------------------------------------------------------
 def _weights(request: Request, step: Step) -> Formulas:
     spec = request.spec
     reason = " -- $e^{−∞} = 0$" if spec.masks_anything else ""
@@ -235,17 +146,6 @@ def _lse(request: Request, step: Step) -> Formulas:
     spec = request.spec
     right = below(spec, step.of[0], J_, _sink(spec))
     return _lines(request, step, f"out[i] = log{'_2' if spec.base else ''}(@right)", right=right)
-
-
-def _dropped(request: Request, step: Step) -> Formulas:
-    kept = 1 - Fraction(str(request.spec.dropout))
-    return _lines(
-        request,
-        step,
-        "out[i,j] = weights[i,j]/@kept for a weight that is kept",
-        "out[i,j] = 0 for all others",
-        kept=kept,
-    )
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
@@ -297,18 +197,10 @@ def _by_content(step: Step, asked: object) -> str:
     return "Σ_{l=1}^width_1 4[@head,l] 2[j,l] + Σ_{l=1}^width_1 (1[i,l] + 5[@head,l]) 3[@distance]"
 
 
-_Writer = Callable[[Request, Step], Formulas]
-_WRITERS: dict[str, _Writer | str] = {
+#: The entries that depend on the sizes of a document, or on which arrays there are.
+_WRITERS: dict[str, Callable[[Request, Step], Formulas]] = {
     **dict.fromkeys(("q", "k", "v", "c_q", "c_kv", "k_r", "k_n", "r_k", "p_k", "p_q"), _of_role),
-    **dict.fromkeys(("w_q", "w_k", "w_v", "b_q", "b_k", "b_v"), _unpacked),
-    **dict.fromkeys(("q_n", "q_cut", "k_cut"), "out[i,l] = 0[i,l]"),
-    "q_r": "out[i,l] = 0[i,l + width_q_n]", "q_joined": _joined, "k_joined": _joined,
-    "q_absorbed": "out[a?,i,l] = Σ_{m=1}^width_q_n 0[i,m] 1[l,a?·width_q_n + m]",
-    "v_absorbed": "out[j,l] = 0[j,l] -- the same for every head", "q_normed": _normed, "k_normed": _normed,
-    "k_shared": _shared, "v_shared": _shared, "attended": _attended, "attended_latents": _attended, "output": _output,
-    "scores": _scores, "scaled": _scaled, "capped": _capped,
-    "biased": "out[i,j] = 0[i,j] + bias[i,j] -- entry by entry", "masked": _masked,
-    "slopes": "out[a] = 2^{−e_a} -- the slope of head a", "weights": _weights, "lse": _lse, "dropped": _dropped,
-    "positioned": _positioned, **dict.fromkeys(("cos", "sin", "cos_q", "sin_q"), _table),
+    **dict.fromkeys(("cos", "sin", "cos_q", "sin_q"), _table), "positioned": _positioned,
     **dict.fromkeys(("q_rotated", "k_rotated", "q_r_rotated", "k_r_rotated"), _rotated),
+    "weights": _weights, "lse": _lse, "attended": _attended, "attended_latents": _attended, "output": _output,
 }  # fmt: skip
