@@ -18,8 +18,8 @@ from symattn.derivations.walks import walk
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
+from symattn.models.checkpoint import Checkpoint
 from symattn.models.configurations.adapter import attention, known
-from symattn.models.configurations.checkpoints import Checkpoint
 from symattn.models.configurations.loading import configuration
 from symattn.models.configurations.weights import inputs
 

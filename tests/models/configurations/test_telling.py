@@ -73,7 +73,6 @@ def test_a_number_beyond_what_is_read_is_told_with_its_limit(
     assert "rope_theta must be a finite number above 0 and of at most 1e+300, got 1e+308" in capsys.readouterr().err
 
 
-@pytest.mark.transformers
 def test_a_folder_in_the_place_of_weights_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["walk", "--config", saved(tmp_path, LLAMA), "--weights", str(tmp_path)]) == 2
     assert "is a directory; hint: name the safetensors file in it" in capsys.readouterr().err
@@ -165,4 +164,4 @@ def test_a_walk_through_a_head_of_a_checkpoint(tmp_path: Path, capsys: pytest.Ca
     with open(path, "r+b") as file:  # a header that says it is longer than the file
         file.write((2**40).to_bytes(8, "little"))
     assert main(["walk", "--config", config, "--weights", path]) == 2
-    assert "not a readable safetensors file" in capsys.readouterr().err
+    assert "is not a safetensors file, or is cut off" in capsys.readouterr().err

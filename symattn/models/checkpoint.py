@@ -1,0 +1,73 @@
+"""One attention of a checkpoint in safetensors: found by the names of its tensors, read without the others."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from symattn.document.errors import InputError
+from symattn.models.configurations.rules import Kind
+from symattn.models.configurations.weights import passed_over
+from symattn.programs.traces import safetensors
+
+MOST_BYTES = 2**30  # of one attention and of the rows of its tokens
+_OWN = r"self_attn|self_attention|attn\.attention|attention|attn|SelfAttention"
+_CROSS = r"encoder_attn|EncDecAttention"
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embed_in|shared|tok_embeddings)\.weight$")
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+
+
+class Checkpoint:
+    """A file of safetensors, whose arrays are mapped. Raises InputError for a file that is none."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = str(path)
+        if os.path.isdir(self.path):
+            raise InputError(f"{self.path} is a directory; hint: name the safetensors file in it")
+        try:
+            self.arrays = safetensors.read(Path(path))
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror or error}") from None
+
+    def attention(self, layer: int, kind: Kind = "self") -> dict[str, np.ndarray]:
+        """The tensors of one attention, by their names below it. Raises InputError where there are none."""
+        half = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder"}.get(kind, "")
+        which = _CROSS if kind == "cross" else _OWN
+        below = re.compile(
+            rf"^(?:.*\.)?(?:layers?|h|blocks?|albert_layer_groups)\.{layer}\.(?:albert_layers\.0\.)?(?:layer\.\d\.)?(?:{which})\.(.+)$"
+        )
+        names = {m[1]: name for name in self.arrays if half in name and (m := below.match(name))}
+        arrays = {inner: self._floats(name) for inner, name in names.items() if not passed_over(inner)}
+        if not arrays:
+            raise InputError(f"{self.path} has no attention of the layer {layer} by a name that is known")
+        self._check(sum(8 * a.size for a in arrays.values()))
+        return {inner: a.astype(np.float64) for inner, a in arrays.items()}
+
+    def rows(self, ids: Sequence[int]) -> np.ndarray:
+        """The rows of the embedding of tokens. Raises InputError for ids that it does not have."""
+        name = next((name for name in self.arrays if _EMBEDDING.search(name)), None)
+        if name is None:
+            raise InputError(f"{self.path} has no embedding of tokens by a name that is known")
+        table = self._floats(name)
+        if table.ndim != 2:
+            raise InputError(f"{self.path}: the embedding {name[:80]} has {table.ndim} axes; a matrix is expected")
+        n, width = table.shape
+        self._check(8 * len(ids) * width)
+        for i in ids:
+            if not 0 <= i < n:
+                raise InputError(f"token {i} is asked for; the embedding {name} has {n} rows, counted from 0")
+        return table[list(ids)].astype(np.float64)
+
+    def _floats(self, name: str) -> np.ndarray:
+        array = self.arrays[name]
+        if array.dtype.name not in _FLOATS:
+            raise InputError(f"{self.path}: {name[:80]} holds {array.dtype}; known: {', '.join(_FLOATS)}")
+        return array
+
+    def _check(self, size: int) -> None:
+        if size > MOST_BYTES:
+            raise InputError(f"{self.path}: one attention of {size} bytes; at most {MOST_BYTES} are read")
