@@ -139,3 +139,16 @@ class Answering:
         if values or named:
             _check(cls.__init__, cls.__name__, (None, *values), named)
         return super().__new__(cls)
+
+
+_PROJECTIONS = {
+    "q": "q q_proj to_q query wq q_lin linear_q q_linear query_proj proj_q fc_q",
+    "k": "k k_proj to_k key wk k_lin linear_k k_linear key_proj proj_k fc_k",
+    "v": "v v_proj to_v value wv v_lin linear_v v_linear value_proj proj_v fc_v",
+    "o": "o o_proj out_proj to_out c_proj wo out proj dense out_lin linear_out output_proj proj_out fc_o output "
+    "attention_output",
+    "qkv": "in_proj c_attn wqkv qkv qkv_proj to_qkv query_key_value w_qkv proj_qkv w_pack",
+    "kv": "to_kv kv_proj wkv kv",
+}
+#: The projections that stand side by side in a weight, by the plain word for it: ``cattn`` holds q, k and v.
+ROLES = {plain(word): tuple(role) for role, words in _PROJECTIONS.items() for word in words.split()}

@@ -20,20 +20,10 @@ from typing import Any, Literal
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
-from symattn.document.keywords import plain
+from symattn.document.keywords import ROLES, plain
 from symattn.programs.hosts import OWN, Host, Order
 from symattn.programs.request import Request
 
-_WORDS = {
-    "q": "q q_proj to_q query wq q_lin linear_q q_linear query_proj proj_q fc_q",
-    "k": "k k_proj to_k key wk k_lin linear_k k_linear key_proj proj_k fc_k",
-    "v": "v v_proj to_v value wv v_lin linear_v v_linear value_proj proj_v fc_v",
-    "o": "o o_proj out_proj to_out c_proj wo out proj dense out_lin linear_out output_proj proj_out fc_o output "
-    "attention_output",
-    "qkv": "in_proj c_attn wqkv qkv qkv_proj to_qkv query_key_value w_qkv proj_qkv",
-    "kv": "to_kv kv_proj wkv kv",
-}
-ROLES = {plain(word): tuple(role) for role, words in _WORDS.items() for word in words.split()}
 _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "num_query_heads")
 
 

@@ -9,19 +9,15 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
+from symattn.document.keywords import ROLES, plain
 from symattn.models.configurations.configuration import CannotTell
-from symattn.models.configurations.families import Family
+from symattn.models.configurations.families import Family, Packing
 
 Arrays = Mapping[str, np.ndarray]
 
-#: What the modules of projections are called, without what is before the last names.
-NAMES: dict[str, str] = {
-    **dict.fromkeys(("q_proj", "q", "query", "self.query", "attention.query", "self.query_proj", "q_lin"), "q"),
-    **dict.fromkeys(("k_proj", "k", "key", "self.key", "attention.key", "self.key_proj", "k_lin"), "k"),
-    **dict.fromkeys(("v_proj", "v", "value", "self.value", "attention.value", "self.value_proj", "v_lin"), "v"),
-    **dict.fromkeys(("o_proj", "o", "out_proj", "dense", "output.dense", "out_lin", "c_proj", "Wo"), "o"),
-    **dict.fromkeys(("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack", "qkv", "in_proj"), "in"),
-    "self.pos_key_proj": "pk", "self.pos_query_proj": "pq",
+#: Projections of single families by the last word of their name.
+_OWN = {
+    "pos_key_proj": "pk", "pos_query_proj": "pq",
     "q_a_proj": "dq", "q_b_proj": "uq", "kv_a_proj_with_mqa": "down", "kv_b_proj": "up",
 }  # fmt: skip
 #: Gains and tables, which are taken as they are.
@@ -50,15 +46,22 @@ def inputs(arrays: Arrays, spec: Attention, family: Family) -> dict[str, np.ndar
             found[PLAIN[name]] = array + family.gains if name in GAINS else array
             continue
         module, _, what = name.rpartition(".")
-        letter = NAMES.get(module)
-        if letter is None or what not in ("weight", "bias"):
+        roles = _roles(module)
+        if len(roles) not in (1, 3) or what not in ("weight", "bias"):
             if passed_over(name):
                 continue
             raise CannotTell(f"cannot tell what the weight {name[:60]!r} of the attention is")
         matrix = what == "weight"
-        turned = matrix and module not in _LEFT and array.ndim == 2
-        found[f"{'w' if matrix else 'b'}_{letter}"] = array.T if turned else array
-    return _split_latent(_split(found, spec, family), spec)
+        array = array.T if matrix and module not in _LEFT and array.ndim == 2 else array
+        parts = [array] if len(roles) == 1 else split(array, spec, family.packing)
+        found |= {f"{'w' if matrix else 'b'}_{role}": part for role, part in zip(roles, parts, strict=True)}
+    return _split_latent(found, spec)
+
+
+def _roles(module: str) -> tuple[str, ...]:
+    """Return the projections that stand in a module, by its name below the attention; none where it is not known."""
+    word = module.rpartition(".")[2]
+    return (_OWN[word],) if word in _OWN else ROLES.get(plain(word), ())
 
 
 def passed_over(name: str) -> bool:
@@ -68,28 +71,23 @@ def passed_over(name: str) -> bool:
     (True, False)
     """
     module, _, what = name.rpartition(".")
-    weight = name in PLAIN or (module in NAMES and what in ("weight", "bias"))
+    weight = name in PLAIN or (bool(_roles(module)) and what in ("weight", "bias"))
     return not weight and _OTHERS.search(name) is not None
 
 
-def _split(found: dict[str, np.ndarray], spec: Attention, family: Family) -> dict[str, np.ndarray]:
+def split(packed: np.ndarray, spec: Attention, packing: Packing) -> list[np.ndarray]:
     """q, k and v from one matrix."""
-    for letter in ("w", "b"):
-        packed = found.pop(f"{letter}_in", None)
-        if packed is not None:
-            parts = by_rows(packed, spec) if family.packing == "rows" else by_groups(packed, spec)
-            found |= {f"{letter}_{of}": part for of, part in zip("qkv", parts, strict=True)}
-    return found
+    return _by_rows(packed, spec) if packing == "rows" else _by_groups(packed, spec)
 
 
-def by_rows(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
+def _by_rows(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
     """All of q, all of k, all of v. Shapes: (…, (h + 2 h_kv) d)."""
     each = _width(packed, spec.heads + 2 * spec.key_heads)
     ends = each * spec.heads, each * (spec.heads + spec.key_heads)
     return np.split(packed, ends, axis=-1)
 
 
-def by_groups(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
+def _by_groups(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
     """For each head of keys its queries, its keys, its values. Shapes: (…, h_kv (h / h_kv + 2) d)."""
     queries = spec.heads // spec.key_heads
     front = packed.shape[:-1]

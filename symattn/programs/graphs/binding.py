@@ -16,11 +16,10 @@ from symattn.attention.inputs import accepted, required
 from symattn.attention.projections import merge_heads
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.document.keywords import UPSTREAM, plain
+from symattn.document.keywords import ROLES, UPSTREAM, plain
 from symattn.programs.graphs.form import Given, Graph, Ref
 from symattn.programs.graphs.operators import concat, expand
 from symattn.programs.graphs.values import Context, Joined
-from symattn.programs.modules import ROLES
 from symattn.programs.names import meaning
 
 _TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}

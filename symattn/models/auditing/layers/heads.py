@@ -17,7 +17,7 @@ from symattn.models.auditing.layers.judging import fused, judged, stored
 from symattn.models.auditing.layers.parts import NOT_RUN, Parts
 from symattn.models.auditing.layers.seen import Array
 from symattn.models.auditing.setting import Floats
-from symattn.models.configurations.weights import by_groups, by_rows
+from symattn.models.configurations.weights import split
 from symattn.verification.definitions.rotary import subjects
 
 _BARE = "it is left out: attention is called with what was projected"
@@ -38,9 +38,8 @@ class Heads(Parts):
         spec = self.spec
         if "attention.in" in self.layout.paths:
             whole = self._gave("attention.in")
-            split = by_rows if self.promised.packing == "rows" else by_groups
             try:
-                parts = dict(zip("qkv", split(whole.values, spec), strict=True))
+                parts = dict(zip("qkv", split(whole.values, spec, self.promised.packing), strict=True))
             except InputError as reason:
                 raise Open(str(reason)) from None
             found = {n: Array(a, whole.dtype) for n, a in parts.items()}
