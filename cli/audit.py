@@ -55,7 +55,7 @@ def command(
     is printed.
     """
     from symattn.document.errors import InputError
-    from symattn.models.auditing.script import audit_script
+    from symattn.models.auditing.audit import audit_script
 
     if all_rows and rows is not None:
         raise InputError("--rows and --all-rows exclude each other; hint: give one of them")

@@ -18,7 +18,7 @@ from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
 from symattn.models.configurations.adapter import attention
-from symattn.models.configurations.loading import configuration
+from symattn.models.configurations.configuration import configuration
 
 _MOST_HEADS = 6
 _OPTIONS = (*SIZES, "size", *FLAGS)

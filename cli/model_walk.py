@@ -20,7 +20,7 @@ from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
 from symattn.models.checkpoint import Checkpoint
 from symattn.models.configurations.adapter import attention, known
-from symattn.models.configurations.loading import configuration
+from symattn.models.configurations.configuration import configuration
 from symattn.models.configurations.weights import inputs
 
 #: The arrays that scores are made of: the last of these that a run has.

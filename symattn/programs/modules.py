@@ -107,10 +107,17 @@ def _check(module: object, slots: tuple[Slot, ...], spec: Attention, label: str)
     twice = next((n for n in held if held.count(n) > 1), None)
     if twice:
         raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
-    found = next((getattr(module, n) for n in _HEADS if isinstance(getattr(module, n, None), int)), spec.heads)
-    if found != spec.heads:
-        told = f"{label} has {found} heads, and the specification {spec.heads}"
-        raise InputError(f"{told}; say --heads {found}, in Python heads={found}")
+    heads = heads_of(module) or spec.heads
+    if heads != spec.heads:
+        raise InputError(
+            f"{label} has {heads} heads, and the specification {spec.heads}; say --heads {heads}, in Python "
+            f"heads={heads}"
+        )
+
+
+def heads_of(module: object) -> int | None:
+    """Return how many heads a module says that it has; None where it does not say."""
+    return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
 
 
 class Held:

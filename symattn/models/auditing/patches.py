@@ -13,27 +13,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import wraps
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from symattn.models.auditing.context import Context, context_of
 
+if TYPE_CHECKING:
+    from symattn.models.auditing.watching import Audit
+
 Function = Callable[..., Any]
-
-
-class Watcher(Protocol):
-    """An audit, as the patches see it."""
-
-    def interface(self, function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
-        """A call of one of transformers' attention functions; calls it."""
-
-    def fused(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A call of ``scaled_dot_product_attention``; calls it."""
-
-    def entered(self, module: Any) -> None:
-        """A module begins."""
-
-    def left(self, module: Any) -> None:
-        """A module ends."""
 
 
 class Doing(threading.local):
@@ -49,7 +36,7 @@ class Doing(threading.local):
 
 doing = Doing()
 _lock = threading.Lock()
-_watchers: list[Watcher] = []
+_watchers: list[Audit] = []
 _undo: list[Callable[[], None]] = []
 
 
@@ -85,7 +72,7 @@ def aside() -> Iterator[None]:
         yield
 
 
-def watch(watcher: Watcher) -> None:
+def watch(watcher: Audit) -> None:
     """Tell a watcher of calls from now on."""
     with _lock:
         if not _watchers:
@@ -93,7 +80,7 @@ def watch(watcher: Watcher) -> None:
         _watchers.append(watcher)
 
 
-def leave(watcher: Watcher) -> None:
+def leave(watcher: Audit) -> None:
     """Tell it no more; after the last one everything is as it was."""
     with _lock:
         _watchers.remove(watcher)
@@ -177,7 +164,7 @@ def _transformers() -> None:
     _replace(PreTrainedModel, "__call__", __call__)
 
 
-def _told(function: Function, seen: Callable[[Watcher, Function], Function]) -> Function:
+def _told(function: Function, seen: Callable[[Audit, Function], Function]) -> Function:
     """A function whose calls every watcher sees, one inside of the other: each calls what it was given."""
     import torch
 

@@ -11,7 +11,7 @@ from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
 from symattn.models.auditing.finding import PASSES, Finding
 from symattn.models.auditing.judging import ALPHA, CallJudgement
-from symattn.models.auditing.layers.finding import LayerFinding
+from symattn.models.auditing.layers.judging import LayerFinding
 
 
 class AuditFault(SymattnError, AssertionError):

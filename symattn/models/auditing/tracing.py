@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
 from symattn.models.auditing.fast_path import LAYERS, inside
@@ -27,31 +27,13 @@ from symattn.models.auditing.provenance import (
     operator_name,
 )
 from symattn.models.auditing.received import Received, Unread
+from symattn.programs.modules import heads_of
+
+if TYPE_CHECKING:
+    from symattn.models.auditing.watching import Audit
 
 
-class Listener(Protocol):
-    """Who is told."""
-
-    def spelled(self, received: Received, out: Any) -> Callable[[Any], None] | None:
-        """Attention that was read; gives who wants to know the node of the last operator, where there is one."""
-
-    def unread(self, via: str, module: Any, reason: str) -> None:
-        """Attention that was not."""
-
-    def wants(self, module: Any) -> bool:
-        """Return whether a module is audited."""
-
-    def heads(self, module: Any) -> int | None:
-        """How many heads a module is known to have."""
-
-    def holds(self, tensor: Any) -> bool:
-        """Return whether an array is a parameter of what is audited."""
-
-    def copied(self, copy: Any) -> None:
-        """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
-
-
-def mode(listener: Listener) -> Any:
+def mode(audit: Audit) -> Any:
     """The dispatch mode that follows one thread."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -59,7 +41,7 @@ def mode(listener: Listener) -> Any:
     class Following(TorchDispatchMode):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.tracer = Tracer(listener)
+            self.tracer = Tracer(audit)
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -76,8 +58,8 @@ def mode(listener: Listener) -> Any:
 class Tracer:
     """The scores and weights that are alive in one thread, and what becomes of them."""
 
-    def __init__(self, listener: Listener) -> None:
-        self.listener, self.known = listener, Known()
+    def __init__(self, audit: Audit) -> None:
+        self.audit, self.known = audit, Known()
         self.softmaxes: list[Softmax] = []
         self._pending: list[tuple[Callable[[Any], None], Any]] = []
 
@@ -93,7 +75,7 @@ class Tracer:
             self._said(name, node, args, kwargs, out)
         except Exception as error:
             words = f"symattn failed to follow {name}, a defect of its own: {type(error).__name__}"
-            self.listener.unread("operators", _module(), words)
+            self.audit.unread("operators", _module(), words)
         return out
 
     def tie(self) -> None:
@@ -104,7 +86,7 @@ class Tracer:
 
     def _tell(self, received: Received, shaped: Any, out: Any) -> None:
         """Attention was read, whose output is ``shaped`` of the result of an operator."""
-        tie = self.listener.spelled(received, shaped)
+        tie = self.audit.spelled(received, shaped)
         if tie is not None:
             self._pending.append((tie, out))
 
@@ -118,8 +100,8 @@ class Tracer:
             return None
 
     def _said(self, name: str, node: Node | None, args: Any, kwargs: Any, out: Any) -> None:
-        if name in ("_to_copy", "clone") and self.listener.holds(args[0]):
-            self.listener.copied(out)
+        if name in ("_to_copy", "clone") and self.audit.holds(args[0]):
+            self.audit.copied(out)
         elif name in LAYERS:
             self._layer(name, args, kwargs)
         elif name in FUSED:
@@ -139,7 +121,7 @@ class Tracer:
 
     def _softmax(self, args: Any, out: Any) -> None:
         module = _module()
-        if not self.listener.wants(module):
+        if not self.audit.wants(module):
             return
         x, axis = args[0], int(args[1])
         node = self.known.get(x)
@@ -150,13 +132,13 @@ class Tracer:
 
     def _made(self, module: Any, read: bool) -> Softmax:
         """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
-        made = Softmax(module, read, self.listener.heads(_layer()) is not None)
+        made = Softmax(module, read, heads_of(_layer()) is not None)
         if not in_backward():
             self.softmaxes.append(made)
         return made
 
     def _exponentials(self, scores: Node | None, out: Any) -> None:
-        if isinstance(scores, Scores) and scores.fits(out.shape) and self.listener.wants(_module()):
+        if isinstance(scores, Scores) and scores.fits(out.shape) and self.audit.wants(_module()):
             made = self._made(_module(), True)
             self.known.put(out, Exponentials(scores, made))
 
@@ -167,7 +149,7 @@ class Tracer:
             self._met(weights, b, out if name != "baddbmm" else None)
         elif isinstance(other := self.known.get(b.mT), Weights):
             self._met(other, None, None)
-        elif not self.listener.holds(b) and not self.listener.holds(a):
+        elif not self.audit.holds(b) and not self.audit.holds(a):
             self.known.put(out, _scores(name, args, kwargs))
 
     def _met(self, weights: Weights, values: Any, out: Any) -> None:
@@ -178,10 +160,10 @@ class Tracer:
         scores = weights.scores
         if scores is None or values is None or out is None:
             reason = weights.reason or "its weights meet the values in a form that is not known"
-            self.listener.unread("operators", module, reason)
+            self.audit.unread("operators", module, reason)
             return
         q, k, v, shaped = (t[None] if t.ndim == 2 else t for t in (scores.q, scores.k, values, out))
-        h = self.listener.heads(module) or 1
+        h = heads_of(module) or 1
         h = h if not len(q) % h else 1
         q, k, v, shaped = (t.reshape(-1, h, *t.shape[1:]) for t in (q, k, v, shaped))
         masks = [partial(_by_heads, added, h) for added in scores.added]
@@ -191,22 +173,22 @@ class Tracer:
     def _layer(self, name: str, args: Any, kwargs: Any) -> None:
         """A layer in one operator."""
         module = _module()
-        if not self.listener.wants(module):
+        if not self.audit.wants(module):
             return
         try:
             with reading():
                 received, out = inside(name, args, kwargs, module)
         except Unread as reason:
-            self.listener.unread("torch fast path", module, str(reason))
+            self.audit.unread("torch fast path", module, str(reason))
         else:
-            self.listener.spelled(received, out)
+            self.audit.spelled(received, out)
 
     def _fused(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         module = _module()
-        if not self.listener.wants(module):
+        if not self.audit.wants(module):
             return
         if not FUSED[name]:
-            self.listener.unread("fused operator", module, f"{name} is not read")
+            self.audit.unread("fused operator", module, f"{name} is not read")
             return
         q, k, v = args[:3]
         dropout, causal = (args[3] if len(args) > 3 else 0.0), (args[4] if len(args) > 4 else False)

@@ -17,7 +17,7 @@ from symattn.models.auditing.dropping import Draws, draws_of, watching
 from symattn.models.auditing.finding import Finding
 from symattn.models.auditing.followed import Followed
 from symattn.models.auditing.interfaces import of_torch, of_transformers
-from symattn.models.auditing.layers.finding import LayerFinding
+from symattn.models.auditing.layers.judging import LayerFinding
 from symattn.models.auditing.layers.watching import Layers
 from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
 from symattn.models.auditing.received import Received
@@ -25,7 +25,6 @@ from symattn.models.auditing.report import AuditReport
 from symattn.models.auditing.tracing import mode
 
 _SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same
-_HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "nhead", "heads")
 _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
@@ -165,10 +164,6 @@ class Audit:
 
         self._copies = {place: held for place, held in self._copies.items() if not held.expired()}
         self._copies[copy.untyped_storage().data_ptr()] = StorageWeakRef(copy.untyped_storage())
-
-    def heads(self, module: Any) -> int | None:
-        """How many heads a module says that it has."""
-        return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def _seen(

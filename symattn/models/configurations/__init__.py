@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from symattn.models.configurations.adapter import KINDS, attention, layers
 from symattn.models.configurations.blocks import block, parameters
-from symattn.models.configurations.configuration import CannotTell, Configuration
+from symattn.models.configurations.configuration import CannotTell, Configuration, configuration
 from symattn.models.configurations.families import FAMILIES
-from symattn.models.configurations.loading import configuration
 
 __all__ = [
     "FAMILIES", "KINDS", "CannotTell", "Configuration", "attention", "block", "configuration", "layers", "parameters",

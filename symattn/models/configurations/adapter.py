@@ -6,9 +6,8 @@ from typing import Any, get_args
 
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.models.configurations.configuration import Configuration
+from symattn.models.configurations.configuration import Configuration, configuration
 from symattn.models.configurations.families import FAMILIES, Family
-from symattn.models.configurations.loading import configuration
 from symattn.models.configurations.rules import Kind, Place
 
 KINDS: tuple[str, ...] = get_args(Kind)

@@ -172,3 +172,19 @@ FAMILIES: dict[str, Family] = {
     "m2m_100": _SEQ2SEQ,
     "whisper": replace(_SEQ2SEQ, scaled_before=True),
 }
+
+
+def table() -> str:
+    """A table of Markdown: family, kind of attention, and what its rules say."""
+    lines = ["| `model_type` | kind | what is read, and what is taken for granted |", "|---|---|---|"]
+    for name, family in FAMILIES.items():
+        for kind, rules in family.kinds.items():
+            says = [rule.says for rule in rules]
+            if family.before:
+                says.append(f"{family.before}, for which there is no field: only an audit's calls and parts are held")
+            lines.append(f"| `{name}` | {kind} | {'; '.join(says)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from symattn import InputError
-from symattn.models.comparing import checkpoints
-from symattn.models.comparing.opened import fields, opened
+from symattn.models.comparing.opened import check_weights, fields, opened, read_configuration
 from symattn_cli.main import main
 from tests.models.comparing import families
 
@@ -133,21 +132,21 @@ def test_an_index_names_safetensors_of_its_folder_alone(tmp_path: Path, parts: d
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": parts}), encoding="utf-8")
     with pytest.raises(InputError, match=told):
-        checkpoints.weights(tmp_path)
+        check_weights(tmp_path)
     index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors"}}), encoding="utf-8")
-    checkpoints.weights(tmp_path)
+    check_weights(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(InputError, match="adapter"):
-        checkpoints.weights(tmp_path)
+        check_weights(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["num_decoder_layers", "encoder_layers", "n_routed_experts"])
 def test_counts_of_layers_are_bounded_at_any_depth(config: Path, name: str) -> None:
     config.write_text(json.dumps({**CONFIG, "text_config": {name: 10**9}}), encoding="utf-8")
     with pytest.raises(InputError, match=f"{name} is 1000000000; hint"):
-        checkpoints.read(config)
+        read_configuration(config)
     config.write_text(json.dumps({**CONFIG, "vocab_size_per_layer_input": 10**5, name: 3}), encoding="utf-8")
-    assert checkpoints.read(config).data[name] == 3
+    assert read_configuration(config).data[name] == 3
 
 
 def test_caches_of_the_same_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from symattn.models.auditing.layers import definitions
-from symattn.models.auditing.layers.arrays import format_of, some
-from symattn.models.auditing.layers.finding import PartFinding
 from symattn.models.auditing.layers.heads import Heads
-from symattn.models.auditing.layers.judging import fused, judged, stored
+from symattn.models.auditing.layers.judging import PartFinding, fused, judged, stored
 from symattn.models.auditing.layers.parts import ANSWER, known_or_open
+from symattn.models.auditing.layers.seen import format_of, some
 
 
 class Judge(Heads):

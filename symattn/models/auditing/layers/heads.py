@@ -11,11 +11,9 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
 from symattn.models.auditing.layers import definitions
-from symattn.models.auditing.layers.arrays import Open, format_of, narrow, same
-from symattn.models.auditing.layers.finding import PartFinding
-from symattn.models.auditing.layers.judging import fused, judged, stored
+from symattn.models.auditing.layers.judging import PartFinding, fused, judged, stored
 from symattn.models.auditing.layers.parts import NOT_RUN, Parts
-from symattn.models.auditing.layers.seen import Array
+from symattn.models.auditing.layers.seen import Array, Open, format_of, narrow, same
 from symattn.models.auditing.setting import Floats
 from symattn.models.configurations.weights import split
 from symattn.verification.definitions.rotary import subjects

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from symattn.models.auditing.layers import definitions, linear
-from symattn.models.auditing.layers.arrays import Open, format_of, in_words, matrix, same
-from symattn.models.auditing.layers.finding import PartFinding
-from symattn.models.auditing.layers.judging import fused, judged
-from symattn.models.auditing.layers.seen import Array, Pass
+from symattn.models.auditing.layers.judging import PartFinding, fused, judged
+from symattn.models.auditing.layers.seen import Array, Open, Pass, format_of, in_words, matrix, same
 from symattn.models.auditing.tensors import numbers
 from symattn.models.configurations.blocks import Promised
 

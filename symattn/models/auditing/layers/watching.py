@@ -11,7 +11,7 @@ from weakref import WeakSet
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.begun import in_words
 from symattn.models.auditing.layers.around import Judge
-from symattn.models.auditing.layers.finding import LayerFinding
+from symattn.models.auditing.layers.judging import LayerFinding
 from symattn.models.auditing.layers.seen import Pass, begun
 from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
