@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -53,12 +53,18 @@ def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
     """Raise InputError for a missing, unknown or ill-shaped input; what fitted once is not looked at again."""
-    fitted: set[Form] = spec.remembered("forms", frozenset(given), set)
+    fitted = _fitted(spec, frozenset(given))
     form = _form(given)
     if form is None or form not in fitted:
         _check_arrays(spec, given)
         if form is not None and len(fitted) < _FORMS:
             fitted.add(form)
+
+
+@lru_cache(maxsize=256)
+def _fitted(spec: Attention, names: frozenset[str]) -> set[Form]:
+    """Return the forms that fitted equal specifications, a set that grows."""
+    return set()
 
 
 def _form(given: Mapping[str, Any]) -> Form | None:
@@ -69,7 +75,7 @@ def _form(given: Mapping[str, Any]) -> Form | None:
 
 
 def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
-    shapes = spec.remembered("shapes", frozenset(given), lambda: _shapes(spec, given))
+    shapes = _shapes(spec, frozenset(given))
     heads = {"h": spec.heads, "g": spec.key_heads}
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
     known = (
@@ -97,7 +103,8 @@ def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
         position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, given)
 
 
-def _shapes(spec: Attention, given: Collection[str]) -> dict[str, str]:
+@lru_cache(maxsize=256)
+def _shapes(spec: Attention, given: frozenset[str]) -> dict[str, str]:
     """The shapes of the inputs in letters. Raises InputError for inputs that are missing, or have no place."""
     _check_places(spec, given)
     letters = same_letters(spec, given)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from operator import is_not
 from textwrap import fill
-from typing import Any, TypeVar
+from typing import Any
 
 from symattn.attention.choices import check_fields
 from symattn.attention.fields import brief
@@ -18,7 +18,6 @@ from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 
-_Value = TypeVar("_Value")
 _WIDTH, _INDENT = 114, 14
 
 
@@ -74,20 +73,14 @@ class Attention(Fields, Answering, Shown):
     def pipeline(self, given: Iterable[str]) -> tuple[Step, ...]:
         """The steps from the inputs named in ``given`` to the output."""
         names = frozenset(given)
-        return self.remembered("steps", names, lambda: pipeline(self, names))
-
-    def remembered(self, what: str, names: frozenset[str], make: Callable[[], _Value]) -> _Value:
-        """Return what ``make`` gives for inputs with these names, made once for this object.
-
-        It is kept with the object and not by its value: equal specifications may hold 1/2 and 0.5, of two types.
-        """
-        kept: dict[tuple[str, frozenset[str]], _Value] = self.__dict__.setdefault("_remembered", {})
-        if (what, names) not in kept:
-            kept[what, names] = make()
-        return kept[what, names]
+        # They stay with the object and not with its value: equal specifications may hold 1/2 and 0.5, of two types.
+        made: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
+        if names not in made:
+            made[names] = pipeline(self, names)
+        return made[names]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what is remembered can be made again, and holds functions that do not travel."""
+        """The fields alone: steps can be made again, and hold functions that do not travel."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def document(self, given: Iterable[str] = ("q", "k", "v")) -> Document:

@@ -322,6 +322,15 @@ def test_steps_are_made_once_and_do_not_travel() -> None:
     assert (copied, vars(copied)) == (spec, {f.name: getattr(spec, f.name) for f in fields(spec)})
 
 
+def test_what_fitted_an_equal_specification_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = np.eye(2)
+    Attention(scale=3)(q, q, q)
+    monkeypatch.setattr("symattn.attention.inputs._check_arrays", lambda *_: pytest.fail("it is checked again"))
+    Attention(scale=3)(q, q, q)
+    with pytest.raises(pytest.fail.Exception):
+        Attention(scale=3)(q, q, np.eye(3))
+
+
 def test_equal_specifications_keep_their_own_numbers() -> None:
     """1/2 and 0.5 are equal, but exact numbers take the first alone."""
     for scale in (Fraction(1, 2), 0.5):

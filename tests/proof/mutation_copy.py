@@ -31,11 +31,10 @@ CHECKS = (
     *("notation", "document", "conventions", "inputs", "sizes", "choices", "fields"),
     "positions.checks",
 )
-WORDED = ("_formula", "_reason", "_reasons")  # what a stage says of its step
+WORDED = ("_formula", "_reason", "_reasons", "_entries")  # what a stage says of its step
 PRINTED = (
     *(f"attention.{file}." for file in CHECKS),
     "attention.spec.__post_init__",
-    "attention.spec.remembered",  # nothing is remembered here: the steps that one mutant made are not the next one's
 )
 # Of these, theorems are about the slopes of the usual branch; tests hold every branch against the derivative of the
 # definition: tests/attention/test_gradients_*.py, and test_normalisers.py.
@@ -172,8 +171,9 @@ def campaign(topics: Iterable[str]) -> list[Unit]:
         copied = importlib.import_module(f"{COPY}.theorems")
         theorems = {t.name: t for topic in topics for t in copied.of_topic(topic)}
         _import_definitions()
-        specified = importlib.import_module(f"{COPY}.attention.spec").Attention
-        specified.remembered = lambda spec, what, names, make: make()
+        specified = importlib.import_module(f"{COPY}.attention.spec")
+        # The steps that one mutant made are not the next one's.
+        specified.Attention.pipeline = lambda spec, given: specified.pipeline(spec, frozenset(given))
     finally:
         sys.meta_path.remove(_FINDER)
     units = [u for u in _FINDER.units.values() if u.function]

@@ -43,12 +43,13 @@ def _unpacked(flow: Flow) -> None:
         for role in "qkv":
             name = f"{packed[0]}_{role}"
             run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
-            writes, typed = partial(call, "columns"), partial(_columns, name, flow.spec.heads, flow.spec.key_heads)
+            writes, heads = partial(call, "columns"), (flow.spec.heads, flow.spec.key_heads)
+            typed = partial(_columns_entries, name, *heads)
             flow.add(name, run, writes, (packed,), role=name, reason=f"the columns of {role}", entries=typed)
             flow.given |= {name}
 
 
-def _columns(name: str, heads: int, key_heads: int) -> Entries:
+def _columns_entries(name: str, heads: int, key_heads: int) -> Entries:
     """w_ml = w_{in,m,l+start}."""
     before = {"q": 0, "k": heads, "v": heads + key_heads}[name[-1]]
     start = f" + {before if before > 1 else ''} width_w_in" if before else ""

@@ -48,7 +48,7 @@ def normed(flow: Flow) -> None:
         flow.add(f"{role}_normed", run, writes, (role, *names), role=role, reason=reason, entries=typed)
 
 
-def over_root(x: str, member: str, eps: Any, gain: str) -> str:
+def root_entries(x: str, member: str, eps: Any, gain: str) -> str:
     """Return g x / √(1/d Σ_m x_m² + ε), as entries are typed."""
     return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 
@@ -62,7 +62,7 @@ def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> Entries
     if kind == "layer":
         x, member = f"r_{i}l", f"r_{i}m"
     gain, bias = (f"{n}[l]" if n in names else "" for n in (f"g_{role}", f"beta_{role}"))
-    whole = f"out[{i},l] = {over_root(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
+    whole = f"out[{i},l] = {root_entries(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
     return entries(*([first] if kind == "layer" else []), whole, eps=Fraction(eps))
 
 

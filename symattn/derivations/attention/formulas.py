@@ -11,7 +11,7 @@ from symattn.attention.inputs import shape as shape_of
 from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
-from symattn.attention.stages.weights import over_root
+from symattn.attention.stages.weights import root_entries
 from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.letters import entry
 from symattn.derivations.attention.words import SEES
@@ -80,7 +80,7 @@ def _of_role(request: Request, step: Step) -> Formulas:
     right = f"Σ_{{m=1}}^rows_1 0[i,m] 1[m,{column}]"
     if step.name in ("c_q", "c_kv") and latent is not None and latent.norm:
         before = f"r_il = {right} -- before it is normalised"
-        normed = over_root("r_il", "r_im", latent.eps, "2[l]" * last)
+        normed = root_entries("r_il", "r_im", latent.eps, "2[l]" * last)
         return _lines(request, step, before, f"out[i,l] = {normed}", eps=Fraction(latent.eps))
     reason = " -- head $a$, column $l$" if several and request.spec.heads > 1 else ""
     return _lines(request, step, f"out[{'a?,' * several}i,l] = {right}{f' + 2[{column}]' * last}{reason}")
