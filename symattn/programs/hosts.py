@@ -25,7 +25,7 @@ def tokens_of(given: Sequence[Parameter], optional: bool = False) -> tuple[str, 
     return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
 
 
-class Weight(Protocol):
+class HeldArray(Protocol):
     """An array that a module holds."""
 
     @property
@@ -39,7 +39,7 @@ class Host(Protocol):
     module: Any
     framework: Framework  # of the arrays that it is given
 
-    def weights(self) -> Mapping[str, Weight]:
+    def weights(self) -> Mapping[str, HeldArray]:
         """The weights by name; of those that keep heads apart, the shape in which heads are side by side."""
 
     def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:

@@ -65,7 +65,7 @@ def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(prod, [shape] if bias else [shape[:cut], shape[cut:]]))
 
 
-def readings(host: Host, request: Request, name: str) -> Iterator[Held]:
+def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]:
     """The module as a function, in every way in which its weights can be read. Raises ``InputError`` where none is."""
     label = name or "the module"
     slots = tuple(_slot(host, key, tuple(weight.shape), label) for key, weight in host.weights().items())
@@ -74,7 +74,7 @@ def readings(host: Host, request: Request, name: str) -> Iterator[Held]:
     square = any(s.kind == "w" and s.order is None for s in slots)
     packed = any(len(s.roles) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
     for by_head, order in product((False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]):
-        yield Held(host, slots, Reading(order, by_head), request, label)
+        yield HeldAttention(host, slots, Reading(order, by_head), request, label)
 
 
 _ORDERS: tuple[Order, ...] = ("out in", "in out")
@@ -120,7 +120,7 @@ def heads_of(module: object) -> int | None:
     return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
 
 
-class Held:
+class HeldAttention:
     """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
 
     def __init__(self, host: Host, slots: tuple[Slot, ...], reading: Reading, request: Request, label: str) -> None:

@@ -16,7 +16,7 @@ from symattn.arrays.formats import Format
 from symattn.models.auditing.causes import scales
 from symattn.models.auditing.masking import Masking
 from symattn.models.auditing.promises import Intent
-from symattn.models.auditing.received import Call
+from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import Mask
 
 _CELLS = 1 << 26  # scores up to which a whole mask is compared; of a larger one the queries that are looked at
@@ -26,7 +26,7 @@ _ARGUMENT = 2.0**-23
 _STORED = 4  # roundings of a scale by which operators multiply: of its factors, and of their products
 
 
-def differences(call: Call, intent: Intent) -> tuple[tuple[str, ...], int]:
+def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], int]:
     """The arguments of a call that are not what is promised, in words, and how many scores are masked otherwise."""
     words = [
         _in_words(name, asked, promised, call)
@@ -40,7 +40,7 @@ def differences(call: Call, intent: Intent) -> tuple[tuple[str, ...], int]:
     return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
 
 
-def _arguments(call: Call, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
+def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
     """Every argument but the mask: its name, what the call has, and what is promised."""
     for name in ("scale", "softcap", "sink", "bias"):
         yield name, getattr(call.given, name), getattr(intent.setting, name)
@@ -49,7 +49,7 @@ def _arguments(call: Call, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
         yield "window", call.received.window, None if before is None else before + 1
 
 
-def _apart(name: str, call: Call) -> float:
+def _apart(name: str, call: AttentionCall) -> float:
     """Relative: numbers pass through float32; in operators, and as sinks, they are stored in the format of the call."""
     times = _STORED if call.via == "operators" else 1 if name == "sink" else 0
     return max(_ARGUMENT, times * float(Format(call.arithmetic.dtype).u))
@@ -62,7 +62,7 @@ def _equal(asked: Any, promised: Any, apart: float) -> bool:
     return a.shape == b.shape and bool((np.abs(a - b) <= apart * np.maximum(np.abs(a), np.abs(b))).all())
 
 
-def _in_words(name: str, asked: Any, promised: Any, call: Call) -> str:
+def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
     if name == "scale":
         known = {w: s for w, s in scales(call.given, promised).items() if _equal(asked, s, _ARGUMENT)}
         return next(iter(known), f"scores are scaled by {asked / promised:.4g} times the right scale")
@@ -77,7 +77,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: Call) -> str:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def _shared(call: Call, masking: Masking) -> Any:
+def _shared(call: AttentionCall, masking: Masking) -> Any:
     """Return a key for the comparison of two masks in a call of the model; None where an array may change."""
     masks = call.received.masks
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
@@ -87,7 +87,7 @@ def _shared(call: Call, masking: Masking) -> Any:
     return *((id(m), m._version) for m in masks), call.received.places, promised, call.given.q.shape, *call.rows
 
 
-def _masked_otherwise(call: Call, masking: Masking) -> tuple[list[int], int]:
+def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int], int]:
     """Queries for which the call's mask is not the promised one, and how many scores that concerns."""
     found: list[int] = []
     cells = 0
@@ -103,7 +103,7 @@ def _masked_otherwise(call: Call, masking: Masking) -> tuple[list[int], int]:
     return found, cells
 
 
-def _by_places_alone(call: Call, masking: Masking) -> bool:
+def _by_places_alone(call: AttentionCall, masking: Masking) -> bool:
     """Return whether the call has no mask but by places, the promise neither, and both are the same."""
     a, b = call.received.places, masking.spec
     same = all(getattr(a, name) == getattr(b, name) for name in ("causal", "window", "block", "prefix"))
@@ -111,7 +111,7 @@ def _by_places_alone(call: Call, masking: Masking) -> bool:
     return same and bare and call.n_q == call.n_k == masking.total
 
 
-def _differing(call: Call, masking: Masking, rows: Sequence[int]) -> Mask:
+def _differing(call: AttentionCall, masking: Masking, rows: Sequence[int]) -> Mask:
     """Scores that one mask forbids and the other does not, of queries that are no padding and are promised a key."""
     masking = replace(masking, rows=list(rows), left_out=None)
     promised = masking.allowed()
@@ -122,7 +122,7 @@ def _counted(masking: Masking, promised: Mask) -> Mask:
     return np.asarray(promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None])
 
 
-def _of_mask(call: Call, intent: Intent, rows: list[int]) -> str:
+def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     """The known mistake that gives the mask of the call, in words."""
     masking = replace(intent.masking, rows=sorted({*call.rows, *rows[:_NAMED]}), left_out=None)
     asked, counts = call.allowed(masking.rows), _counted(masking, masking.allowed())

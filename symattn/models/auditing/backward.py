@@ -25,7 +25,7 @@ BESIDE = "a gradient came through something else that the call returned, such as
 _CHANGED = "{} was changed in place between the call and its backward pass"
 
 
-class Watched:
+class WatchedCall:
     """One call whose gradients are awaited; ``told`` is called with what is found of its first backward pass."""
 
     def __init__(self, received: Received, heads_last: bool, rows: int | None, contract: str | None) -> None:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from symattn.bounds.threads import one_blas_thread
 from symattn.models.auditing.arguments import differences
-from symattn.models.auditing.context import Context, Unknown
+from symattn.models.auditing.context import ModelCall, NoPromise
 from symattn.models.auditing.dropping import Draws, judge_dropped
 from symattn.models.auditing.examining import examine, semantics
-from symattn.models.auditing.finding import Finding
+from symattn.models.auditing.finding import CallFinding
 from symattn.models.auditing.promises import Intent, Promise, intended, promised
-from symattn.models.auditing.received import Call, Received, Unread, cast, read
+from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 
 _DROPS = "dropout was on, and heads of keys are repeated: such calls are held to what they received"
 
@@ -27,36 +27,36 @@ class Made(NamedTuple):
     module: Any
     layer: str
     via: str
-    context: Context | None
+    context: ModelCall | None
     heads_last: bool = False
 
-    def unread(self, reason: str) -> Finding:
+    def unread(self, reason: str) -> CallFinding:
         """Nothing can be told of it."""
-        return Finding(self.layer, self.via, reason=reason)
+        return CallFinding(self.layer, self.via, reason=reason)
 
 
 class Begun(NamedTuple):
     """A call that was read, and the promise that goes with it; ``trained``: a backward pass may come through it."""
 
     made: Made
-    call: Call
-    promise: Promise | Unknown
+    call: AttentionCall
+    promise: Promise | NoPromise
     received: Received
     trained: bool = False
 
-    def intent(self) -> Intent | Unknown:
+    def intent(self) -> Intent | NoPromise:
         """Return what is promised, or why it is not known."""
-        if isinstance(self.promise, Unknown):
+        if isinstance(self.promise, NoPromise):
             return self.promise
         try:
             return intended(self.call, self.promise, self.made.context)
-        except Unknown as reason:
+        except NoPromise as reason:
             return reason
 
 
 def begun(
     made: Made, received: Callable[[], Received], rows: int | None, contract: str | None, dropping: bool = False
-) -> Begun | Finding:
+) -> Begun | CallFinding:
     """Read a call before it runs. Whatever symattn does not understand, the model runs as without it.
 
     Where ``dropping`` is true, a call with dropout is read, too.
@@ -66,25 +66,25 @@ def begun(
     trained = torch.is_grad_enabled()
     try:
         with torch.no_grad():  # what is saved for gradients here would be counted by checkpoints
-            promise: Promise | Unknown
+            promise: Promise | NoPromise
             try:
                 promise = promised(made.module, made.layer, made.context)
-            except Unknown as reason:
+            except NoPromise as reason:
                 promise = reason
-            specs = [] if isinstance(promise, Unknown) else [promise.spec]
+            specs = [] if isinstance(promise, NoPromise) else [promise.spec]
             given = received()
             trained = trained and any(t.requires_grad for t in (given.q, given.k, given.v, *given.learned))
             given = cast(given)
             given.name, given.module = made.layer, made.module
             return Begun(made, read(given, rows, contract, specs, dropping), promise, given, trained)
-    except Unread as reason:
+    except UnreadCall as reason:
         return made.unread(str(reason))
     except Exception as error:
         return made.unread(_defect(error))
 
 
 @one_blas_thread
-def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> Finding:
+def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> CallFinding:
     """Judge a call by what it returned; where ``search`` is false, no cause is looked for.
 
     ``draws`` are what a call with dropout may have kept: it is left with the mask that was found.
@@ -97,20 +97,22 @@ def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> F
             if draws is not None:
                 return _dropped(begun, draws)
             return examine(begun.call, begun.intent(), search)
-    except Unread as reason:
+    except UnreadCall as reason:
         return begun.made.unread(str(reason))
     except Exception as error:
         return begun.made.unread(_defect(error))
 
 
-def _dropped(begun: Begun, draws: Draws) -> Finding:
+def _dropped(begun: Begun, draws: Draws) -> CallFinding:
     """A call with dropout: its result is held to what it received, and what it received to what is promised."""
     judged, kept = judge_dropped(begun.call, draws)
     draws.kept[:] = [kept]
     call, intent = begun.call, begun.intent()
     words = f"{semantics(call, intent)} dropout={call.dropout:g}"
-    found = Finding(call.name, call.via, words, judged, unknown=str(intent) if isinstance(intent, Unknown) else _DROPS)
-    if isinstance(intent, Unknown):
+    found = CallFinding(
+        call.name, call.via, words, judged, unknown=str(intent) if isinstance(intent, NoPromise) else _DROPS
+    )
+    if isinstance(intent, NoPromise):
         return found
     if intent.setting.alike(call.given):
         found = replace(found, intent=judged, unknown="")

@@ -8,9 +8,9 @@ from math import sqrt
 
 import numpy as np
 
-from symattn.models.auditing.judging import Arithmetic, judge, output, screened
+from symattn.models.auditing.judging import CallArithmetic, judge, output, screened
 from symattn.models.auditing.masking import Masking
-from symattn.models.auditing.setting import Floats, Setting
+from symattn.models.auditing.setting import CallSetting, Floats
 from symattn.verification.rules import heads
 
 _STEPS = 12  # of Newton, for a scale that fits
@@ -22,10 +22,10 @@ class Hypothesis:
     """A mistake in words, and what is computed with it."""
 
     words: str
-    setting: Setting
+    setting: CallSetting
 
 
-def cause(setting: Setting, masking: Masking | None, got: Floats, arithmetic: Arithmetic) -> str:
+def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic: CallArithmetic) -> str:
     """The one known mistake in computing ``setting`` that gives ``got``, in words; those that fit where several do.
 
     Empty where none fits.
@@ -45,7 +45,7 @@ def one_of(fitting: Sequence[str]) -> str:
     return f"open, since several mistakes fit: {'; or '.join(fitting[:_TOLD])}{more}"
 
 
-def hypotheses(right: Setting, masking: Masking | None) -> Iterator[Hypothesis]:
+def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothesis]:
     """Known mistakes, the plainest first."""
     yield from _of_scores(right)
     if right.sink is not None:
@@ -67,7 +67,7 @@ def hypotheses(right: Setting, masking: Masking | None) -> Iterator[Hypothesis]:
         yield Hypothesis("the mask is inverted", right.with_mask(~right.allowed))
 
 
-def _of_scores(right: Setting) -> Iterator[Hypothesis]:
+def _of_scores(right: CallSetting) -> Iterator[Hypothesis]:
     if right.softcap is not None:
         yield Hypothesis("the softcap is left out", replace(right, softcap=None))
     for words, scale in scales(right, right.scale).items():
@@ -75,7 +75,7 @@ def _of_scores(right: Setting) -> Iterator[Hypothesis]:
             yield Hypothesis(words, replace(right, scale=scale))
 
 
-def scales(setting: Setting, own: float) -> dict[str, float]:
+def scales(setting: CallSetting, own: float) -> dict[str, float]:
     """The scales that are known to be taken for the right one, ``own``, by what is wrong with them."""
     d = setting.q.shape[-1]
     return {
@@ -90,7 +90,7 @@ def scales(setting: Setting, own: float) -> dict[str, float]:
     }
 
 
-def _of_heads(right: Setting) -> Iterator[Hypothesis]:
+def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
     """The mistakes by rule in which heads of keys and values are read, where those are shared."""
     if not 1 < right.key_heads < right.heads:
         return
@@ -112,11 +112,11 @@ def _different(found: Iterator[Hypothesis]) -> list[Hypothesis]:
     return kept
 
 
-def _fits(setting: Setting, got: Floats, arithmetic: Arithmetic) -> bool:
+def _fits(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> bool:
     return screened(setting, got, arithmetic) and judge(setting, got, arithmetic).legal
 
 
-def _rescaled(setting: Setting, got: Floats, arithmetic: Arithmetic) -> float:
+def _rescaled(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> float:
     """A scale with which ``got`` is right, found by Newton's method on the least squares; 0 where there is none."""
     usable = np.isfinite(got) & ~setting.empty()[..., None]
     scale = setting.scale

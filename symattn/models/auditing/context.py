@@ -15,12 +15,12 @@ from symattn.models.auditing.setting import Mask
 NO_CONFIGURATION = "there is no configuration"
 
 
-class Unknown(Exception):
+class NoPromise(Exception):
     """Raised where it is not known what is promised; the words say why."""
 
 
 @dataclass(frozen=True)
-class Context:
+class ModelCall:
     """A model, the arguments that it was called with, and how many tokens its cache held before.
 
     ``lossy``: the cache may hand back other numbers than it is given. ``compared`` holds what was found of masks, which
@@ -48,16 +48,16 @@ class Context:
     def padding(self, name: str, total: int) -> Mask | None:
         """A mask of two axes as booleans (b, total), None where there is none or all is kept.
 
-        Raises ``Unknown`` for one of another form.
+        Raises ``NoPromise`` for one of another form.
         """
         mask = self.arguments.get(name)
         if mask is None:
             return None
         if not hasattr(mask, "ndim") or mask.ndim != 2:
-            raise Unknown(f"{name} of the caller is not a mask of two axes, so that what it means is not known")
+            raise NoPromise(f"{name} of the caller is not a mask of two axes, so that what it means is not known")
         keep = mask.detach().cpu().numpy().astype(bool)
         if keep.shape[1] < total:
-            raise Unknown(f"{name} is of {keep.shape[1]} tokens, and there are {total}")
+            raise NoPromise(f"{name} is of {keep.shape[1]} tokens, and there are {total}")
         keep = keep[:, :total]
         return None if keep.all() else keep
 
@@ -73,7 +73,7 @@ class Context:
         return labels if labels.any() else None
 
 
-def context_of(model: Any, args: Any, kwargs: Any) -> Context:
+def context_of(model: Any, args: Any, kwargs: Any) -> ModelCall:
     """The context that a call of a model makes. A static cache's count is a live tensor, so it is read at once."""
     given = dict(kwargs)
     if args:
@@ -81,7 +81,7 @@ def context_of(model: Any, args: Any, kwargs: Any) -> Context:
             given = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
     cache = given.get("past_key_values")
     length = getattr(cache, "get_seq_length", None)
-    return Context(model, given, int(length()) if length is not None else 0, _lossy(cache))
+    return ModelCall(model, given, int(length()) if length is not None else 0, _lossy(cache))
 
 
 def _lossy(cache: Any) -> bool:

@@ -16,8 +16,8 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.biases import Group, ratio
 from symattn.models.auditing.naming import Judged, cause
-from symattn.models.auditing.received import Received, Unread, read
-from symattn.models.auditing.setting import Floats, Setting
+from symattn.models.auditing.received import Received, UnreadCall, read
+from symattn.models.auditing.setting import CallSetting, Floats
 from symattn.models.auditing.tensors import heads_apart, numbers
 from symattn.programs.gradients import nearest
 
@@ -85,10 +85,10 @@ class Passed:
         return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
 
     def judged(self, item: int, head: int) -> Judged:
-        """One head of keys. Raises ``Unread`` and what the bound raises."""
+        """One head of keys. Raises ``UnreadCall`` and what the bound raises."""
         call = read(_alone(self.received, item, head), None, self.contract, [], dropping=self.factors is not None)
         if call.given.biases > 1:
-            raise Unread("several biases are added to the scores: the bound speaks of one")
+            raise UnreadCall("several biases are added to the scores: the bound speaks of one")
         spec, inputs = bounded(call.given)
         _, h, g, n_q, n_k = self.sizes
         do = _of(self.do, item, head, g)
@@ -126,29 +126,29 @@ def judge_gradients(passed: Passed) -> Backward:
     return Backward(most if groups else {}, cause(first) if first is not None else "", reason, len(groups), b * g)
 
 
-def bounded(given: Setting) -> tuple[Attention, dict[str, Any]]:
-    """The specification and inputs of a call that the bound speaks of. Raises ``Unread`` for others."""
+def bounded(given: CallSetting) -> tuple[Attention, dict[str, Any]]:
+    """The specification and inputs of a call that the bound speaks of. Raises ``UnreadCall`` for others."""
     spec, inputs = replace(given.spec(), fully_masked="zeros"), given.inputs()
     if not all(np.isfinite(a).all() for a in (given.q, given.k, given.v)):
-        raise Unread("q, k or v holds NaN or infinity: what made it is before the call")
+        raise UnreadCall("q, k or v holds NaN or infinity: what made it is before the call")
     if not within(spec, inputs):
-        raise Unread("there is no bound for this kind of attention here")
+        raise UnreadCall("there is no bound for this kind of attention here")
     return spec, inputs
 
 
-def _check(given: Setting, do: Floats) -> None:
-    """Raises ``Unread`` for gradients of the output from which those of the inputs do not follow."""
+def _check(given: CallSetting, do: Floats) -> None:
+    """Raises ``UnreadCall`` for gradients of the output from which those of the inputs do not follow."""
     if not np.isfinite(do).all():
-        raise Unread("the gradient of the output holds NaN or infinity: what made it is behind the call")
+        raise UnreadCall("the gradient of the output holds NaN or infinity: what made it is behind the call")
     if (given.empty() & (do != 0).any(axis=-1)).any():
-        raise Unread("a query that may see no key has a gradient: nothing says what it gives")
+        raise UnreadCall("a query that may see no key has a gradient: nothing says what it gives")
 
 
 def _alone(received: Received, item: int, head: int) -> Received:
     """The call of one item and one head of keys."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     if len({int(t.shape[0]) for t in (q, k, v)}) > 1 or int(q.shape[1]) % int(k.shape[1]):
-        raise Unread("q, k and v have other numbers of items or heads, so that gradients are sums over them")
+        raise UnreadCall("q, k and v have other numbers of items or heads, so that gradients are sums over them")
     times = int(q.shape[1]) // int(k.shape[1])
     one, many = slice(head, head + 1), slice(head * times, (head + 1) * times)
     return replace(

@@ -11,7 +11,7 @@ import numpy as np
 from symattn.models.auditing.derivatives import bounded
 from symattn.models.auditing.judging import CallJudgement, judge
 from symattn.models.auditing.provenance import operator_name
-from symattn.models.auditing.received import Call, Unread
+from symattn.models.auditing.received import AttentionCall, UnreadCall
 from symattn.models.auditing.setting import Floats, Mask
 from symattn.models.auditing.tensors import dtype_of
 
@@ -72,7 +72,7 @@ def watching(draws: Draws | None) -> Iterator[None]:
         yield
 
 
-def draws_of(call: Call) -> Draws | None:
+def draws_of(call: AttentionCall) -> Draws | None:
     """For a call with dropout."""
     if not call.dropout:
         return None
@@ -80,14 +80,14 @@ def draws_of(call: Call) -> Draws | None:
     return Draws((b, h, call.n_q, call.n_k), call.dropout)
 
 
-def judge_dropped(call: Call, draws: Draws) -> tuple[CallJudgement, Mask]:
+def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mask]:
     """The output under the first of the masks that may have been drawn with which it is right, and that mask.
 
-    Where there is none, that under the first. Raises ``Unread`` where no mask was seen.
+    Where there is none, that under the first. Raises ``UnreadCall`` where no mask was seen.
     """
     found = [(_judged(call, kept), kept) for kept in draws.kept]
     if not found:
-        raise Unread(UNSEEN.format(call.dropout))
+        raise UnreadCall(UNSEEN.format(call.dropout))
     return next(((judged, kept) for judged, kept in found if judged.legal), found[0])
 
 
@@ -96,7 +96,7 @@ def factors(kept: Mask, rate: float) -> Floats:
     return np.asarray(kept / (1 - rate))
 
 
-def _judged(call: Call, kept: Mask) -> CallJudgement:
+def _judged(call: AttentionCall, kept: Mask) -> CallJudgement:
     assert call.got is not None
     bounded(call.given)
     return judge(call.given, call.got, call.arithmetic, factors=factors(kept[:, :, call.rows], call.dropout))

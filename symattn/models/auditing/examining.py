@@ -9,53 +9,53 @@ from math import sqrt
 from symattn.attention.spec import Attention
 from symattn.models.auditing.arguments import differences
 from symattn.models.auditing.causes import cause
-from symattn.models.auditing.context import Unknown
-from symattn.models.auditing.finding import PASSES, Finding
-from symattn.models.auditing.judging import Arithmetic, CallJudgement, judge
+from symattn.models.auditing.context import NoPromise
+from symattn.models.auditing.finding import PASSES, CallFinding
+from symattn.models.auditing.judging import CallArithmetic, CallJudgement, judge
 from symattn.models.auditing.promises import Intent
-from symattn.models.auditing.received import Call
-from symattn.models.auditing.setting import Floats, Setting
+from symattn.models.auditing.received import AttentionCall
+from symattn.models.auditing.setting import CallSetting, Floats
 
 
-def examine(call: Call, intent: Intent | Unknown, search: bool = True) -> Finding:
+def examine(call: AttentionCall, intent: Intent | NoPromise, search: bool = True) -> CallFinding:
     """Return the finding of a call that has returned. Where ``search`` is false, no cause is looked for."""
     assert call.got is not None
     given = judge(call.given, call.got, call.arithmetic)
     meant, unknown = _against(intent, call, given)
-    asked, cells = ((), 0) if isinstance(intent, Unknown) else differences(call, intent)
-    found = Finding(call.name, call.via, semantics(call, intent), given, meant, unknown, cells=cells, asked=asked)
+    asked, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
+    found = CallFinding(call.name, call.via, semantics(call, intent), given, meant, unknown, cells=cells, asked=asked)
     if found.state == "wrong":
         words = _cause(call, intent, found) if search else ""
         return replace(found, cause="; ".join(filter(None, (words, *asked))))
     if found.state in PASSES:
-        judged = call.given if isinstance(intent, Unknown) else intent.setting
+        judged = call.given if isinstance(intent, NoPromise) else intent.setting
         return replace(found, open=tuple(_open(judged, intent, call.got, call.arithmetic)))
     return found
 
 
-def _against(intent: Intent | Unknown, call: Call, given: CallJudgement) -> tuple[CallJudgement | None, str]:
+def _against(intent: Intent | NoPromise, call: AttentionCall, given: CallJudgement) -> tuple[CallJudgement | None, str]:
     """The verdict against what is promised, or why there is none."""
-    if isinstance(intent, Unknown):
+    if isinstance(intent, NoPromise):
         return None, str(intent)
     assert call.got is not None
     return given if intent.setting.alike(call.given) else judge(intent.setting, call.got, call.arithmetic), ""
 
 
-def _cause(call: Call, intent: Intent | Unknown, found: Finding) -> str:
+def _cause(call: AttentionCall, intent: Intent | NoPromise, found: CallFinding) -> str:
     """The mistake that the numbers show; what the arguments say is known without them."""
     assert call.got is not None
-    if not found.asked and not isinstance(intent, Unknown):
+    if not found.asked and not isinstance(intent, NoPromise):
         return cause(intent.setting, intent.masking, call.got, call.arithmetic)
     return cause(call.given, None, call.got, call.arithmetic) if found.against_given else ""
 
 
-def _open(right: Setting, intent: Intent | Unknown, got: Floats, arithmetic: Arithmetic) -> Iterator[str]:
+def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: CallArithmetic) -> Iterator[str]:
     """Mistakes in what makes this attention special that fit the result as well."""
     if right.softcap is not None and judge(replace(right, softcap=None), got, arithmetic).legal:
         yield "softcap dropped"
     if right.sink is not None and judge(replace(right, sink=None), got, arithmetic).legal:
         yield "sink dropped"
-    if isinstance(intent, Unknown):
+    if isinstance(intent, NoPromise):
         return
     if intent.scale_given:
         yield "scale: it may be in queries or keys already"
@@ -69,7 +69,7 @@ def _open(right: Setting, intent: Intent | Unknown, got: Floats, arithmetic: Ari
         yield "window ignored"
 
 
-def semantics(call: Call, intent: Intent | Unknown) -> str:
+def semantics(call: AttentionCall, intent: Intent | NoPromise) -> str:
     """Describe what the call computes, in a few words."""
     setting, words = call.given, []
     h, g = setting.heads, setting.key_heads
@@ -90,8 +90,8 @@ def semantics(call: Call, intent: Intent | Unknown) -> str:
     return " ".join(words)
 
 
-def _masks(call: Call, intent: Intent | Unknown) -> Iterator[str]:
-    if isinstance(intent, Unknown):
+def _masks(call: AttentionCall, intent: Intent | NoPromise) -> Iterator[str]:
+    if isinstance(intent, NoPromise):
         if call.given.allowed is not None:
             yield "masked"
         return

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.models.auditing.received import Received, Unread
+from symattn.models.auditing.received import Received, UnreadCall
 from symattn.models.auditing.tensors import dtype_of
 
 LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
@@ -20,7 +20,7 @@ _SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of 
 
 
 def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, Any]:
-    """Read the attention in a layer, and its output (b, h, n, d). Raises ``Unread`` where it is not known."""
+    """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` where it is not known."""
     import torch
 
     names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
@@ -45,7 +45,7 @@ def _tokens(given: dict[str, Any]) -> Any:
 
     if "src" not in given:
         if given["key"] is not given["query"] or given["value"] is not given["query"]:
-            raise Unread("its keys are of other tokens than its queries")
+            raise UnreadCall("its keys are of other tokens than its queries")
         return given["query"]
     x = given["src"]
     if not given["norm_first"]:
@@ -100,11 +100,11 @@ def _unscaled(x: Any, packed: Any, bias: Any, h: int) -> Any:
 
 
 def _mask(mask: Any, kind: int | None, sizes: tuple[int, int]) -> Any:
-    """A mask as ``Received`` has it: True may attend, or it is added. Raises ``Unread`` for another form."""
+    """A mask as ``Received`` has it: True may attend, or it is added. Raises ``UnreadCall`` for another form."""
     if mask is None:
         return None
     forms = {_SRC: (sizes[1], sizes[1]), _ITEM: sizes}
     if kind != _WHOLE and tuple(mask.shape) != forms.get(-1 if kind is None else kind):
-        raise Unread(f"its mask has the shape {tuple(mask.shape)}, a form that is not known")
+        raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, a form that is not known")
     whole = mask[:, None, None] if kind == _ITEM else mask
     return ~whole if dtype_of(whole) == "bool" else whole

@@ -15,7 +15,7 @@ _WRONG = ("certified", "beyond rounding to nearest")
 
 
 @dataclass(frozen=True)
-class Finding:
+class CallFinding:
     """One call: the layer's name, by what it was seen, what it computes in words, both judgements, and what follows.
 
     ``given`` is of what the call received, ``intent`` of what the configuration promises; ``unknown`` says why there is

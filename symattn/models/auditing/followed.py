@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from symattn.models.auditing.backward import BESIDE, Watched
+from symattn.models.auditing.backward import BESIDE, WatchedCall
 from symattn.models.auditing.derivatives import Backward
 from symattn.models.auditing.received import Received
 
@@ -22,7 +22,7 @@ _MOST = 64  # nodes between both products
 Way = list[tuple[Any, int, int]]
 
 
-class Followed(Watched):
+class Followed(WatchedCall):
     """One such call whose gradients are awaited."""
 
     def __init__(self, received: Received, rows: int | None, contract: str | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.models.auditing.received import Received, Unread
+from symattn.models.auditing.received import Received, UnreadCall
 
 #: Arrays that attention functions take besides the first five.
 _ARRAYS = ("s_aux", "sinks", "position_bias", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k")
@@ -19,17 +19,17 @@ _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def of_transformers(function: Callable[..., Any], name: str | None, args: Any, kwargs: Any) -> Received:
-    """Read the call of an attention function of transformers. Raises ``Unread`` where its meaning is not known."""
+    """Read the call of an attention function of transformers. Raises ``UnreadCall`` where its meaning is not known."""
     given = _bound(function, args, kwargs)
     _check_known(function, given)
     return of_arguments(_kind(function, name), given)
 
 
 def of_arguments(kind: str, given: Mapping[str, Any]) -> Received:
-    """Return what an attention function of this kind receives by these names. Raises ``Unread`` where it is unknown."""
+    """Return what an attention function of this kind receives by these names. Raises ``UnreadCall`` if unknown."""
     module, q, k = given.get("module"), given["query"], given["key"]
     if given.get("cache") is not None:
-        raise Unread("a paged cache holds the keys")
+        raise UnreadCall("a paged cache holds the keys")
     mask = _dense(given.get("attention_mask"), q, k)
     if kind == "flash":
         _check_packing(given)
@@ -84,21 +84,21 @@ def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, An
 
 
 def _check_known(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Raises ``Unread`` where the function names an array as its argument of which it is not known what it does."""
+    """Raises ``UnreadCall`` where the function names an array as its argument of which it is not known what it does."""
     try:
         named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     except (TypeError, ValueError):
         return
     for name in named[5:]:
         if hasattr(given.get(name), "dtype") and name not in _ARRAYS:
-            raise Unread(f"its argument {name} is an array of which it is not known what it does")
+            raise UnreadCall(f"its argument {name} is an array of which it is not known what it does")
 
 
 def _sinks(given: Mapping[str, Any], heads: int) -> Any:
-    """A number for each head, by either of its names. Raises ``Unread`` for sinks of another shape."""
+    """A number for each head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
     found = [held for name in ("s_aux", "sinks") if (held := given.get(name)) is not None]
     if found and found[0].numel() != heads:
-        raise Unread(
+        raise UnreadCall(
             f"its sinks have the shape {tuple(found[0].shape)}, and are not one number for each of {heads} heads"
         )
     return found[0] if found else None
@@ -125,33 +125,33 @@ def _places(kind: str, given: Mapping[str, Any], module: Any, bare: bool, n_q: i
 
 
 def _check_packing(given: Mapping[str, Any]) -> None:
-    """Flash functions take documents that are packed one after another. Raises ``Unread`` for such."""
+    """Flash functions take documents that are packed one after another. Raises ``UnreadCall`` for such."""
     if any(given.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
-        raise Unread("its sequences are packed: cu_seq_lens is not read")
+        raise UnreadCall("its sequences are packed: cu_seq_lens is not read")
     places = given.get("position_ids")
     if places is None or given.get("attention_mask") is not None:
         return
     if bool((places.diff(dim=-1) != 1).any()):
-        raise Unread("its position_ids begin anew: packed sequences are not read")
+        raise UnreadCall("its position_ids begin anew: packed sequences are not read")
 
 
 def _padding(mask: Any, q: Any, k: Any) -> Any:
     """Return the mask of a flash function: (b, n_k), nonzero for tokens, also for the queries, which are the last.
 
-    A single query is no padding. Raises ``Unread`` for a mask of another form.
+    A single query is no padding. Raises ``UnreadCall`` for a mask of another form.
     """
     if mask is None:
         return None
     n_q, size = int(q.shape[-2]), (int(k.shape[0]), int(k.shape[-2]))
     if tuple(mask.shape) != size:
-        raise Unread(f"its mask has the shape {tuple(mask.shape)}, and padding has {size}")
+        raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, and padding has {size}")
     keep = mask.bool()
     keys = keep[:, None, None, :]
     return keys if n_q == 1 else keys & keep[:, None, -n_q:, None]
 
 
 def _dense(mask: Any, q: Any, k: Any) -> Any:
-    """A mask as a tensor. Raises ``Unread`` for a form that is not known."""
+    """A mask as a tensor. Raises ``UnreadCall`` for a form that is not known."""
     if mask is None or hasattr(mask, "dtype"):
         return mask
     if hasattr(mask, "mask_mod"):
@@ -159,4 +159,4 @@ def _dense(mask: Any, q: Any, k: Any) -> Any:
 
         sizes = (int(q.shape[0]), None, int(q.shape[-2]), int(k.shape[-2]))
         return create_mask(mask.mask_mod, *sizes, device=str(q.device))
-    raise Unread(f"its mask is {type(mask).__name__}, a form that is not known")
+    raise UnreadCall(f"its mask is {type(mask).__name__}, a form that is not known")

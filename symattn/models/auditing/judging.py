@@ -13,7 +13,7 @@ from symattn.bounds.judgement import Judgement, judge_output
 from symattn.bounds.reference import canonical
 from symattn.bounds.sharp.limits import FORMATS, Stores
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.setting import Floats, Mask, Setting
+from symattn.models.auditing.setting import CallSetting, Floats, Mask
 
 ALPHA = 1e-9
 _FAR = 200  # units of roundoff that an output is off by, at which a hypothesis is not looked at
@@ -46,7 +46,7 @@ class CallJudgement:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class CallArithmetic:
     """The format of the inputs, and what an implementation may store: ``eager`` scores in it, ``fused`` does not."""
 
     dtype: str
@@ -69,7 +69,7 @@ class Arithmetic:
 
 
 def judge(
-    setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float = ALPHA, factors: Floats | None = None
+    setting: CallSetting, got: Floats, arithmetic: CallArithmetic, alpha: float = ALPHA, factors: Floats | None = None
 ) -> CallJudgement:
     """``got`` (b, h, r, d_v) as the result of what ``setting`` says, with weights times ``factors`` of dropout."""
     empty = setting.empty()
@@ -79,7 +79,7 @@ def judge(
 
 
 def _of_others(
-    setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float, empty: Mask, factors: Floats | None
+    setting: CallSetting, got: Floats, arithmetic: CallArithmetic, alpha: float, empty: Mask, factors: Floats | None
 ) -> CallJudgement:
     """Judge the rows that are not empty."""
     if empty.all():
@@ -96,13 +96,13 @@ def _of_others(
         return CallJudgement(np.nan, "unknown", str(error))
 
 
-def output(setting: Setting) -> Floats:
+def output(setting: CallSetting) -> Floats:
     """The definition in float64."""
     found: Floats = setting.spec()(**setting.inputs())
     return found
 
 
-def screened(setting: Setting, got: Floats, arithmetic: Arithmetic) -> bool:
+def screened(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> bool:
     """Return whether ``got`` may be right for a setting: what is far off is not, and need not be judged with care."""
     with np.errstate(all="ignore"):
         off = np.abs(output(setting) - got)[~setting.empty()]

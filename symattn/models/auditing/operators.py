@@ -12,16 +12,16 @@ from typing import Any
 from symattn.models.auditing.provenance import (
     Exponentials,
     Greatest,
-    Known,
+    KnownNodes,
     Node,
-    Scores,
-    Sums,
-    Weights,
+    TracedScores,
+    TracedSums,
+    TracedWeights,
     forbids,
     number,
 )
 
-Rule = Callable[[Known, Any, Any], Node | None]
+Rule = Callable[[KnownNodes, Any, Any], Node | None]
 
 #: Operators with no rule of their own whose result holds the entries of their first argument, in the same order.
 SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "view", "reshape")
@@ -30,9 +30,9 @@ SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "v
 EXPONENTIALS = ("exp", "exp_")
 
 
-def _scores(known: Known, x: Any) -> Scores | None:
+def _scores(known: KnownNodes, x: Any) -> TracedScores | None:
     found = known.get(x)
-    return found if isinstance(found, Scores) else None
+    return found if isinstance(found, TracedScores) else None
 
 
 def _floats(args: Any, kwargs: Any) -> bool:
@@ -42,29 +42,29 @@ def _floats(args: Any, kwargs: Any) -> bool:
     return not viewed and (wanted is None or bool(wanted.is_floating_point))
 
 
-def _scaled(known: Known, args: Any, kwargs: Any, inverse: bool = False) -> Node | None:
+def _scaled(known: KnownNodes, args: Any, kwargs: Any, inverse: bool = False) -> Node | None:
     x, y = args[0], args[1]
     if known.get(x) is None and not inverse:
         x, y = y, x
     factor = number(y)
     node = known.get(x)
-    if factor is None or not isinstance(node, (Scores, Weights)) or (inverse and not factor):
+    if factor is None or not isinstance(node, (TracedScores, TracedWeights)) or (inverse and not factor):
         return None
-    if isinstance(node, Weights):
+    if isinstance(node, TracedWeights):
         return node if factor == 1 else replace(node, scores=None, reason="its weights are multiplied by a number")
     return node.times(1 / factor if inverse else factor)
 
 
-def _divided(known: Known, args: Any, kwargs: Any) -> Node | None:
+def _divided(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     above, below = known.get(args[0]), known.get(args[1])
-    if not isinstance(above, Exponentials) or not isinstance(below, Sums):
+    if not isinstance(above, Exponentials) or not isinstance(below, TracedSums):
         return _scaled(known, args, kwargs, inverse=True)
     if below.scores is not above.scores or not _of_rows(args[1], args[0]):
         return None
-    return Weights(above.scores, above.softmax, summed=below.of.softmax)
+    return TracedWeights(above.scores, above.softmax, summed=below.of.softmax)
 
 
-def _plus(known: Known, args: Any, kwargs: Any, sign: float = 1.0) -> Node | None:
+def _plus(known: KnownNodes, args: Any, kwargs: Any, sign: float = 1.0) -> Node | None:
     x, y = args[0], args[1]
     factor = sign * float(kwargs.get("alpha", args[2] if len(args) > 2 else 1))
     node = _scores(known, x)
@@ -77,7 +77,7 @@ def _plus(known: Known, args: Any, kwargs: Any, sign: float = 1.0) -> Node | Non
     return node.plus(y, x.shape, factor) if _broadcasts(y, x) else None
 
 
-def _minus(known: Known, args: Any, kwargs: Any) -> Node | None:
+def _minus(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     scores, taken = _scores(known, args[0]), known.get(args[1]) if hasattr(args[1], "shape") else None
     if scores is not None and isinstance(taken, Greatest) and taken.scores is scores and _of_rows(args[1], args[0]):
         return replace(scores, moved=True)
@@ -90,13 +90,13 @@ def _broadcasts(y: Any, x: Any) -> bool:
     return tuple(torch.broadcast_shapes(y.shape, x.shape)) == tuple(x.shape)
 
 
-def _filled(known: Known, args: Any, kwargs: Any) -> Node | None:
+def _filled(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     x, mask, value = args[:3]
     node = _scores(known, x)
     return node.without(mask, x.shape) if node is not None and forbids(value) and _broadcasts(mask, x) else None
 
 
-def _chosen(known: Known, args: Any, kwargs: Any) -> Node | None:
+def _chosen(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     if len(args) < 3:
         return None
     condition, x, y = args
@@ -118,19 +118,19 @@ def _over_keys(x: Any, args: Any, kwargs: Any) -> bool:
     return [axis % x.ndim for axis in axes or range(x.ndim)] == [x.ndim - 1]
 
 
-def _summed(known: Known, args: Any, kwargs: Any) -> Node | None:
+def _summed(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     x, node = args[0], known.get(args[0])
     if not isinstance(node, Exponentials) or not _floats(args[:1], kwargs):
         return None
-    return Sums(node) if _over_keys(x, args, kwargs) else None
+    return TracedSums(node) if _over_keys(x, args, kwargs) else None
 
 
-def _greatest(known: Known, args: Any, kwargs: Any) -> Node | None:
+def _greatest(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     scores = _scores(known, args[0])
     return Greatest(scores) if scores is not None and _over_keys(args[0], args, kwargs) else None
 
 
-def _raised(known: Known, args: Any, kwargs: Any) -> Node | None:
+def _raised(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     """At least a number that forbids: what is below it was forbidden already."""
     if "dim" in kwargs or (len(args) > 1 and type(args[1]) is int):  # of ``max``: the greatest along an axis
         return _greatest(known, args, kwargs)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from symattn.models.auditing.context import Context, context_of
+from symattn.models.auditing.context import ModelCall, context_of
 
 if TYPE_CHECKING:
     from symattn.models.auditing.watching import Audit
@@ -28,7 +28,7 @@ class Doing(threading.local):
 
     def __init__(self) -> None:
         self.modules: list[Any] = []
-        self.models: list[Context] = []
+        self.models: list[ModelCall] = []
         self.functions = 0  # functions of torch's own kind whose forward pass runs, with a backward pass to come
         self.reading = 0
         self.followed: list[Any] = []

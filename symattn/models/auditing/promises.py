@@ -12,10 +12,10 @@ import numpy as np
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.context import NO_CONFIGURATION, Context, Unknown
+from symattn.models.auditing.context import NO_CONFIGURATION, ModelCall, NoPromise
 from symattn.models.auditing.masking import Masking
-from symattn.models.auditing.received import Call
-from symattn.models.auditing.setting import Floats, Setting
+from symattn.models.auditing.received import AttentionCall
+from symattn.models.auditing.setting import CallSetting, Floats
 from symattn.models.configurations.adapter import attention, known
 
 
@@ -39,23 +39,23 @@ class Intent:
     ``compared`` holds what was found of masks in the same call of the model.
     """
 
-    setting: Setting
+    setting: CallSetting
     masking: Masking
     scale_given: bool = False
     compared: dict[Any, Any] = field(default_factory=dict)
 
 
-def promised(module: Any, name: str, context: Context | None) -> Promise:
-    """Return the promise of the configuration for a module. Raises ``Unknown`` with the reason."""
+def promised(module: Any, name: str, context: ModelCall | None) -> Promise:
+    """Return the promise of the configuration for a module. Raises ``NoPromise`` with the reason."""
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
-        raise Unknown(NO_CONFIGURATION)
+        raise NoPromise(NO_CONFIGURATION)
     kind = _kind(config, name, module)
     try:
         spec = attention(config, layer=_layer(module, name), kind=kind, called=True)
         return Promise(spec, kind, known(config)[1].scaled_before)
     except SymattnError as error:
-        raise Unknown(str(error)) from None
+        raise NoPromise(str(error)) from None
 
 
 def _kind(config: Any, name: str, module: Any) -> str:
@@ -77,13 +77,13 @@ def _layer(module: Any, name: str) -> int:
     return int(numbers[0]) if numbers else 0
 
 
-def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
-    """Return what is promised of this call. Raises ``Unknown`` with the reason."""
+def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -> Intent:
+    """Return what is promised of this call. Raises ``NoPromise`` with the reason."""
     spec, given = promise.spec, call.given
     if spec.heads != given.heads:
-        raise Unknown(f"the configuration has {spec.heads} heads, and the call {given.heads}")
+        raise NoPromise(f"the configuration has {spec.heads} heads, and the call {given.heads}")
     if context is None:
-        raise Unknown("the call came from no model of transformers, so that padding and cache are not known")
+        raise NoPromise("the call came from no model of transformers, so that padding and cache are not known")
     masking = _masking(call, promise, context)
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _keys(given, spec)
@@ -91,7 +91,7 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
     scale_given = given.scale == 1 and (promise.scaled_before or call.via == "operators")
-    setting = Setting(
+    setting = CallSetting(
         given.q,
         k,
         v,
@@ -104,7 +104,7 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
     return Intent(setting, masking, scale_given and promise.spec.scale != 1, context.compared)
 
 
-def _masking(call: Call, promise: Promise, context: Context) -> Masking:
+def _masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Masking:
     if promise.kind == "cross":
         keep = context.padding("encoder_attention_mask", call.n_k)
         return Masking(Attention(), call.rows, call.n_q, call.n_k, call.n_k, _fitting(keep, call), crossed=True)
@@ -112,38 +112,38 @@ def _masking(call: Call, promise: Promise, context: Context) -> Masking:
     keep = context.padding("attention_mask", total)
     documents = context.documents(total) if keep is None and not context.past else None
     if documents is not None and (context.caches or not promise.spec.causal):
-        raise Unknown("position_ids begin anew: whether documents are packed is not known")
+        raise NoPromise("position_ids begin anew: whether documents are packed is not known")
     return Masking(promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents)
 
 
-def _fitting(keep: Any, call: Call) -> Any:
+def _fitting(keep: Any, call: AttentionCall) -> Any:
     if keep is not None and len(keep) not in (1, call.given.q.shape[0]):
-        raise Unknown(f"the padding is of {len(keep)} items, and the call of {call.given.q.shape[0]}")
+        raise NoPromise(f"the padding is of {len(keep)} items, and the call of {call.given.q.shape[0]}")
     return keep
 
 
-def _scale(promise: Promise, given: Setting) -> float:
+def _scale(promise: Promise, given: CallSetting) -> float:
     """The scale that the configuration promises."""
     wanted, d = promise.spec.scale, given.q.shape[-1]
     if wanted == "given":
-        raise Unknown("the scale is an input")
+        raise NoPromise("the scale is an input")
     return 1 / sqrt(d) if wanted is None else 1 / d if wanted == "1/d_k" else float(wanted)
 
 
-def _sink(spec: Attention, module: Any, given: Setting) -> Floats | None:
+def _sink(spec: Attention, module: Any, given: CallSetting) -> Floats | None:
     if spec.sink is None:
         return None
     if spec.sink == "zero":
         return np.zeros(given.heads)
     held = getattr(module, "sinks", None)
     if held is None:
-        raise Unknown("the configuration has sinks, and the module holds none by this name")
+        raise NoPromise("the configuration has sinks, and the module holds none by this name")
     from symattn.models.auditing.tensors import numbers
 
     return numbers(held).reshape(-1)
 
 
-def _keys(given: Setting, spec: Attention) -> tuple[Floats, Floats]:
+def _keys(given: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
     """Keys and values by their own heads where they were repeated before the call, in this order or in turn."""
     heads, own = given.heads, spec.key_heads
     if given.key_heads == own or given.key_heads != heads:

@@ -34,7 +34,7 @@ class Added:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class TracedScores:
     """scale · q kᵀ, capped, with what is added, for q (B, n_q, d), k (B, n_k, d).
 
     ``moved`` says that a number was added, or the maximum of each row taken away, which moves no weight unless a cap
@@ -57,25 +57,25 @@ class Scores:
         """Return whether a view of this shape has queries and keys as its last two axes."""
         return tuple(shape[-2:]) == (self.q.shape[-2], self.keys)
 
-    def times(self, factor: float) -> Scores:
+    def times(self, factor: float) -> TracedScores:
         """Multiplied by a number: a cap c tanh(S/c) by m has the cap m c, of scores m S."""
         cap = None if self.cap is None else self.cap * factor
         more = tuple(replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added)
         return replace(self, scale=self.scale * factor, cap=cap, added=more)
 
-    def plus(self, array: Any, shape: Sequence[int], factor: float = 1.0) -> Scores | None:
+    def plus(self, array: Any, shape: Sequence[int], factor: float = 1.0) -> TracedScores | None:
         """With an array added to a view of this shape; None where it has other axes."""
         if not self.fits(shape):
             return None
         return replace(self, added=(*self.added, Added(array, tuple(shape), factor)))
 
-    def without(self, mask: Any, shape: Sequence[int]) -> Scores | None:
+    def without(self, mask: Any, shape: Sequence[int]) -> TracedScores | None:
         """Forbidden where a mask is True, in a view of this shape; None where it has other axes."""
         if not self.fits(shape):
             return None
         return replace(self, added=(*self.added, Added(mask, tuple(shape), forbids=True)))
 
-    def capped(self) -> Scores | None:
+    def capped(self) -> TracedScores | None:
         """After tanh; None where something was added before."""
         return None if self.added or self.moved or self.cap is not None else replace(self, cap=1.0)
 
@@ -85,7 +85,7 @@ class Scores:
 
 
 @dataclass(eq=False)
-class Softmax:
+class TracedSoftmax:
     """One softmax: whether its result has met values, and by which layer, of heads or not, it was made."""
 
     layer: Any
@@ -95,50 +95,50 @@ class Softmax:
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class TracedWeights:
     """The softmax of scores, or of something that is not known (None).
 
     ``summed`` is that of the exponentials in the sums, where they were computed once more for these: both are one.
     """
 
-    scores: Scores | None
-    softmax: Softmax
+    scores: TracedScores | None
+    softmax: TracedSoftmax
     reason: str = ""
-    summed: Softmax | None = None
+    summed: TracedSoftmax | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Greatest:
     """The greatest of scores over the keys, one for each row."""
 
-    scores: Scores
+    scores: TracedScores
 
 
 @dataclass(frozen=True, eq=False)
 class Exponentials:
     """exp of scores, of which weights become by division by their sums."""
 
-    scores: Scores
-    softmax: Softmax
+    scores: TracedScores
+    softmax: TracedSoftmax
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class TracedSums:
     """The sums of exponentials over the keys, one for each row."""
 
     of: Exponentials
 
     @property
-    def scores(self) -> Scores:
+    def scores(self) -> TracedScores:
         """Return the scores of the exponentials."""
         return self.of.scores
 
 
-Node = Scores | Weights | Greatest | Exponentials | Sums
+Node = TracedScores | TracedWeights | Greatest | Exponentials | TracedSums
 
 
 @dataclass
-class Known:
+class KnownNodes:
     """The nodes of storages that are alive."""
 
     _nodes: dict[int | None, tuple[Any, int, Node]] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class Known:
             if not made_of(node, tensor):
                 continue
             del self._nodes[other]
-            if isinstance(node, Weights):
+            if isinstance(node, TracedWeights):
                 reason = "queries, keys or a mask were changed in place before its weights met the values"
                 self._nodes[other] = reference, size, replace(node, scores=None, reason=reason)
 
@@ -181,7 +181,7 @@ class Known:
 
 def made_of(node: Node, tensor: Any) -> bool:
     """Return whether an array is, by its storage, one that scores or the scores of weights are made of."""
-    scores = node if isinstance(node, Scores) else node.scores
+    scores = node if isinstance(node, TracedScores) else node.scores
     return scores is not None and _storage(tensor) in map(_storage, scores.arrays())
 
 

@@ -12,13 +12,13 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
-from symattn.models.auditing.judging import Arithmetic
+from symattn.models.auditing.judging import CallArithmetic
 from symattn.models.auditing.masking import looked_at, visible
-from symattn.models.auditing.setting import Floats, Mask, Setting
+from symattn.models.auditing.setting import CallSetting, Floats, Mask
 from symattn.models.auditing.tensors import allowed_of, dtype_of, heads_apart, joined, mask_of, numbers, summed
 
 
-class Unread(Refused):
+class UnreadCall(Refused):
     """A call that is not understood; its words say why."""
 
 
@@ -54,7 +54,7 @@ class Received:
 
 
 @dataclass
-class Call:
+class AttentionCall:
     """One call that was read: where, how, of which sizes; which queries were looked at; what it was given and gave."""
 
     name: str
@@ -63,8 +63,8 @@ class Call:
     n_q: int
     n_k: int
     rows: list[int]
-    given: Setting
-    arithmetic: Arithmetic
+    given: CallSetting
+    arithmetic: CallArithmetic
     received: Received
     dropout: float = 0.0
     got: Floats | None = None
@@ -78,22 +78,22 @@ class Call:
     def returned(self, out: Any, heads_last: bool = False) -> None:
         """Keep the rows that are looked at of what came back, (b, h, n_q, d_v), or (b, n_q, h, d_v).
 
-        Raises ``Unread`` for what is no such array.
+        Raises ``UnreadCall`` for what is no such array.
         """
         shape = (*self.given.q.shape[:2], self.n_q, self.given.v.shape[-1])
         if not hasattr(out, "shape"):
-            raise Unread(f"it returned {type(out).__name__}, no tensor")
+            raise UnreadCall(f"it returned {type(out).__name__}, no tensor")
         whole = heads_apart(out)
         whole = whole.transpose(1, 2) if heads_last else whole
         if tuple(whole.shape) != shape:
-            raise Unread(f"it returned an array of the shape {tuple(out.shape)} for {shape}")
+            raise UnreadCall(f"it returned an array of the shape {tuple(out.shape)} for {shape}")
         self.got = numbers(whole[:, :, self.rows])
 
 
 def read(
     received: Received, count: int | None, contract: str | None, specs: list[Attention], dropping: bool = False
-) -> Call:
-    """Copy what is needed to judge a call. Raises ``Unread`` for one that there is no exact result of.
+) -> AttentionCall:
+    """Copy what is needed to judge a call. Raises ``UnreadCall`` for one that there is no exact result of.
 
     Where ``dropping`` is true, one with dropout is read, too: what it drops has to be found out then.
     """
@@ -104,12 +104,12 @@ def read(
     rows = looked_at(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
     setting = setting_of(received, rows)
     chosen = contract or ("eager" if received.eager else "fused")
-    arithmetic = Arithmetic(dtype, "eager" if chosen == "eager" else "fused")
+    arithmetic = CallArithmetic(dtype, "eager" if chosen == "eager" else "fused")
     name, via, module = received.name, received.via, received.module
-    return Call(name, via, module, n_q, n_k, rows, setting, arithmetic, received, received.dropout)
+    return AttentionCall(name, via, module, n_q, n_k, rows, setting, arithmetic, received, received.dropout)
 
 
-def setting_of(received: Received, rows: Sequence[int]) -> Setting:
+def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
     """Return what the call asks of its queries ``rows``, as numbers."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
@@ -118,7 +118,7 @@ def setting_of(received: Received, rows: Sequence[int]) -> Setting:
     batch = max(int(t.shape[0]) for t in (q, k, v))
     arrays = (numbers(t) for t in (q[:, :, rows], k, v))
     queries, keys, values = (np.ascontiguousarray(np.broadcast_to(a, (batch, *a.shape[1:]))) for a in arrays)
-    return Setting(
+    return CallSetting(
         queries,
         keys,
         values,
@@ -149,12 +149,12 @@ def cast(received: Received) -> Received:
 
 def _check(received: Received, q: Any, k: Any, v: Any, dropping: bool) -> None:
     if received.dropout and not dropping:
-        raise Unread(f"dropout of {received.dropout:g} is on: what it drops is not known; hint: model.eval()")
+        raise UnreadCall(f"dropout of {received.dropout:g} is on: what it drops is not known; hint: model.eval()")
     if 0 in (*q.shape, *k.shape, *v.shape):
-        raise Unread("an array is empty")
+        raise UnreadCall("an array is empty")
     h, g = int(q.shape[1]), int(k.shape[1])
     if h % g or int(v.shape[1]) != g or (g not in (1, h) and not received.grouped):
-        raise Unread(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
+        raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
 
 
 def _roughest(received: Received, *arrays: Any) -> str:
@@ -162,7 +162,7 @@ def _roughest(received: Received, *arrays: Any) -> str:
     found = {dtype_of(t) for t in arrays}
     for dtype in found:
         if dtype not in FORMATS:
-            raise Unread(f"an input is of {dtype}, whose arithmetic is not known")
+            raise UnreadCall(f"an input is of {dtype}, whose arithmetic is not known")
     if len(found) > 1 and received.via != "operators":
-        raise Unread(f"q, k, v are of {', '.join(dtype_of(t) for t in arrays)}")
+        raise UnreadCall(f"q, k, v are of {', '.join(dtype_of(t) for t in arrays)}")
     return max(found, key=lambda dtype: Format(dtype).u)

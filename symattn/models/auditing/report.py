@@ -9,7 +9,7 @@ from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
-from symattn.models.auditing.finding import PASSES, Finding
+from symattn.models.auditing.finding import PASSES, CallFinding
 from symattn.models.auditing.judging import ALPHA, CallJudgement
 from symattn.models.auditing.layers.judging import LayerFinding
 
@@ -34,7 +34,7 @@ class AuditReport(Printable):
     """
 
     target: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[CallFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     others: int = 0
     suspect: int = 0

@@ -15,7 +15,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class CallSetting:
     """Queries q (b, h, r, d_k), keys k (b, g, n, d_k), values v (b, g, n, d_v), and how they meet.
 
     ``allowed`` (b or 1, h or 1, r, n) says which keys a query may see (None: all), ``bias`` of a shape like it is added
@@ -76,7 +76,7 @@ class Setting:
             return np.zeros(self.q.shape[:3], dtype=bool)
         return ~np.broadcast_to(self.allowed.any(axis=-1), self.q.shape[:3])
 
-    def alike(self, other: Setting) -> bool:
+    def alike(self, other: CallSetting) -> bool:
         """Return whether both say the same of the same queries; rows without any key here are of no account."""
         numbers = _close(self.scale, other.scale) and _close(self.softcap, other.softcap)
         return (
@@ -89,12 +89,12 @@ class Setting:
             and np.array_equal(self.v, other.v)
         )
 
-    def differing(self, other: Setting) -> Mask:
+    def differing(self, other: CallSetting) -> Mask:
         """Scores that one of both masks forbids and the other does not, (b, h, r, n), in rows that have a key here."""
         mine, theirs = (self.whole(np.ones((), bool) if s.allowed is None else s.allowed) for s in (self, other))
         return np.asarray((mine != theirs) & ~self.empty()[..., None])
 
-    def with_mask(self, allowed: Mask | None) -> Setting:
+    def with_mask(self, allowed: Mask | None) -> CallSetting:
         """Return this setting under another mask."""
         return replace(self, allowed=allowed)
 

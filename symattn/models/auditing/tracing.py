@@ -18,15 +18,15 @@ from symattn.models.auditing.patches import doing, in_backward, reading
 from symattn.models.auditing.provenance import (
     Added,
     Exponentials,
-    Known,
+    KnownNodes,
     Node,
-    Scores,
-    Softmax,
-    Weights,
+    TracedScores,
+    TracedSoftmax,
+    TracedWeights,
     made_of,
     operator_name,
 )
-from symattn.models.auditing.received import Received, Unread
+from symattn.models.auditing.received import Received, UnreadCall
 from symattn.programs.modules import heads_of
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Tracer:
     """The scores and weights that are alive in one thread, and what becomes of them."""
 
     def __init__(self, audit: Audit) -> None:
-        self.audit, self.known = audit, Known()
-        self.softmaxes: list[Softmax] = []
+        self.audit, self.known = audit, KnownNodes()
+        self.softmaxes: list[TracedSoftmax] = []
         self._pending: list[tuple[Callable[[Any], None], Any]] = []
 
     def called(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -115,7 +115,7 @@ class Tracer:
         elif node is not None:
             self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
 
-    def left(self) -> list[Softmax]:
+    def left(self) -> list[TracedSoftmax]:
         """Softmaxes whose result has met no values."""
         return [s for s in self.softmaxes if not s.met]
 
@@ -125,34 +125,34 @@ class Tracer:
             return
         x, axis = args[0], int(args[1])
         node = self.known.get(x)
-        keys = axis in (-1, x.ndim - 1) and isinstance(node, Scores) and x.shape[-1] == node.keys
-        scores = node if isinstance(node, Scores) and keys else None
+        keys = axis in (-1, x.ndim - 1) and isinstance(node, TracedScores) and x.shape[-1] == node.keys
+        scores = node if isinstance(node, TracedScores) and keys else None
         made = self._made(module, scores is not None)
-        self.known.put(out, Weights(scores, made, "" if scores else "what goes into its softmax is not known"))
+        self.known.put(out, TracedWeights(scores, made, "" if scores else "what goes into its softmax is not known"))
 
-    def _made(self, module: Any, read: bool) -> Softmax:
+    def _made(self, module: Any, read: bool) -> TracedSoftmax:
         """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
-        made = Softmax(module, read, heads_of(_layer()) is not None)
+        made = TracedSoftmax(module, read, heads_of(_layer()) is not None)
         if not in_backward():
             self.softmaxes.append(made)
         return made
 
     def _exponentials(self, scores: Node | None, out: Any) -> None:
-        if isinstance(scores, Scores) and scores.fits(out.shape) and self.audit.wants(_module()):
+        if isinstance(scores, TracedScores) and scores.fits(out.shape) and self.audit.wants(_module()):
             made = self._made(_module(), True)
             self.known.put(out, Exponentials(scores, made))
 
     def _product(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         a, b = args[-2:] if name == "baddbmm" else args[:2]
         weights = self.known.get(a)
-        if isinstance(weights, Weights):
+        if isinstance(weights, TracedWeights):
             self._met(weights, b, out if name != "baddbmm" else None)
-        elif isinstance(other := self.known.get(b.mT), Weights):
+        elif isinstance(other := self.known.get(b.mT), TracedWeights):
             self._met(other, None, None)
         elif not self.audit.holds(b) and not self.audit.holds(a):
             self.known.put(out, _scores(name, args, kwargs))
 
-    def _met(self, weights: Weights, values: Any, out: Any) -> None:
+    def _met(self, weights: TracedWeights, values: Any, out: Any) -> None:
         """Weights meet values."""
         module = _module()
         for softmax in filter(None, (weights.softmax, weights.summed)):
@@ -178,7 +178,7 @@ class Tracer:
         try:
             with reading():
                 received, out = inside(name, args, kwargs, module)
-        except Unread as reason:
+        except UnreadCall as reason:
             self.audit.unread("torch fast path", module, str(reason))
         else:
             self.audit.spelled(received, out)
@@ -242,10 +242,10 @@ def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Any:
     return found.reshape(-1, h, *found.shape[-2:])
 
 
-def _scores(name: str, args: Any, kwargs: Any) -> Scores | None:
+def _scores(name: str, args: Any, kwargs: Any) -> TracedScores | None:
     if name != "baddbmm":
-        return Scores(args[0], args[1].mT)
+        return TracedScores(args[0], args[1].mT)
     added, a, b = args[:3]
-    found = Scores(a, b.mT, scale=float(kwargs.get("alpha", 1)))
+    found = TracedScores(a, b.mT, scale=float(kwargs.get("alpha", 1)))
     beta = float(kwargs.get("beta", 1))
     return found.plus(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else found

@@ -10,11 +10,11 @@ from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from symattn.arrays.precision import Contract
-from symattn.models.auditing.backward import Watched
+from symattn.models.auditing.backward import WatchedCall
 from symattn.models.auditing.begun import Begun, Made, begun, ended
 from symattn.models.auditing.derivatives import Backward
 from symattn.models.auditing.dropping import Draws, draws_of, watching
-from symattn.models.auditing.finding import Finding
+from symattn.models.auditing.finding import CallFinding
 from symattn.models.auditing.followed import Followed
 from symattn.models.auditing.interfaces import of_torch, of_transformers
 from symattn.models.auditing.layers.judging import LayerFinding
@@ -45,7 +45,7 @@ class Audit:
         layers: bool = False,
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
-        self._watched: list[Watched] = []
+        self._watched: list[WatchedCall] = []
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._held: dict[int, ReferenceType[Any]] = {}
         self._copies: dict[int, Any] = {}
@@ -134,7 +134,7 @@ class Audit:
                 self._layers.attended(received, out, False)
             call = begun(made, lambda: received, self._rows, self._contract)
             found = self._judged(call, out)
-            if not self._gradients or isinstance(call, Finding) or not torch.is_grad_enabled():
+            if not self._gradients or isinstance(call, CallFinding) or not torch.is_grad_enabled():
                 self._add(self._unseen(found))
                 return None
             followed = Followed(received, self._rows, self._contract)
@@ -183,7 +183,7 @@ class Audit:
             call = begun(made, received, self._rows, self._contract, dropping=self._gradients)
             watched = None
             if self._gradients and isinstance(call, Begun) and call.trained:  # there may be a backward pass
-                watched = Watched(call.received, call.made.heads_last, self._rows, self._contract)
+                watched = WatchedCall(call.received, call.made.heads_last, self._rows, self._contract)
             draws = draws_of(call.call) if isinstance(call, Begun) else None
             if watched is not None:
                 args, kwargs = watched.given(args, kwargs, first)
@@ -199,18 +199,18 @@ class Audit:
                 out = watched.returned(out, draws)
         return out
 
-    def _unseen(self, found: Finding) -> Finding:
+    def _unseen(self, found: CallFinding) -> CallFinding:
         """Mark a call whose gradients are not awaited, where there are some all the same."""
         return replace(found, backward=_INSIDE) if self._gradients and hidden() and not found.reason else found
 
-    def _judged(self, first: Begun | Finding, out: Any, draws: Draws | None = None) -> Finding:
-        if isinstance(first, Finding):
+    def _judged(self, first: Begun | CallFinding, out: Any, draws: Draws | None = None) -> CallFinding:
+        if isinstance(first, CallFinding):
             return first
         found = ended(first, out, self._searched < _SEARCHED, draws)
         self._searched += found.state == "wrong"
         return found
 
-    def _add(self, found: Finding, watched: Watched | None = None) -> None:
+    def _add(self, found: CallFinding, watched: WatchedCall | None = None) -> None:
         with self._lock:
             place = len(self.report.findings)
             self.report.findings.append(found)

@@ -9,7 +9,7 @@ from math import inf
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
-from symattn.models.comparing.together import Given, Place, Together
+from symattn.models.comparing.together import DifferingEntry, JointRun, SideEntry
 from symattn.verification.report import Report
 from symattn.verification.report_document import sentence, typeset
 
@@ -18,7 +18,7 @@ _SHOWN = 400  # signs of an array
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One of the two: its name, and what verifying it found."""
 
     name: str
@@ -43,14 +43,14 @@ class Comparison(Printable):
     differ by rounding alone on what was tried, or not at all. It prints as text, and has the forms of a document.
     """
 
-    first: Side
-    second: Side
-    together: Together
+    first: ComparedSide
+    second: ComparedSide
+    together: JointRun
     command: str = ""
     notes: tuple[str, ...] = ()
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[ComparedSide, ComparedSide]:
         """Both."""
         return self.first, self.second
 
@@ -118,7 +118,7 @@ class Comparison(Printable):
         )  # fmt: skip
 
     @property
-    def _named(self) -> tuple[tuple[str, Side], ...]:
+    def _named(self) -> tuple[tuple[str, ComparedSide], ...]:
         return tuple(zip(NAMES, self.sides, strict=True))
 
     @property
@@ -171,11 +171,11 @@ class Comparison(Printable):
                 yield from _place("The place at which they differ most", found.worst)
 
 
-def _place(title: str, place: Place) -> Iterator[Block]:
+def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
     index = ", ".join(str(i + 1) for i in place.index)
     yield Paragraph((f"{title}: {place.output} {index}, exactly {place.exact:.9g}; {place.allowed:.2g} is allowed.",))
     columns = (Column(("side",), "left"), Column(("gives",)), Column(("error / allowed",)))
-    given: tuple[Given, Given] = (place.first, place.second)
+    given: tuple[SideEntry, SideEntry] = (place.first, place.second)
     rows = tuple(((name,), (f"{g.got:.9g}",), (ratio(g.ratio),)) for name, g in zip(NAMES, given, strict=True))
     yield Table(columns, rows)
     if place.inputs:

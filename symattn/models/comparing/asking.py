@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from symattn.models.comparing import defined
-from symattn.models.comparing.generated import Row
-from symattn.models.comparing.held import Difference, Held
-from symattn.models.comparing.models import Array, Model, Positions, Read, Text
+from symattn.models.comparing.generated import WayResult
+from symattn.models.comparing.held import StateDifference, StateErrors
+from symattn.models.comparing.models import Array, Model, Positions, States, Text
 from symattn.models.comparing.reference import Candidate, Reference, alone
 from symattn.models.comparing.stored import Recorded
-from symattn.models.comparing.ways import Cache, Way, plain_cache
+from symattn.models.comparing.ways import Cache, GenerationWay, plain_cache
 
 _SEEN = 64  # tokens up to which it is asked which of them a place sees
 
 
 @dataclass(frozen=True)
-class Asked:
+class WayRunner:
     """A model in both precisions, the reference, and what the ways are run on."""
 
     own: Model
@@ -30,7 +30,7 @@ class Asked:
     pad: int
     dtype: str
 
-    def row(self, way: Way) -> Row:
+    def row(self, way: GenerationWay) -> WayResult:
         """Run one way, and compare it with the reference."""
         stored = Recorded(), Recorded()
         try:
@@ -41,14 +41,14 @@ class Asked:
             sides = self._sides(way, stored)
         except Exception as error:  # whatever a model or a cache does that cannot do this
             told = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160]
-            return Row(way.name, reason=told, stored=stored[1].lost() or stored[0].lost())
+            return WayResult(way.name, reason=told, stored=stored[1].lost() or stored[0].lost())
         held = [self._held(own, wide, side) for side in sides]
         places = [_first(found) for found in held]
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
         last = held[-1]
-        row = Row(
+        row = WayResult(
             way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
             apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
             prefill=_most(one.alone[-1] for one in last), doubt=self._doubt(places),
@@ -57,7 +57,7 @@ class Asked:
         )  # fmt: skip
         return self._of_exact(way, row) if stored[1].steps else row
 
-    def _sides(self, way: Way, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
+    def _sides(self, way: GenerationWay, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
         """Return the references of a way, one after the other: where there is doubt, that of its own side first."""
         reference, name = self.reference, way.implementation or self.own.own
         if stored[1].steps:
@@ -66,7 +66,7 @@ class Asked:
             return (reference.mine or reference.chosen,)
         return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
 
-    def _replayed(self, way: Way, stored: tuple[Recorded, Recorded]) -> Candidate:
+    def _replayed(self, way: GenerationWay, stored: tuple[Recorded, Recorded]) -> Candidate:
         """Replay what the cache gave back from a cache that is exact, by the attention of the reference."""
         name = self.reference.chosen.implementation
         name = defined.EAGER if way.padding and name == defined.CONFIGURED else name
@@ -76,14 +76,14 @@ class Asked:
         )
         return Candidate(name, tuple(wide), tuple(own))
 
-    def _of_exact(self, way: Way, row: Row) -> Row:
+    def _of_exact(self, way: GenerationWay, row: WayResult) -> WayResult:
         """Wrong, too, where the same way is from an exact cache: masks of padding and positions are those of both."""
         if row.wrong or row.differs:
             return row
         exact = self.row(replace(way, cache=plain_cache))
         return replace(row, first=exact.first, doubt=exact.doubt) if exact.first else row
 
-    def _quantised(self, wide: Sequence[Read]) -> tuple[float, ...]:
+    def _quantised(self, wide: Sequence[States]) -> tuple[float, ...]:
         """How far quantisation moves each state in float64, the logits last."""
         pairs = list(zip(wide, self.reference.chosen.wide, strict=False))
         return tuple(
@@ -91,16 +91,17 @@ class Asked:
             for k in range(len(wide[0].states))
         )
 
-    def _held(self, own: Sequence[Read], wide: Sequence[Read], side: Candidate) -> list[Held]:
+    def _held(self, own: Sequence[States], wide: Sequence[States], side: Candidate) -> list[StateErrors]:
         return [
-            Held.of(o, w, side.own[k], side.wide[k], self.dtype) for k, (o, w) in enumerate(zip(own, wide, strict=True))
+            StateErrors.of(o, w, side.own[k], side.wide[k], self.dtype)
+            for k, (o, w) in enumerate(zip(own, wide, strict=True))
         ]
 
-    def _doubt(self, places: Sequence[Difference | None]) -> str:
+    def _doubt(self, places: Sequence[StateDifference | None]) -> str:
         """Why it cannot be told that the way is wrong: it is right by its own side, and not by the other."""
         return self.reference.doubt if len(places) > 1 and places[0] is None and places[1] is not None else ""
 
-    def _sees(self, way: Way, at: Difference) -> str:
+    def _sees(self, way: GenerationWay, at: StateDifference) -> str:
         """Which tokens change the state at a place, in words, where these are not those of the reference."""
         if len(self.sequences[at.item]) > _SEEN:
             return ""
@@ -118,7 +119,7 @@ class Asked:
             lost, beyond, [words for words, found in self._besides(way, at) if _moved(found, before[0], at.room)]
         )
 
-    def _besides(self, way: Way, at: Difference) -> Iterator[tuple[str, Array]]:
+    def _besides(self, way: GenerationWay, at: StateDifference) -> Iterator[tuple[str, Array]]:
         """Yield what must change nothing, and the state at a place when it is other."""
         if way.padding or (self.own.encodes and way.items > 1):
             another = self.pad - 1 if self.pad else 1  # whichever word it is
@@ -131,7 +132,7 @@ class Asked:
         if way.drafts:
             yield "drafts that were taken back", self._at(replace(way, draft=3), self.sequences, self.pad, at)
 
-    def _at(self, way: Way | None, sequences: tuple[Text, ...], pad: int, at: Difference) -> Array:
+    def _at(self, way: GenerationWay | None, sequences: tuple[Text, ...], pad: int, at: StateDifference) -> Array:
         """The float64 state of a way, or of the reference, at a place."""
         if way is not None:
             read = way.run(self.wide, sequences, self.positions, pad)[at.item]
@@ -146,7 +147,7 @@ def _changed(sequences: tuple[Text, ...], item: int, at: int | slice) -> tuple[T
     return tuple(text.changed(at) if k == item else text for k, text in enumerate(sequences))
 
 
-def _looked_at(way: Way, stored: Recorded) -> Cache | None:
+def _looked_at(way: GenerationWay, stored: Recorded) -> Cache | None:
     make = way.cache
     return None if make is None else lambda config, length: stored.on(make(config, length))
 
@@ -155,7 +156,7 @@ def _again(stored: Recorded) -> Cache:
     return lambda config, length: stored.replay()
 
 
-def _first(held: Sequence[Held]) -> Difference | None:
+def _first(held: Sequence[StateErrors]) -> StateDifference | None:
     """The first place of all sequences, by its layer."""
     places = [place for k, one in enumerate(held) if (place := one.first(k)) is not None]
     return min(places, key=lambda place: place.state, default=None)

@@ -15,7 +15,7 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.models.auditing.interfaces import of_arguments
 from symattn.models.auditing.masking import visible
-from symattn.models.auditing.received import Unread, setting_of
+from symattn.models.auditing.received import UnreadCall, setting_of
 from symattn.models.configurations import attention as promised
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def attention(
     """softmax(scale · Q Kᵀ, capped, + bias + mask) V of each item, in float64: (b, n_q, h, d_v).
 
     ``kind`` says what forbids keys: the mask, with which ``eager`` and ``sdpa`` functions do what transformers' own do,
-    or the configuration. Raises ``Unread`` for an array that the model passes besides and that may change the scores.
+    or the configuration. Raises ``UnreadCall`` for a further array of the model that may change the scores.
     """
     import torch
 
     Calls.made += 1
     for name, given in more.items():
         if isinstance(given, torch.Tensor) and name not in _HARMLESS:
-            raise Unread(f"the model passes {name} to its attention, which the definition is not told of")
+            raise UnreadCall(f"the model passes {name} to its attention, which the definition is not told of")
     own = {"module": module, "query": query, "key": key, "value": value, "attention_mask": attention_mask}
     scale = getattr(module, "scaling", None) if scaling is None else scaling
     n_q, n_k = query.shape[-2], key.shape[-2]
@@ -81,13 +81,13 @@ def attention(
 
 
 def _configured(module: Any) -> Attention:
-    """Return what the configuration of the model says of this layer. Raises ``Unread`` where it is not read."""
+    """Return what the configuration of the model says of this layer. Raises ``UnreadCall`` where it is not read."""
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int) or not hasattr(module, "config"):
-        raise Unread("its attention does not say of which layer it is")
+        raise UnreadCall("its attention does not say of which layer it is")
     if getattr(module.config, "is_encoder_decoder", False):
-        raise Unread("whether attention of a model with an encoder is of that, or of the decoder, is not told")
+        raise UnreadCall("whether attention of a model with an encoder is of that, or of the decoder, is not told")
     try:
         return promised(module.config, layer)
     except InputError as error:
-        raise Unread(str(error)) from None
+        raise UnreadCall(str(error)) from None

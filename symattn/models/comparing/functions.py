@@ -11,8 +11,8 @@ from typing import Any
 from symattn.arrays.precision import Contract, Precision
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import Runner
-from symattn.models.comparing.answer import Comparison, Side
-from symattn.models.comparing.together import Together, together
+from symattn.models.comparing.answer import ComparedSide, Comparison
+from symattn.models.comparing.together import JointRun, together
 from symattn.programs import verify as verifying
 from symattn.programs.target import narrowed
 from symattn.verification import engine
@@ -65,7 +65,7 @@ def compare(
         request = verifying.requested(spec, dtype=arithmetic.input.name, call=tuple(call[k].items()), domain=domain)
         return verifying.called((first, second)[k], request)
 
-    sides = tuple(Side(report.target, report) for report in reports)
+    sides = tuple(ComparedSide(report.target, report) for report in reports)
     return _answer(sides, spec, told | {"precision": arithmetic, "budget": budget}, opened)
 
 
@@ -94,7 +94,7 @@ def compare_targets(
         return stack.enter_context(each[k].child(names[k], spec))
 
     progress("both on the same inputs")
-    sides = tuple(Side(name, report) for name, report in zip(names, reports, strict=True))
+    sides = tuple(ComparedSide(name, report) for name, report in zip(names, reports, strict=True))
     told = {name: getattr(every, name) for name in ("domain", "examples", "seed", "precision", "budget")}
     found = _answer(sides, spec, told, opened)
     calls = {"first-call": [*each[0].call], "second-call": [*each[1].call]}
@@ -103,14 +103,17 @@ def compare_targets(
 
 
 def _answer(
-    sides: tuple[Side, ...], spec: Specification, told: Mapping[str, object], opened: Callable[[int, ExitStack], Runner]
+    sides: tuple[ComparedSide, ...],
+    spec: Specification,
+    told: Mapping[str, object],
+    opened: Callable[[int, ExitStack], Runner],
 ) -> Comparison:
     """The verdict of both reports, with what both give for the same inputs."""
     faults = [fault for side in sides for fault in side.report.faults]
     with ExitStack() as stack:
         first, second = (_session(opened(k, stack), spec, told) for k in (0, 1))
         try:
-            found: Together = together((first, second), faults)
+            found: JointRun = together((first, second), faults)
         finally:
             first.runner.close()
             second.runner.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
-from symattn.models.comparing.held import ROUGH, Difference
+from symattn.models.comparing.held import ROUGH, StateDifference
 from symattn.models.comparing.stored import Lost
 
 #: What counts as rounding is measured, so that a fault is no more than sampled.
@@ -16,7 +16,7 @@ _GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdic
 
 
 @dataclass(frozen=True)
-class Row:
+class WayResult:
     """The result of one way.
 
     first     where it differs first by more than rounding (None: nowhere)
@@ -33,7 +33,7 @@ class Row:
     """
 
     way: str
-    first: Difference | None = None
+    first: StateDifference | None = None
     reason: str = ""
     used: float = 0.0
     off: float = 0.0
@@ -96,7 +96,7 @@ class Generation(Printable):
     model: str
     dtype: str
     tokens: int
-    rows: tuple[Row, ...]
+    rows: tuple[WayResult, ...]
     notes: tuple[str, ...] = ()
     asked: frozenset[str] = frozenset()
 
@@ -125,7 +125,7 @@ class Generation(Printable):
         """0 no fault, 1 a fault, 3 undecided."""
         return self.verdict.exit_code
 
-    def __getitem__(self, way: str) -> Row:
+    def __getitem__(self, way: str) -> WayResult:
         """The row of a way."""
         return next(row for row in self.rows if row.way == way)
 
@@ -208,7 +208,7 @@ _MEANING = (
 )
 
 
-def _told(at: Difference, doubt: str) -> str:
+def _told(at: StateDifference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
     seen = f" It {at.seen}." if at.seen else ""
     verb = "differs" if doubt else "is wrong"
@@ -221,7 +221,7 @@ def _told(at: Difference, doubt: str) -> str:
     )
 
 
-def _line(row: Row) -> tuple[tuple[str, ...], ...]:
+def _line(row: WayResult) -> tuple[tuple[str, ...], ...]:
     at = row.first
     if row.reason:
         return ((row.way,), (row.verdict,), *[("",)] * 6)

@@ -11,11 +11,11 @@ import numpy as np
 
 from symattn.document.errors import InputError
 from symattn.models.comparing import models
-from symattn.models.comparing.asking import Asked
+from symattn.models.comparing.asking import WayRunner
 from symattn.models.comparing.generated import Generation
 from symattn.models.comparing.models import Array, Model, Positions, Text
 from symattn.models.comparing.reference import Reference
-from symattn.models.comparing.ways import PREFILL, WAYS, Cache, Way, of_caches
+from symattn.models.comparing.ways import PREFILL, WAYS, Cache, GenerationWay, of_caches
 from symattn.verification.engine import SEED
 
 _USUAL, _LEAST, _LONGEST, _BEYOND = 16, 6, 512, 6  # tokens; how many more than a window has
@@ -60,7 +60,7 @@ def generation(
     dtype, pad = str(model.dtype).removeprefix("torch."), getattr(model.config, "pad_token_id", None)
     own, wide = Model(model, wide=False), Model(model, wide=True)
     reference = Reference.of(own, wide, sequences, dtype)
-    each = Asked(
+    each = WayRunner(
         own, wide, reference, sequences, positions, int(pad) if isinstance(pad, int) and pad >= 0 else 0, dtype
     )
     notes = tuple(_notes(model, reference, len(sequences[0])))
@@ -72,7 +72,7 @@ def generation(
     return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, frozenset(asked))
 
 
-def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[Way, ...]:
+def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[GenerationWay, ...]:
     """The prefill, the ways by name, and those with caches of one's own; an encoder's sources alone are padded."""
     usual = {way.name for way in WAYS}
     if twice := next((way.name for way in of_caches(caches) if way.name in usual), None):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.models.comparing.models import Array, Read
+from symattn.models.comparing.models import Array, States
 
 _ROOM = 2.0**10  # times the rounding that was measured, scaled to float64: what counts as rounding there
 _COARSEST = 2.0**10  # times the reference's rounding: more of the way's own is not taken for rounding in float64
@@ -18,7 +18,7 @@ _LARGE = 1 / 16  # of the largest entry: what is as far from its float64 self sa
 
 
 @dataclass(frozen=True)
-class Difference:
+class StateDifference:
     """The first place at which float64 differs by more than rounding.
 
     item    which sequence of the batch
@@ -44,7 +44,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Held:
+class StateErrors:
     """For each state and token the largest entry of: ``off``, the difference in float64; ``mine`` and ``alone``, the
     distances of the way and of the reference, in the model's own type, from their float64 selves; ``apart``, the
     difference in that type. ``room`` is what counts as rounding in float64, and ``size`` the reference's largest entry,
@@ -63,7 +63,7 @@ class Held:
     dtype: str
 
     @classmethod
-    def of(cls, own: Read, wide: Read, own_reference: Read, reference: Read, dtype: str) -> Held:
+    def of(cls, own: States, wide: States, own_reference: States, reference: States, dtype: str) -> StateErrors:
         """Compare both in the model's own type and in float64."""
         n = wide.tokens
         four = list(zip(own.states, wide.states, own_reference.states, reference.states, strict=True))
@@ -77,7 +77,7 @@ class Held:
         room = tuple(map(lambda m, a, s: _room(m, a, s, dtype), mine, alone, size))
         return cls(off, mine, alone, apart, broken, blind, room, size, dtype)
 
-    def first(self, item: int) -> Difference | None:
+    def first(self, item: int) -> StateDifference | None:
         """The first token of the first state that is beyond the room, or that is not finite in the model's own type
         where the reference's is; None where none is."""
         for state, (off, room, broken) in enumerate(zip(self.off, self.room, self.broken, strict=True)):
@@ -86,7 +86,7 @@ class Held:
             if places.size:
                 token = int(places[0])
                 own = "" if beyond[token] else f"in {self.dtype} it is not finite, where the reference is"
-                return Difference(item, state, self._layer(state), token, float(off[token]), room, own=own)
+                return StateDifference(item, state, self._layer(state), token, float(off[token]), room, own=own)
         return None
 
     @property

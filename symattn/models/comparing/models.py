@@ -36,7 +36,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Read:
+class States:
     """The states of one sequence by one way: hidden states (n, d) of the embeddings and after each layer, the
     last after the final norm, and the logits (n, words), as float64."""
 
@@ -47,9 +47,9 @@ class Read:
         """How many tokens it has."""
         return len(self.states[0])
 
-    def upto(self, token: int) -> Read:
+    def upto(self, token: int) -> States:
         """The first tokens alone."""
-        return Read(tuple(state[:token] for state in self.states))
+        return States(tuple(state[:token] for state in self.states))
 
 
 def generates(mask: Any, past: int) -> Any:
@@ -157,10 +157,10 @@ def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, A
     return ids, mask
 
 
-def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> Read:
+def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
     """The states of one item of a batch, of steps one after another, at the columns that hold tokens."""
     whole = (np.concatenate([part[k][item] for part in parts]) for k in range(len(parts[0])))
-    return Read(tuple(a[columns[: len(a)]] for a in whole))
+    return States(tuple(a[columns[: len(a)]] for a in whole))
 
 
 # -- float64 -----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from symattn.document.errors import InputError
 from symattn.models.comparing import defined, models
-from symattn.models.comparing.held import Held
-from symattn.models.comparing.models import Model, Read, Text
-from symattn.models.comparing.ways import CONTINUATION, PREFILL, Way
+from symattn.models.comparing.held import StateErrors
+from symattn.models.comparing.models import Model, States, Text
+from symattn.models.comparing.ways import CONTINUATION, PREFILL, GenerationWay
 
 _BY_MASK = {"eager": defined.EAGER, "sdpa": defined.SDPA}  # the definition with the mask that is built for it
 _FAILS = (RuntimeError, NotImplementedError, ValueError, KeyError, ImportError, TypeError)
@@ -20,8 +20,8 @@ class Candidate:
     """Each sequence alone, by one implementation of attention, in float64 and in the model's own type."""
 
     implementation: str
-    wide: tuple[Read, ...]
-    own: tuple[Read, ...]
+    wide: tuple[States, ...]
+    own: tuple[States, ...]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Reference:
         return replace(found, chosen=replace(found.chosen, own=mine.own), mine=mine)
 
 
-def alone(model: Model, sequence: Text, implementation: str | None) -> Read:
+def alone(model: Model, sequence: Text, implementation: str | None) -> States:
     """One prefill without cache and padding."""
-    return Way(PREFILL, implementation=implementation).run(model, (sequence,), models.generates, 0)[0]
+    return GenerationWay(PREFILL, implementation=implementation).run(model, (sequence,), models.generates, 0)[0]
 
 
 @dataclass
@@ -100,7 +100,7 @@ class _Asking:
     def agree(self, a: Candidate, b: Candidate) -> bool:
         """Return whether they differ by rounding alone."""
         pairs = zip(a.own, a.wide, b.own, b.wide, strict=True)
-        return all(Held.of(*four, self.dtype).first(0) is None for four in pairs)
+        return all(StateErrors.of(*four, self.dtype).first(0) is None for four in pairs)
 
     def _definition(self, name: str) -> Candidate | None:
         defined.Calls.made = 0
@@ -131,8 +131,8 @@ class _Asking:
     def _causal(self, candidate: Candidate) -> bool:
         """Return whether the first half of each sequence stays as it is when the words after it are others."""
         for k, sequence in enumerate(self.sequences):
-            way = Way(CONTINUATION, implementation=candidate.implementation, other=True)
+            way = GenerationWay(CONTINUATION, implementation=candidate.implementation, other=True)
             own, wide = (way.run(m, (sequence,), models.generates, 0)[0] for m in (self.own, self.wide))
-            if Held.of(own, wide, candidate.own[k], candidate.wide[k], self.dtype).first(k) is not None:
+            if StateErrors.of(own, wide, candidate.own[k], candidate.wide[k], self.dtype).first(k) is not None:
                 return False
         return True

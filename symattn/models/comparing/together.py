@@ -21,7 +21,7 @@ _KEPT = 4096  # entries of the inputs of a place, beyond which they are not writ
 
 
 @dataclass(frozen=True)
-class Given:
+class SideEntry:
     """The entry of one side at a place, and its distance from the exact one in parts of the bound."""
 
     got: float
@@ -31,7 +31,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Place:
+class DifferingEntry:
     """One entry of one output, for inputs that both got: the exact entry, what is allowed, and what each side gives."""
 
     case: str
@@ -39,8 +39,8 @@ class Place:
     index: tuple[int, ...]
     exact: float
     allowed: float
-    first: Given
-    second: Given
+    first: SideEntry
+    second: SideEntry
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -57,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Together:
+class JointRun:
     """Both sides on the same inputs.
 
     cases    how many both gave numbers for
@@ -73,9 +73,9 @@ class Together:
     cases: int = 0
     equal: int = 0
     wrong: tuple[int, int] = (0, 0)
-    first: Place | None = None
-    worst: Place | None = None
-    faulty: Place | None = None
+    first: DifferingEntry | None = None
+    worst: DifferingEntry | None = None
+    faulty: DifferingEntry | None = None
     unlike: str = ""
 
     @property
@@ -87,13 +87,13 @@ class Together:
 
 
 @one_blas_thread
-def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most: int = CASES) -> Together:
+def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most: int = CASES) -> JointRun:
     """Call both with the smallest inputs of ``faults``, with probes and with inputs at random, and judge both.
 
     At most so many inputs are tried. Those that one of the two cannot be given, or raises on, are left out: of these
     the sides' own reports tell.
     """
-    found = Together()
+    found = JointRun()
     for case in islice(_cases(sides, faults), most):
         if any(side.over or not side.admits(case) for side in sides):
             continue
@@ -136,14 +136,14 @@ def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, Cas
     return (first, second) if numbers else None
 
 
-def _joined(found: Together, outputs: Sequence[str], first: CaseResult, second: CaseResult) -> Together:
+def _joined(found: JointRun, outputs: Sequence[str], first: CaseResult, second: CaseResult) -> JointRun:
     """Add one more case."""
     one, other = found.wrong
     wrong = (one + (first.finding is not None), other + (second.finding is not None))
     most = _place(outputs, first, second, "apart")
     differ = most is not None
     faulty = _place(outputs, first, second, "ratio") if not found.faulty and (first.wrong or second.wrong) else None
-    return Together(
+    return JointRun(
         found.cases + 1,
         found.equal + (not differ),
         wrong,
@@ -153,7 +153,7 @@ def _joined(found: Together, outputs: Sequence[str], first: CaseResult, second: 
     )
 
 
-def _place(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str) -> Place | None:
+def _place(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str) -> DifferingEntry | None:
     """The place with the largest difference (``apart``) or error (``ratio``), or the ``first`` that differs."""
     best: tuple[float, int, tuple[int, ...]] | None = None
     for k, (a, b) in enumerate(zip(first.parts, second.parts, strict=True)):
@@ -174,7 +174,7 @@ def _place(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: st
     return _at(outputs, first, second, *best[1:])
 
 
-def _at(outputs: Sequence[str], first: CaseResult, second: CaseResult, of: int, at: tuple[int, ...]) -> Place:
+def _at(outputs: Sequence[str], first: CaseResult, second: CaseResult, of: int, at: tuple[int, ...]) -> DifferingEntry:
     a, b = first.parts[of], second.parts[of]
     assert a.got is not None
     assert b.got is not None
@@ -182,9 +182,9 @@ def _at(outputs: Sequence[str], first: CaseResult, second: CaseResult, of: int, 
     assert b.ratios is not None
     inputs = {n: np.asarray(x).tolist() for n, x in first.case.inputs.items()} if first.case.size <= _KEPT else {}
     name = f"{first.case.group}: {first.case.name}"
-    return Place(
+    return DifferingEntry(
         name, outputs[of], at, float(a.expected.near[at]), float(a.expected.allowed[at]),
-        Given(float(a.got[at]), float(a.ratios[at])), Given(float(b.got[at]), float(b.ratios[at])), inputs,
+        SideEntry(float(a.got[at]), float(a.ratios[at])), SideEntry(float(b.got[at]), float(b.ratios[at])), inputs,
     )  # fmt: skip
 
 

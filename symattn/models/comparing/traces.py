@@ -13,13 +13,13 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.sample import chosen
 from symattn.document.errors import InputError
-from symattn.models.comparing.answer import Comparison, Side
-from symattn.models.comparing.together import Given, Place, Together, difference
+from symattn.models.comparing.answer import ComparedSide, Comparison
+from symattn.models.comparing.together import DifferingEntry, JointRun, SideEntry, difference
 from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
 from symattn.programs.traces import verify_trace
 from symattn.programs.traces.judging import ROWS
-from symattn.programs.traces.pieces import MADE, Piece, pieces
+from symattn.programs.traces.pieces import MADE, TracePiece, pieces
 from symattn.programs.traces.reading import read
 
 Arrays = Mapping[str, np.ndarray]
@@ -59,11 +59,11 @@ def compare_traces(
     sides = []
     for path in paths:
         with _told_of(path):
-            sides.append(Side(path, verify_trace(path, spec, **how)))
+            sides.append(ComparedSide(path, verify_trace(path, spec, **how)))
     if unlike:
         words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
-        return Comparison(sides[0], sides[1], Together(unlike=unlike), command, (words,))
-    arithmetic, found = Precision.of(precision or one["q"].dtype.name, contract), Together()
+        return Comparison(sides[0], sides[1], JointRun(unlike=unlike), command, (words,))
+    arithmetic, found = Precision.of(precision or one["q"].dtype.name, contract), JointRun()
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
         found = _joined(found, _places(mine, theirs, arithmetic, looked), mine.place not in apart)
@@ -121,7 +121,9 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(floats_of(a)[0], floats_of(b)[0], equal_nan=True)
 
 
-def _places(one: Piece, other: Piece, precision: Precision, rows: Sequence[int]) -> tuple[Place, ...]:
+def _places(
+    one: TracePiece, other: TracePiece, precision: Precision, rows: Sequence[int]
+) -> tuple[DifferingEntry, ...]:
     """Return the first entry in some rows at which the outputs differ, and the entry where they differ most."""
     a, b = (floats_of(p.made["o"])[0][..., list(rows), :] for p in (one, other))
     differ = _differ(a, b)
@@ -130,16 +132,16 @@ def _places(one: Piece, other: Piece, precision: Precision, rows: Sequence[int])
     right = measured(one.made["o"], one.inputs, one.spec, precision, rows)
     assert right is not None
 
-    def place(number: int) -> Place:
+    def place(number: int) -> DifferingEntry:
         at = tuple(int(i) for i in np.unravel_index(number, differ.shape))
-        mine, theirs = (Given(float(y[at]), float(difference(y, right.near, right.allowed)[at])) for y in (a, b))
+        mine, theirs = (SideEntry(float(y[at]), float(difference(y, right.near, right.allowed)[at])) for y in (a, b))
         index = (*one.place, *at[:-2], rows[at[-2]], at[-1])
-        return Place("trace", "output", index, float(right.near[at]), float(right.allowed[at]), mine, theirs)
+        return DifferingEntry("trace", "output", index, float(right.near[at]), float(right.allowed[at]), mine, theirs)
 
     return place(int(differ.argmax())), place(int(np.where(differ, difference(a, b, right.allowed), -1.0).argmax()))
 
 
-def _joined(found: Together, places: tuple[Place, ...], equal: bool) -> Together:
+def _joined(found: JointRun, places: tuple[DifferingEntry, ...], equal: bool) -> JointRun:
     found = replace(found, cases=found.cases + 1, equal=found.equal + equal)
     if not places:
         return found

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symattn.models.comparing.models import Array, Model, Positions, Read, Text, filled, joined
+from symattn.models.comparing.models import Array, Model, Positions, States, Text, filled, joined
 
 Cache = Callable[[Any, int], Any]  # of the configuration, and the most columns that it has to hold
 _SEVERAL, _DRAFTS = 3, 2  # tokens that come at once, and drafts that are taken back
 
 
 @dataclass(frozen=True)
-class Way:
+class GenerationWay:
     """One way.
 
     cache           what makes the cache (None: everything is computed again)
@@ -39,7 +39,7 @@ class Way:
     implementation: str | None = None
     other: bool = False
 
-    def run(self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int) -> list[Read]:
+    def run(self, model: Model, sequences: Sequence[Text], positions: Positions, pad: int) -> list[States]:
         """Return the states of the first of the sequences. Raises what the model and the cache raise."""
         model.implemented(self.implementation or model.own)
         given = sequences[: self.items]
@@ -50,7 +50,9 @@ class Way:
         return [read.upto(len(s) // 2) for read, s in zip(found, given, strict=True)] if self.other else found
 
 
-def _ran(way: Way, model: Model, ids: Array, mask: Array, positions: Positions, besides: dict[str, Any]) -> list[Read]:
+def _ran(
+    way: GenerationWay, model: Model, ids: Array, mask: Array, positions: Positions, besides: dict[str, Any]
+) -> list[States]:
     """``besides`` is what every step is passed."""
     import torch
 
@@ -108,28 +110,28 @@ def static_cache(config: Any, length: int) -> Any:
 PREFIX, PREFILL, CONTINUATION = "prefix alone", "prefill", "other continuation"
 TAKEN_BACK = "drafts taken back"
 CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
-WAYS: tuple[Way, ...] = (
-    Way(PREFILL),
-    Way(PREFIX, chunks=lambda n: (n // 2,)),
-    Way(CONTINUATION, other=True),
-    Way("eager", implementation="eager"),
-    Way("sdpa", implementation="sdpa"),
-    Way("token by token", plain_cache, lambda n: (1,) * n),
-    *(Way(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
-    *(Way(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
-    Way(f"dynamic cache, {TAKEN_BACK}", own_cache, _decoding, drafts=_DRAFTS),
-    Way("batch", items=2),
-    Way("batch, decoding", own_cache, _decoding, items=2),
-    Way("right padding", items=2, padding="right"),
-    Way("left padding", items=2, padding="left"),
-    *(Way(f"left padding, {name}", cache, _decoding, 2, "left") for name, cache in CACHES.items()),
+WAYS: tuple[GenerationWay, ...] = (
+    GenerationWay(PREFILL),
+    GenerationWay(PREFIX, chunks=lambda n: (n // 2,)),
+    GenerationWay(CONTINUATION, other=True),
+    GenerationWay("eager", implementation="eager"),
+    GenerationWay("sdpa", implementation="sdpa"),
+    GenerationWay("token by token", plain_cache, lambda n: (1,) * n),
+    *(GenerationWay(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
+    *(GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
+    GenerationWay(f"dynamic cache, {TAKEN_BACK}", own_cache, _decoding, drafts=_DRAFTS),
+    GenerationWay("batch", items=2),
+    GenerationWay("batch, decoding", own_cache, _decoding, items=2),
+    GenerationWay("right padding", items=2, padding="right"),
+    GenerationWay("left padding", items=2, padding="left"),
+    *(GenerationWay(f"left padding, {name}", cache, _decoding, 2, "left") for name, cache in CACHES.items()),
 )
 
 
-def of_caches(caches: Mapping[str, Cache]) -> Iterator[Way]:
+def of_caches(caches: Mapping[str, Cache]) -> Iterator[GenerationWay]:
     """The ways in which caches of one's own are tried."""
     for name, cache in caches.items():
-        yield Way(f"{name}, decoding", cache, _decoding)
-        yield Way(f"{name}, {_SEVERAL} tokens at once", cache, _several)
-        yield Way(f"left padding, {name}", cache, _decoding, 2, "left")
-        yield Way(f"{name}, {TAKEN_BACK}", cache, _decoding, drafts=_DRAFTS)
+        yield GenerationWay(f"{name}, decoding", cache, _decoding)
+        yield GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)
+        yield GenerationWay(f"left padding, {name}", cache, _decoding, 2, "left")
+        yield GenerationWay(f"{name}, {TAKEN_BACK}", cache, _decoding, drafts=_DRAFTS)

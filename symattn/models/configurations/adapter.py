@@ -7,8 +7,8 @@ from typing import Any, get_args
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import Configuration, configuration
-from symattn.models.configurations.families import FAMILIES, Family
-from symattn.models.configurations.rules import Kind, Place
+from symattn.models.configurations.families import FAMILIES, ModelFamily
+from symattn.models.configurations.rules import Kind, LayerPlace
 
 KINDS: tuple[str, ...] = get_args(Kind)
 
@@ -39,7 +39,7 @@ def partly(source: Any, layer: int | None, kind: str = "self", called: bool = Tr
     c, family = known(source)
     if family.before and not called:
         c.cannot_tell(f"{family.before}, for which there is no field")
-    at = Place(c, _layer(source, layer), _kind(c, family, kind))
+    at = LayerPlace(c, _layer(source, layer), _kind(c, family, kind))
     depth = c.count(*family.depth(at.kind))
     if not 0 <= at.layer < depth:
         raise InputError(f"{c}: layer {at.layer} is asked for; there are {depth}, counted from 0")
@@ -61,7 +61,7 @@ def layers(source: object, kind: str = "self") -> int:
     return c.count(*family.depth(_kind(c, family, kind)))
 
 
-def known(source: Any) -> tuple[Configuration, Family]:
+def known(source: Any) -> tuple[Configuration, ModelFamily]:
     """Return a configuration and the row of its family, or those of the text of a model which also sees or hears.
 
     Raises CannotTell where there is no such row.
@@ -75,7 +75,7 @@ def known(source: Any) -> tuple[Configuration, Family]:
     return c, FAMILIES[c.model_type]
 
 
-def _kind(c: Configuration, family: Family, kind: str) -> Any:
+def _kind(c: Configuration, family: ModelFamily, kind: str) -> Any:
     if kind not in KINDS:
         raise InputError(f"kind is {kind!r}; known: {', '.join(KINDS)}")
     if kind not in family.kinds:

@@ -13,7 +13,7 @@ from symattn.document.errors import InputError
 from symattn.models.configurations.adapter import attention, known, partly
 from symattn.models.configurations.configuration import CannotTell, Configuration
 from symattn.models.configurations.families import Packing
-from symattn.models.configurations.layouts import LAYOUTS, UNSAID, Layout
+from symattn.models.configurations.layouts import LAYOUTS, UNSAID, LayerLayout
 from symattn.models.configurations.weights import inputs
 
 #: Activations by their names in configurations: the one of ``Block``, and whether Transformers spells it in operators.
@@ -36,7 +36,7 @@ class Promised:
     """
 
     block: Block
-    layout: Layout
+    layout: LayerLayout
     spelled: bool
     packing: Packing
     scaled_before: bool
@@ -89,7 +89,7 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
     return Promised(made, layout, spelled, family.packing, family.scaled_before, open_)
 
 
-def _sums(c: Configuration, layout: Layout) -> str:
+def _sums(c: Configuration, layout: LayerLayout) -> str:
     """Why the sums with the tokens cannot be told, if they cannot."""
     for name, why in layout.unless.items():
         value = c.optional(name)
@@ -98,7 +98,7 @@ def _sums(c: Configuration, layout: Layout) -> str:
     return ""
 
 
-def _activation(c: Configuration, layout: Layout) -> tuple[str, bool, str]:
+def _activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
     """The activation, whether it is spelled in operators, and why it cannot be told, if it cannot."""
     told = layout.fixed or c.find(layout.acts)
     if told is None and layout.acts == "hidden_activation":
@@ -109,7 +109,7 @@ def _activation(c: Configuration, layout: Layout) -> tuple[str, bool, str]:
     return *ACTIVATIONS[told], ""
 
 
-def _by_fields(c: Configuration, layout: Layout, parallel: bool) -> Layout:
+def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLayout:
     """Norms that are there or elsewhere by fields of the configuration."""
     if c.model_type == "opt":
         if not c.flag("layer_norm_elementwise_affine"):

@@ -14,7 +14,7 @@ from symattn.models.configurations import masking
 from symattn.models.configurations.masking import by_decoder, by_types, causal, everywhere, if_asked, local, two_sided
 from symattn.models.configurations.rotary import by_list, rotary, unless_full, where_sliding
 from symattn.models.configurations.rules import (
-    Rule,
+    FieldRule,
     factor,
     gpt2_scale,
     grouped,
@@ -40,7 +40,7 @@ _T5 = {"encoder": ("num_layers",), "decoder": ("num_decoder_layers", "num_layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class ModelFamily:
     """The attention of a family, where its configurations do not describe it.
 
     kinds    the rules of each kind of attention
@@ -52,7 +52,7 @@ class Family:
     before   what is done to queries and keys before the call and no field can say: the rules are those of the call
     """
 
-    kinds: Mapping[str, tuple[Rule, ...]]
+    kinds: Mapping[str, tuple[FieldRule, ...]]
     layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     packing: Packing = "rows"
     scaled_before: bool = False
@@ -64,14 +64,14 @@ class Family:
         return self.layers.get(kind, _LAYERS)
 
 
-def _plain(*rules: Rule, packing: Packing = "rows") -> Family:
+def _plain(*rules: FieldRule, packing: Packing = "rows") -> ModelFamily:
     """A family with one kind of attention."""
-    return Family(kinds={"self": rules}, packing=packing)
+    return ModelFamily(kinds={"self": rules}, packing=packing)
 
 
-def _halves(layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[Rule, ...]) -> Family:
+def _halves(layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[FieldRule, ...]) -> ModelFamily:
     """A family with an encoder and a decoder that reads it."""
-    return Family(kinds=kinds, layers=layers)
+    return ModelFamily(kinds=kinds, layers=layers)
 
 
 _DECODER = (causal, grouped, rotary())
@@ -93,7 +93,7 @@ _OF_T5 = _halves(
 _BERT = _plain(by_decoder, heads, absolute)
 _ACROSS = "queries and keys are normalised over all heads together"
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, ModelFamily] = {
     # -- rotations, causal ---------------------------------------------------------------------------------------------
     "llama": _plain(*_DECODER),
     "mistral": _plain(*_DECODER, everywhere),

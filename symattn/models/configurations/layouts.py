@@ -16,7 +16,7 @@ Paths = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class LayerLayout:
     """The layers of a family, where its configurations do not describe them.
 
     paths     modules by what they compute: ``attention_norm``, ``attention_norm_after``, ``mlp_norm``,
@@ -61,10 +61,10 @@ def _mlp(up: str, down: str) -> dict[str, str]:
     return {"mlp.up": up, "mlp.down": down}
 
 
-def _layered(*paths: Paths, **more: Any) -> Layout:
+def _layered(*paths: Paths, **more: Any) -> LayerLayout:
     """A layer with norms of the whole row and, if nothing else is said, a feed-forward layer without a gate."""
     every = {part: path for some in paths for part, path in some.items()}
-    return Layout(paths=every, norm="layer", **{"eps": "layer_norm_eps", "gated": False, **more})
+    return LayerLayout(paths=every, norm="layer", **{"eps": "layer_norm_eps", "gated": False, **more})
 
 
 _GATED = {"mlp.gate": "mlp.gate_proj", **_mlp("mlp.up_proj", "mlp.down_proj")}
@@ -77,10 +77,10 @@ _SANDWICH = {
     "attention_norm": "input_layernorm", "attention_norm_after": "post_attention_layernorm",
     "mlp_norm": "pre_feedforward_layernorm", "mlp_norm_after": "post_feedforward_layernorm",
 }  # fmt: skip
-_LLAMA = Layout(paths={**_BOTH, **_OWN, **_GATED})
-_GEMMA2 = Layout(paths={**_SANDWICH, **_OWN, **_GATED}, order="sandwich", acts="hidden_activation", one_plus=True)
+_LLAMA = LayerLayout(paths={**_BOTH, **_OWN, **_GATED})
+_GEMMA2 = LayerLayout(paths={**_SANDWICH, **_OWN, **_GATED}, order="sandwich", acts="hidden_activation", one_plus=True)
 _COHERE = _layered(_norms("input_layernorm"), _OWN, _GATED, parallel=True, shared=True, gated=True)
-_INNER = Layout(
+_INNER = LayerLayout(
     paths={**_norms("post_attention_layernorm", "post_feedforward_layernorm"), **_OWN, **_GATED, **_NORMED},
     order="inner",
 )
@@ -94,23 +94,23 @@ _GPT: dict[str, Any] = {"eps": "layer_norm_epsilon", "acts": "activation_functio
 _TOGETHER = "query_key_value"
 _LIKE_LLAMA = "llama mistral ministral qwen2 smollm3 ernie4_5 seed_oss helium cwm"
 
-LAYOUTS: dict[str, Layout] = {
+LAYOUTS: dict[str, LayerLayout] = {
     **dict.fromkeys(_LIKE_LLAMA.split(), _LLAMA),
     "qwen3": replace(_LLAMA, paths={**_LLAMA.paths, **_NORMED}),
-    "arcee": Layout(paths={**_BOTH, **_OWN, **_mlp("mlp.up_proj", "mlp.down_proj")}, gated=False),
+    "arcee": LayerLayout(paths={**_BOTH, **_OWN, **_mlp("mlp.up_proj", "mlp.down_proj")}, gated=False),
     "granite": replace(_LLAMA, unless={"residual_multiplier": "what is added to the tokens is scaled"}),
     "gemma": replace(_LLAMA, one_plus=True),
     "gemma2": _GEMMA2,
     "gemma3_text": replace(_GEMMA2, paths={**_GEMMA2.paths, **_NORMED}),
-    "glm": Layout(paths={**_BOTH, **_OWN, **_PACKED}),
-    "glm4": Layout(
+    "glm": LayerLayout(paths={**_BOTH, **_OWN, **_PACKED}),
+    "glm4": LayerLayout(
         paths={
             "attention_norm": "input_layernorm", "attention_norm_after": "post_self_attn_layernorm",
             "mlp_norm": "post_attention_layernorm", "mlp_norm_after": "post_mlp_layernorm", **_OWN, **_PACKED,
         },
         order="sandwich",
     ),
-    "phi3": Layout(paths={**_BOTH, **_linear("self_attn", packed="qkv_proj"), **_PACKED}),
+    "phi3": LayerLayout(paths={**_BOTH, **_linear("self_attn", packed="qkv_proj"), **_PACKED}),
     "olmo": replace(_LLAMA, norm="layer", eps=1e-5),
     **dict.fromkeys(("olmo2", "exaone4"), _INNER),
     **dict.fromkeys(("cohere", "cohere2"), _COHERE),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from symattn.models.configurations.rules import Place, Rule, fixed, rule
+from symattn.models.configurations.rules import FieldRule, LayerPlace, fixed, rule
 
 
 @rule("causal")
-def causal(at: Place) -> dict[str, Any]:
+def causal(at: LayerPlace) -> dict[str, Any]:
     if at.c.optional("use_bidirectional_attention"):
         at.c.cannot_tell("use_bidirectional_attention is set; which of the queries see later keys is not known")
     if at.c.optional("is_causal") is False:
@@ -18,31 +18,31 @@ def causal(at: Place) -> dict[str, Any]:
 
 
 @rule("causal if `is_decoder`, else every query sees every key")
-def by_decoder(at: Place) -> Mapping[str, Any]:
+def by_decoder(at: LayerPlace) -> Mapping[str, Any]:
     return causal(at) if at.c.switched("is_decoder") else {}
 
 
 two_sided = fixed("every query sees every key")
 
 
-def window_of(at: Place) -> int | None:
+def window_of(at: LayerPlace) -> int | None:
     """``sliding_window``: of a causal mask so many keys, that of the query among them; null is none."""
     told = at.c.find("sliding_window")
     return None if told is None else at.c.as_count("sliding_window", told)
 
 
 @rule("`sliding_window` keys, that of the query among them, in every layer; null for all")
-def everywhere(at: Place) -> dict[str, Any]:
+def everywhere(at: LayerPlace) -> dict[str, Any]:
     return {"window": window_of(at)}
 
 
 @rule("`sliding_window` keys in every layer if `use_sliding_window`")
-def if_asked(at: Place) -> Mapping[str, Any]:
+def if_asked(at: LayerPlace) -> Mapping[str, Any]:
     return everywhere(at) if at.c.flag("use_sliding_window") else {}
 
 
 @rule("`window_size` keys, that of the query among them, where `attention_layers` says local")
-def local(at: Place) -> dict[str, Any]:
+def local(at: LayerPlace) -> dict[str, Any]:
     kind = at.c.words("attention_layers", at.layer + 1)[at.layer]
     if kind not in ("global", "local"):
         at.c.cannot_tell(f"layer {at.layer} is {kind[:40]!r}; known: global, local")
@@ -50,12 +50,12 @@ def local(at: Place) -> dict[str, Any]:
 
 
 @rule("a window of ⌊`local_attention`/2⌋ keys on either side where `layer_types` says sliding")
-def around(at: Place) -> dict[str, Any]:
+def around(at: LayerPlace) -> dict[str, Any]:
     half = at.c.count("local_attention") // 2
     return {"window": (half, half)} if layer_type(at) == "sliding_attention" else {}
 
 
-def by_types(otherwise: str = "") -> Rule:
+def by_types(otherwise: str = "") -> FieldRule:
     """The window of a layer by ``layer_types``, or where that is not written by an older field.
 
     otherwise   ``even``: layers 0, 2, … have the window; ``after``: those from ``max_window_layers`` on, if
@@ -70,10 +70,10 @@ def by_types(otherwise: str = "") -> Rule:
         "but last": "; without them all slide but the last of each `sliding_window_pattern`",
     }
     says = f"windows by `layer_types`{older.get(otherwise, '')}"
-    return Rule(says, lambda at: of_type(at, layer_type(at, otherwise)))
+    return FieldRule(says, lambda at: of_type(at, layer_type(at, otherwise)))
 
 
-def layer_type(at: Place, otherwise: str = "") -> str:
+def layer_type(at: LayerPlace, otherwise: str = "") -> str:
     """``sliding_attention``, ``full_attention`` or another word that the configuration has for a layer."""
     if at.c.optional("layer_types") is not None:
         return at.c.words("layer_types", at.layer + 1)[at.layer]
@@ -91,7 +91,7 @@ def layer_type(at: Place, otherwise: str = "") -> str:
     return "sliding_attention" if slides() else "full_attention"
 
 
-def of_type(at: Place, kind: str) -> dict[str, Any]:
+def of_type(at: LayerPlace, kind: str) -> dict[str, Any]:
     """The fields of a layer of this type. Raises CannotTell for a layer that is no attention of this kind."""
     if kind == "full_attention":
         return {}

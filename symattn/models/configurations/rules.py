@@ -20,7 +20,7 @@ KEYS = ("num_key_value_heads",)
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerPlace:
     """One attention of a model: its configuration, the number of its layer, counted from 0, and which one it is."""
 
     c: Configuration
@@ -57,51 +57,51 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FieldRule:
     """One part of an attention, as fields of ``Attention``, and what it takes for granted.
 
     ``before`` says that the part is done before attention is called, so that the call can be told without it.
     """
 
     says: str
-    run: Callable[[Place], Mapping[str, Any]]
+    run: Callable[[LayerPlace], Mapping[str, Any]]
     before: bool = False
 
-    def __call__(self, at: Place) -> Mapping[str, Any]:
+    def __call__(self, at: LayerPlace) -> Mapping[str, Any]:
         return self.run(at)
 
 
-def rule(says: str, before: bool = False) -> Callable[[Callable[[Place], Mapping[str, Any]]], Rule]:
+def rule(says: str, before: bool = False) -> Callable[[Callable[[LayerPlace], Mapping[str, Any]]], FieldRule]:
     """Make a function of a place a rule that says this."""
-    return lambda run: Rule(says, run, before)
+    return lambda run: FieldRule(says, run, before)
 
 
 # -- heads -------------------------------------------------------------------------------------------------------------
 @rule("each head has keys of its own")
-def heads(at: Place) -> dict[str, Any]:
+def heads(at: LayerPlace) -> dict[str, Any]:
     return {"heads": at.heads}
 
 
 @rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋")
-def grouped(at: Place) -> dict[str, Any]:
+def grouped(at: LayerPlace) -> dict[str, Any]:
     told = at.c.find(*KEYS)
     return at.sharing(KEYS[0], at.heads if told is None else at.c.as_count(KEYS[0], told))
 
 
-def fixed(says: str, **fields: Any) -> Rule:
+def fixed(says: str, **fields: Any) -> FieldRule:
     """Return a rule for what a family always has, whatever its configuration says."""
-    return Rule(says, lambda at: fields)
+    return FieldRule(says, lambda at: fields)
 
 
 sinks = fixed("each head has a sink, which is learned", sink="given")
 unscaled = fixed("the scores are not scaled", scale=1)
 
 
-def without(field: str, why: str) -> Rule:
+def without(field: str, why: str) -> FieldRule:
     """A field that must be false, 0 or null, since there is no field of ``Attention`` for it."""
 
     @rule(f"`{field}` is refused: {why}")
-    def run(at: Place) -> dict[str, Any]:
+    def run(at: LayerPlace) -> dict[str, Any]:
         if at.c.find(field):
             at.c.cannot_tell(f"{field} is set: {why}, for which there is no field")
         return {}
@@ -110,33 +110,33 @@ def without(field: str, why: str) -> Rule:
 
 
 # -- scale and cap -----------------------------------------------------------------------------------------------------
-def root_of(field: str) -> Rule:
+def root_of(field: str) -> FieldRule:
     """The scale 1/√c for a field c."""
 
-    def run(at: Place) -> dict[str, Any]:
+    def run(at: LayerPlace) -> dict[str, Any]:
         c = at.c.number(field)
         return {"scale": None if c == at.d_k else inverse_root(c)}
 
-    return Rule(f"the scale is 1/√`{field}`", run)
+    return FieldRule(f"the scale is 1/√`{field}`", run)
 
 
-def factor(field: str) -> Rule:
+def factor(field: str) -> FieldRule:
     """The scale that a field says."""
-    return Rule(f"the scale is `{field}`", lambda at: {"scale": at.c.number(field)})
+    return FieldRule(f"the scale is `{field}`", lambda at: {"scale": at.c.number(field)})
 
 
-def softcap(field: str) -> Rule:
+def softcap(field: str) -> FieldRule:
     """The cap c of c tanh(S/c); null for none."""
 
-    def run(at: Place) -> dict[str, Any]:
+    def run(at: LayerPlace) -> dict[str, Any]:
         c = at.c.find(field)
         return {"softcap": None if c is None else at.c.as_number(field, c)}
 
-    return Rule(f"scores are capped at `{field}`, null for no cap", run)
+    return FieldRule(f"scores are capped at `{field}`, null for no cap", run)
 
 
 @rule("`scale_attn_weights`, and 1/(layer + 1) more by `scale_attn_by_inverse_layer_idx`")
-def gpt2_scale(at: Place) -> dict[str, Any]:
+def gpt2_scale(at: LayerPlace) -> dict[str, Any]:
     scaled = at.c.flag("scale_attn_weights")
     if not at.c.flag("scale_attn_by_inverse_layer_idx"):
         return {"scale": None if scaled else 1}
@@ -145,13 +145,13 @@ def gpt2_scale(at: Place) -> dict[str, Any]:
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
-def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Rule:
+def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> FieldRule:
     """Queries and keys normalised head by head, before positions; only if the field ``switch`` is true, if named."""
 
-    def run(at: Place) -> dict[str, Any]:
+    def run(at: LayerPlace) -> dict[str, Any]:
         return {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
 
     asked = f", if `{switch}`" if switch else ""
-    return Rule(
+    return FieldRule(
         f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{asked}", run
     )

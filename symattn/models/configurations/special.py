@@ -10,7 +10,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.models.configurations.rotary import parameters, position
-from symattn.models.configurations.rules import Place, Rule, fixed, rule
+from symattn.models.configurations.rules import FieldRule, LayerPlace, fixed, rule
 
 _MILLIONTH = 1e-6
 
@@ -20,7 +20,7 @@ _MILLIONTH = 1e-6
     "keys and values from a latent, queries too unless `q_lora_rank` is null; latents have RMSNorm with ε = 10⁻⁶; "
     "pairs by `rope_interleave`; the scale times (1 + w log(s)/10)² for w = `mscale_all_dim` of YaRN"
 )
-def latent(at: Place) -> dict[str, Any]:
+def latent(at: LayerPlace) -> dict[str, Any]:
     c = at.c
     columns = c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim")
     interleaved = c.flag("rope_interleave")
@@ -47,7 +47,7 @@ def _stretched(place: Rotary, columns: int) -> float | None:
     "one head of keys if `multi_query`, `num_kv_heads` of them if `new_decoder_architecture`, else as many as heads; "
     "rotations of the columns ℓ and ℓ + r/2; with `alibi` it is refused, since the slopes are divided by √d_k"
 )
-def falcon(at: Place) -> dict[str, Any]:
+def falcon(at: LayerPlace) -> dict[str, Any]:
     if at.c.flag("new_decoder_architecture"):
         keys = at.c.count("num_kv_heads")
     else:
@@ -60,7 +60,7 @@ def falcon(at: Place) -> dict[str, Any]:
 
 # -- other positions ---------------------------------------------------------------------------------------------------
 @rule("a `position_embedding_type` other than `absolute` is refused")
-def absolute(at: Place) -> dict[str, Any]:
+def absolute(at: LayerPlace) -> dict[str, Any]:
     if (kind := at.c.optional("position_embedding_type")) not in (None, "absolute"):
         at.c.cannot_tell(f"position_embedding_type is {str(kind)[:40]!r}, whose terms this adapter does not know")
     return {}
@@ -70,7 +70,7 @@ alibi = fixed("ALiBi with computed slopes", position=Alibi())
 
 
 @rule("rotations of the columns 2ℓ and 2ℓ + 1, `rotary_dim` of them, with the base 10000")
-def gptj(at: Place) -> dict[str, Any]:
+def gptj(at: LayerPlace) -> dict[str, Any]:
     width = at.c.find("rotary_dim")
     if width is None:
         at.c.cannot_tell("rotary_dim is null: all columns turn by the width of the model, for which there is no field")
@@ -78,13 +78,13 @@ def gptj(at: Place) -> dict[str, Any]:
     return {"position": Rotary(width=None if columns == at.d_k else columns, layout="interleaved")}
 
 
-def buckets(two_sided: bool) -> Rule:
+def buckets(two_sided: bool) -> FieldRule:
     """The buckets of T5, which its first layer makes for all."""
 
     sides = "of both directions" if two_sided else "of one direction"
 
     @rule(f"a bias for each bucket of distances, {sides}; all layers read the table of the first")
-    def run(at: Place) -> dict[str, Any]:
+    def run(at: LayerPlace) -> dict[str, Any]:
         number = at.c.count("relative_attention_num_buckets")
         far = at.c.count("relative_attention_max_distance")
         return {"position": Buckets(number=number, max_distance=far, bidirectional=two_sided)}
@@ -93,7 +93,7 @@ def buckets(two_sided: bool) -> Rule:
 
 
 @rule("ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused")
-def mpt(at: Place) -> dict[str, Any]:
+def mpt(at: LayerPlace) -> dict[str, Any]:
     told = at.c.find("attn_config")
     if not isinstance(told, Mapping):
         told = told.to_dict() if hasattr(told, "to_dict") else {}
@@ -113,7 +113,7 @@ def mpt(at: Place) -> dict[str, Any]:
     "disentangled terms by `pos_att_type`, in `position_buckets` buckets up to `max_relative_positions`; the term of "
     "keys takes the row of i − j"
 )
-def disentangled(at: Place) -> dict[str, Any]:
+def disentangled(at: LayerPlace) -> dict[str, Any]:
     c = at.c
     if not c.flag("relative_attention"):
         return {}

@@ -11,7 +11,7 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.models.configurations.configuration import CannotTell
-from symattn.models.configurations.families import Family, Packing
+from symattn.models.configurations.families import ModelFamily, Packing
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -35,7 +35,7 @@ _LEFT = ("c_attn", "c_proj")
 _OTHERS = re.compile(r"(^|\.)(LayerNorm|masked_bias|bias|inv_freq|rotary_emb\.\w+)(\.\w+)?$")
 
 
-def inputs(arrays: Arrays, spec: Attention, family: Family) -> dict[str, np.ndarray]:
+def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np.ndarray]:
     """w_q, b_q, … of one attention, from arrays by their names below it, such as ``q_proj.weight``.
 
     Raises CannotTell for an array that has no place in the specification.

@@ -17,7 +17,7 @@ from symattn.attention.projections import merge_heads
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, UPSTREAM, plain
-from symattn.programs.graphs.form import Given, Graph, Ref
+from symattn.programs.graphs.form import Graph, GraphArray, Ref
 from symattn.programs.graphs.operators import concat, expand
 from symattn.programs.graphs.values import Context, Joined
 from symattn.programs.names import meaning
@@ -31,7 +31,7 @@ _PASSED = ("reshape", "convert_element_type", "stop_gradient", "copy")  # of JAX
 
 
 @dataclass(frozen=True)
-class Slot:
+class GraphSlot:
     """An array of the graph: the inputs of the specification that stand in it side by side, and how.
 
     ``front`` is how many axes of length 1 or of the batch come before those of the specification; ``merged`` says that
@@ -39,7 +39,7 @@ class Slot:
     twice.
     """
 
-    given: Given
+    given: GraphArray
     parts: tuple[str, ...]
     transposed: bool = False
     merged: bool = False
@@ -68,7 +68,7 @@ class Slot:
         return found[(*[None] * more, ...)] if more > 0 and found.ndim > 1 else found
 
 
-def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> tuple[Slot, ...]:
+def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> tuple[GraphSlot, ...]:
     """A slot for every input and weight of the graph; ``told`` maps inputs of the specification to names in the graph.
 
     Raises ``InputError`` where it is open what an array is, and where the specification lacks or needs one.
@@ -98,13 +98,13 @@ def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
         )
 
 
-def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> Slot:
+def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]) -> GraphSlot:
     name = said.get(g.name) or _upstream(g.name, spec) or _table(g.name) or meaning(g.name)
     if name is None:
         raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
-        return Slot(g, (name,), table=True)
-    return Slot(g, (name,), merged=name in ("q", "k", "v", "do") and spec.heads > 1 and len(g.shape) == 3)
+        return GraphSlot(g, (name,), table=True)
+    return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and spec.heads > 1 and len(g.shape) == 3)
 
 
 def _upstream(name: str, spec: Attention) -> str | None:
@@ -117,7 +117,7 @@ def _table(name: str) -> str | None:
     return next((table for word, table in _TABLES.items() if plain(word) == plain(name)), None)
 
 
-def _weight(graph: Graph, g: Given, said: Mapping[str, str]) -> Slot:
+def _weight(graph: Graph, g: GraphArray, said: Mapping[str, str]) -> GraphSlot:
     label = g.label or g.name
     if g.name in said or label in said:
         parts: tuple[str, ...] = tuple((said.get(g.name) or said[label]).split("|"))
@@ -126,8 +126,8 @@ def _weight(graph: Graph, g: Given, said: Mapping[str, str]) -> Slot:
     else:
         parts = tuple(_roles(graph, label, len(g.shape)))
     if parts[0] in ("cos", "sin"):
-        return Slot(g, parts, table=True)
-    return Slot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
+        return GraphSlot(g, parts, table=True)
+    return GraphSlot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
 
 
 def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _is_transposed(graph: Graph, name: str) -> bool:
     return node.operator == "aten.linear" or (node.operator == "Gemm" and bool(node.attributes.get("transB", 0)))
 
 
-def bound(slots: tuple[Slot, ...], c: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays of the graph by its names, for inputs of the specification."""
     like = inputs["x"] if "x" in inputs else inputs["q"]
     batch = tuple(like.shape[:-2])

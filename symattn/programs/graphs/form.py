@@ -38,7 +38,7 @@ class Node:
         yield from refs((self.operands, tuple(self.attributes.values())))
 
 
-class Given(NamedTuple):
+class GraphArray(NamedTuple):
     """An input or a weight: its name, its lengths, a word where a length was left open, whether it holds floats, and
     what it is called by those who made it, where that is another name."""
 
@@ -58,8 +58,8 @@ class Graph:
 
     language: str
     name: str
-    inputs: tuple[Given, ...]
-    weights: tuple[Given, ...]
+    inputs: tuple[GraphArray, ...]
+    weights: tuple[GraphArray, ...]
     constants: Mapping[str, Any]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]

@@ -18,7 +18,7 @@ from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError
 from symattn.document.keywords import UPSTREAM
 from symattn.programs.frameworks import import_jax
-from symattn.programs.graphs.form import MOST_NODES, Given, Graph, Node, Ref
+from symattn.programs.graphs.form import MOST_NODES, Graph, GraphArray, Node, Ref
 from symattn.programs.graphs.jax_table import RULES
 from symattn.programs.graphs.ranges import type_name, whole
 from symattn.programs.graphs.running import run
@@ -118,7 +118,7 @@ def of_jaxpr(
     if names is None:
         told = closed.jaxpr.debug_info.arg_names or ()
         names = [_of_debug(word, at) for at, word in enumerate([*told, *[None] * len(closed.jaxpr.invars)])]
-    reader = _Reader(name)
+    reader = _JaxprReader(name)
     values = [reader.given(var.aval, *called, layout) for var, called in zip(closed.jaxpr.invars, names, strict=False)]
     reader.open_sizes()
     found = reader.inlined(closed, values)
@@ -132,13 +132,13 @@ def _of_debug(word: str | None, at: int) -> tuple[str, bool]:
     return (path.replace("']['", ".").replace("][", ".").strip("'[]"), True) if sign else (bare, False)
 
 
-class _Reader:
+class _JaxprReader:
     """The nodes, made one after the other, and the names of values."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._inputs: list[Given] = []
-        self._weights: list[Given] = []
+        self._inputs: list[GraphArray] = []
+        self._weights: list[GraphArray] = []
         self._constants: dict[str, Any] = {}
         self._nodes: list[Node] = []
         self._sizes: dict[str, Ref] = {}
@@ -186,11 +186,11 @@ class _Reader:
         if weight:
             known = tuple(n for n in shape if isinstance(n, int))
             side = flat(called, known) if len(known) == len(shape) else shape
-            self._weights.append(Given(unique, side, floats, called))
+            self._weights.append(GraphArray(unique, side, floats, called))
             return Ref(unique) if side == shape else self.add("reshape", [Ref(unique)], new_sizes=list(shape))[0]
         of_heads = meaning(called) in ("q", "k", "v") or called == "do" or called in UPSTREAM.split()
         moved = layout == "bnhd" and len(shape) == 4 and of_heads
-        self._inputs.append(Given(unique, tuple(shape[k] for k in (0, 2, 1, 3)) if moved else shape, floats))
+        self._inputs.append(GraphArray(unique, tuple(shape[k] for k in (0, 2, 1, 3)) if moved else shape, floats))
         return self._turned(Ref(unique)) if moved else Ref(unique)
 
     @property

@@ -85,7 +85,7 @@ class Heard:
             raise
 
 
-class _Judged(NamedTuple):
+class _Proved(NamedTuple):
     """A verdict beyond the test of semantics, and what a reader must know of it."""
 
     verdict: Verdict
@@ -95,17 +95,17 @@ class _Judged(NamedTuple):
     why: tuple[str, ...] = ()
 
 
-def _judged(program: Program, found: Identity, proof: Callable[[Program], _Judged], seed: int) -> _Judged:
+def _judged(program: Program, found: Identity, proof: Callable[[Program], _Proved], seed: int) -> _Proved:
     if found.agrees is None:
-        return _Judged(Verdict.UNDECIDED, why=(f"The test of semantics did not decide: {found.reason}",))
+        return _Proved(Verdict.UNDECIDED, why=(f"The test of semantics did not decide: {found.reason}",))
     if found.agrees:
         return proof(program)
     assert found.difference is not None
     fault = _fault(program, found.difference, seed)
     if fault:
-        return _Judged(Verdict.FAULT, (fault,))
+        return _Proved(Verdict.FAULT, (fault,))
     why = "The graph is no identity, but floats do not show it: a number nearly what is meant"
-    return _Judged(Verdict.UNDECIDED, why=(why,))
+    return _Proved(Verdict.UNDECIDED, why=(why,))
 
 
 def read(source: Any) -> Graph:
@@ -139,7 +139,7 @@ def semantics(found: Identity) -> Check:
     return Check("semantics", found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
-def _proof(prover: Prover, prove: bool | None, program: Program) -> _Judged:
+def _proof(prover: Prover, prove: bool | None, program: Program) -> _Proved:
     """A line for the proof, the hypotheses it needs, and why there is none; a counterexample is a fault.
 
     Without a proof for all sizes, the sizes that were tried must reach beyond all at which the specification changes.
@@ -148,17 +148,17 @@ def _proof(prover: Prover, prove: bool | None, program: Program) -> _Judged:
     unproved = Verdict.UNDECIDED if untried else Verdict.NO_FAULT
     more = (untried,) if untried else ()
     if why := _unasked(program, prove):
-        return _Judged(unproved, why=(*why, *more))
+        return _Proved(unproved, why=(*why, *more))
     evidence, said, reasons = prover(program)
     told, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
     if evidence.grade is Grade.REFUTED:
         fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}", certified=True)
-        return _Judged(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, told)
+        return _Proved(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, told)
     if evidence.grade is Grade.PROVED:
-        return _Judged(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, told)
+        return _Proved(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, told)
     if evidence.grade is Grade.CHECKED:
-        return _Judged(unproved, (), (Check("small sizes", evidence.grade, 1, 0, 0.0),), said, (*told, *more))
-    return _Judged(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *told, *more))
+        return _Proved(unproved, (), (Check("small sizes", evidence.grade, 1, 0, 0.0),), said, (*told, *more))
+    return _Proved(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *told, *more))
 
 
 def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:

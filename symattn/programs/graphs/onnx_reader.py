@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs.graphs.form import Given, Graph, Node, Ref
+from symattn.programs.graphs.form import Graph, GraphArray, Node, Ref
 from symattn.programs.graphs.onnx_table import RULES
 from symattn.programs.graphs.ranges import type_name, whole
 from symattn.programs.onnx.attention import FLOATS
@@ -70,7 +70,7 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
     for key, a in arrays.items():
         shape = _shape(f"{name}: {key[:40]!r}", a, file)
         if a.data_type in FLOATS and len(shape) > 0:
-            weights.append(Given(key, shape, label=_label(g, key)))
+            weights.append(GraphArray(key, shape, label=_label(g, key)))
         else:
             constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
     opset = _opset(name, model)
@@ -97,7 +97,7 @@ def _label(graph: Any, key: str) -> str:
     return ".".join([*user.strip("/").split("/")[:-1], "weight"])
 
 
-def _given(name: str, value: Any) -> Given:
+def _given(name: str, value: Any) -> GraphArray:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
         raise InputError(f"{name}: the input {value.name[:40]!r} is not a tensor of known axes")
@@ -108,7 +108,7 @@ def _given(name: str, value: Any) -> Given:
             raise InputError(f"{place}; 1 to {_LONGEST} is read; hint: leave that axis open")
         letter = n.dim_param if n.dim_param.isidentifier() else f"n_{len(value.name)}_{k}"
         shape.append(n.dim_value if n.HasField("dim_value") else letter)
-    return Given(value.name, tuple(shape), tensor.elem_type in FLOATS)
+    return GraphArray(value.name, tuple(shape), tensor.elem_type in FLOATS)
 
 
 def _shape(place: str, a: Any, file: Path) -> tuple[int, ...]:

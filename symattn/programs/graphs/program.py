@@ -8,10 +8,10 @@ from typing import Any
 
 from symattn.attention.projections import split_heads
 from symattn.attention.spec import Attention
-from symattn.programs.graphs.binding import Slot, bind, bound
+from symattn.programs.graphs.binding import GraphSlot, bind, bound
 from symattn.programs.graphs.form import Graph
 from symattn.programs.graphs.running import check_operators, run
-from symattn.programs.graphs.sizes import Measured, measured
+from symattn.programs.graphs.sizes import MeasuredSizes, measured
 from symattn.programs.graphs.values import Context
 
 
@@ -21,8 +21,8 @@ class Program:
 
     graph: Graph
     spec: Attention
-    slots: tuple[Slot, ...]
-    sizes: Measured
+    slots: tuple[GraphSlot, ...]
+    sizes: MeasuredSizes
     output: int = 0  # which one is judged
 
     @classmethod

@@ -10,7 +10,7 @@ from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
-from symattn.programs.graphs.binding import Slot
+from symattn.programs.graphs.binding import GraphSlot
 from symattn.programs.graphs.form import Graph
 from symattn.verification.semantics import spec_width
 
@@ -22,7 +22,7 @@ _MOST = 256  # places; what a test of semantics follows in seconds
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSizes:
     """Lengths by the letters of a specification: whole numbers, and words of the graph where they were left open."""
 
     batch: tuple[int | str, ...]
@@ -78,7 +78,7 @@ def farthest(spec: Attention) -> int:
     return max((n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None), default=0)
 
 
-def measured(graph: Graph, spec: Attention, slots: tuple[Slot, ...]) -> Measured:
+def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> MeasuredSizes:
     """The sizes that the shapes of a graph's inputs and weights tell. Raises InputError where they contradict."""
     by_part = {part: s for s in slots for part in s.parts}
     found = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
@@ -86,7 +86,7 @@ def measured(graph: Graph, spec: Attention, slots: tuple[Slot, ...]) -> Measured
     return found
 
 
-def _check_entries(graph: Graph, spec: Attention, found: Measured) -> None:
+def _check_entries(graph: Graph, spec: Attention, found: MeasuredSizes) -> None:
     """Raise InputError for arrays that would be too large: of scores, tokens, or weights."""
     of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
     for s in found.tried(spec):
@@ -96,15 +96,15 @@ def _check_entries(graph: Graph, spec: Attention, found: Measured) -> None:
             raise InputError(f"{graph.name}: at {s} there are {most} entries; at most {_ENTRIES} are run")
 
 
-def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, Slot]) -> Measured:
+def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:
     x = by_part["x"].given.shape
     if len(x) < 2 or not isinstance(x[-1], int):
         raise InputError(f"{graph.name}: the tokens have the shape {x}; (…, n, a number of columns) is expected")
     d_k, d_v = (_columns(graph, spec, by_part, role) for role in ("w_q", "w_v"))
-    return Measured(x[:-2], x[-2], x[-2], x[-1], d_k, d_v)
+    return MeasuredSizes(x[:-2], x[-2], x[-2], x[-1], d_k, d_v)
 
 
-def _columns(graph: Graph, spec: Attention, by_part: Mapping[str, Slot], name: str) -> int:
+def _columns(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot], name: str) -> int:
     """The columns of a head of queries or values."""
     slot = by_part[name]
     out = slot.given.shape[0 if slot.transposed else -1]
@@ -115,7 +115,7 @@ def _columns(graph: Graph, spec: Attention, by_part: Mapping[str, Slot], name: s
     return out // together
 
 
-def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, Slot]) -> Measured:
+def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:
     q, k, v = (by_part[name].given.shape for name in "qkv")
     merged, own = by_part["q"].merged, 2 + (spec.heads > 1 and not by_part["q"].merged)
     widths = [s[-1] for s in (q, k, v)]
@@ -124,4 +124,4 @@ def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, Slot]) -> Mea
     if own == 3 and (q[-3], k[-3]) != (spec.heads, spec.key_heads):
         raise InputError(f"{graph.name} has {q[-3]} and {k[-3]} heads; hint: --heads {q[-3]} --kv-heads {k[-3]}")
     d_k, d_v = (int(w) // (h if merged else 1) for w, h in ((widths[0], spec.heads), (widths[2], spec.key_heads)))
-    return Measured(q[: len(q) - own], q[-2], k[-2], d_k, d_k, d_v)
+    return MeasuredSizes(q[: len(q) - own], q[-2], k[-2], d_k, d_k, d_v)

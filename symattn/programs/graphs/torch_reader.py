@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError
-from symattn.programs.graphs.form import Given, Graph, Node, Ref
+from symattn.programs.graphs.form import Graph, GraphArray, Node, Ref
 from symattn.programs.graphs.ranges import type_name, whole
 from symattn.programs.graphs.torch_table import RULES
 
@@ -27,13 +27,13 @@ def of_program(program: Any, name: str = "the program") -> Graph:
             spec = kinds[node.name]
             told = spec.kind.name
             if told == "PARAMETER":
-                weights.append(Given(node.name, _shape(node.meta["val"].shape), label=spec.target))
+                weights.append(GraphArray(node.name, _shape(node.meta["val"].shape), label=spec.target))
             elif told in ("BUFFER", "CONSTANT_TENSOR"):
                 constants[node.name] = _held(program, spec.target)
             elif told == "USER_INPUT":
                 value = node.meta.get("val")
                 if hasattr(value, "shape"):
-                    inputs.append(Given(node.name, _shape(value.shape), value.is_floating_point()))
+                    inputs.append(GraphArray(node.name, _shape(value.shape), value.is_floating_point()))
                 else:
                     constants[node.name] = value
             else:

@@ -20,7 +20,7 @@ from symattn.document.evidence import Grade, Verdict
 from symattn.programs.closeness import close_to_exact, worst_share
 from symattn.programs.frameworks import read as numbers
 from symattn.programs.question import Question
-from symattn.programs.traces.pieces import Piece, count, floats, pieces
+from symattn.programs.traces.pieces import TracePiece, count, floats, pieces
 from symattn.programs.traces.reading import read
 from symattn.programs.traces.steps import BESIDE
 from symattn.verification.arithmetic.suspects import Sample, explained
@@ -105,7 +105,7 @@ class _Judged:
         """The arithmetic that is judged."""
         return Precision.of(self.asked, self.contract)
 
-    def look(self, piece: Piece) -> None:
+    def look(self, piece: TracePiece) -> None:
         """Judge one piece."""
         rows, more = chosen(piece.spec, piece.inputs, self.rows), self.also.get(piece.place, ())
         words = self._output(piece, rows, sorted({*more} - {*rows}))
@@ -121,7 +121,7 @@ class _Judged:
             else:
                 self._take(name, *judge(piece, self.precision, rows), piece)
 
-    def _output(self, piece: Piece, rows: Sequence[int], more: Sequence[int]) -> str:
+    def _output(self, piece: TracePiece, rows: Sequence[int], more: Sequence[int]) -> str:
         """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by what is in the output."""
         n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
         every = len(rows) == n
@@ -130,12 +130,12 @@ class _Judged:
             return words
         return self._close(piece, more, alpha * _CHOSEN / n ** (len(more) + 1))  # there are fewer ways to choose them
 
-    def _close(self, piece: Piece, rows: Sequence[int] | None, alpha: float) -> str:
+    def _close(self, piece: TracePiece, rows: Sequence[int] | None, alpha: float) -> str:
         return close_to_exact(
             Question(piece.made["o"], piece.inputs, piece.spec, self.asked, self.contract, alpha, rows)
         )
 
-    def _take(self, name: str, words: str, share: float, piece: Piece) -> None:
+    def _take(self, name: str, words: str, share: float, piece: TracePiece) -> None:
         """Note what came of a check of a piece."""
         self.seen[name] = self.seen.get(name, 0) + 1
         self.worst[name] = max(self.worst.get(name, 0.0), share)
@@ -145,7 +145,7 @@ class _Judged:
         if self.wrong[name] == 1 or (share > 1 and not self.first[name].certified):
             self.first[name] = replace(self._fault(name, words, piece), certified=share > 1)
 
-    def _fault(self, name: str, words: str, piece: Piece) -> Fault:
+    def _fault(self, name: str, words: str, piece: TracePiece) -> Fault:
         """Describe what is wrong in the first head in which something is."""
         said = "; ".join(words.splitlines())
         where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
@@ -185,7 +185,7 @@ class _Judged:
 
 
 # -- which one mistake explains an output that is wrong: what it takes away of the distance from the definition --
-def _cause(piece: Piece, precision: Precision) -> tuple[Mistake, float] | None:
+def _cause(piece: TracePiece, precision: Precision) -> tuple[Mistake, float] | None:
     """The mistake that leaves least of ‖y − o‖², and the share that it explains; None where none leaves little.
 
     Sought in the one head first, then in all of them, where heads may have changed places.
@@ -198,7 +198,7 @@ def _cause(piece: Piece, precision: Precision) -> tuple[Mistake, float] | None:
     return None
 
 
-def _sample(piece: Piece, precision: Precision) -> Sample | None:
+def _sample(piece: TracePiece, precision: Precision) -> Sample | None:
     """Some queries at the edge by which places are counted, so that the specification stays what it is."""
     n_q = piece.inputs["q"].shape[-2]
     top = piece.spec.alignment == "top-left"

@@ -18,14 +18,14 @@ MADE = ("o", "lse", "weights", "scores")
 MOST = 2**26  # entries of a piece: half a GiB in float64
 
 
-class Piece(NamedTuple):
+class TracePiece(NamedTuple):
     """A specification, its inputs, what the trace says was made of them, and where it stands in the trace."""
 
     spec: Attention
     inputs: dict[str, np.ndarray]
     made: dict[str, np.ndarray]
     place: tuple[int, ...]
-    whole: Piece | None = None  # all heads, where this is one of them
+    whole: TracePiece | None = None  # all heads, where this is one of them
 
 
 def floats(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -39,7 +39,7 @@ def count(spec: Attention, arrays: Mapping[str, np.ndarray]) -> int:
     return int(np.prod(front, dtype=int)) * (spec.heads if _alike(spec) else 1)
 
 
-def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[Piece]:
+def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TracePiece]:
     """All of them, none read before it is asked for.
 
     Raises InputError for arrays that do not fit the specification or each other, and for pieces of more than ``MOST``
@@ -53,7 +53,7 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[Piece]
     for index in np.ndindex(front):
         given = element(spec, inputs, index)
         made = {name: arrays[name][index] for name in MADE if name in arrays}
-        whole = Piece(spec, given, made, index)
+        whole = TracePiece(spec, given, made, index)
         for piece in _heads(whole) if _alike(spec) else (whole,):
             _check_size(piece)
             yield piece
@@ -64,13 +64,13 @@ def _alike(spec: Attention) -> bool:
     return spec.heads > 1 and spec.position is None and spec.sink is None and spec.scale != "given"
 
 
-def _heads(piece: Piece) -> Iterator[Piece]:
+def _heads(piece: TracePiece) -> Iterator[TracePiece]:
     spec, shared = piece.spec, piece.spec.heads // piece.spec.key_heads
     alone = replace(spec, heads=1, kv_heads=None)
     for head in range(spec.heads):
         inputs = {name: _of_head(name, a, head, shared) for name, a in piece.inputs.items()}
         made = {name: a[head] for name, a in piece.made.items()}
-        yield Piece(alone, inputs, made, (*piece.place, head), piece)
+        yield TracePiece(alone, inputs, made, (*piece.place, head), piece)
 
 
 def _of_head(name: str, a: np.ndarray, head: int, shared: int) -> np.ndarray:
@@ -95,7 +95,7 @@ def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[
             raise InputError(f"{name} has the shape {arrays[name].shape} in place of {wanted}; hint: --heads, --layout")
 
 
-def _check_size(piece: Piece) -> None:
+def _check_size(piece: TracePiece) -> None:
     size = max(a.size for a in (*piece.inputs.values(), piece.made["o"]))
     if size > MOST:
         raise InputError(f"one head of the trace has an array of {size} entries; at most {MOST} are judged at once")

@@ -37,7 +37,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-class Entry(NamedTuple):
+class TensorRange(NamedTuple):
     """Where an array stands: its type, its shape, and its first byte and the one after its last behind the header."""
 
     dtype: np.dtype[Any]
@@ -57,7 +57,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     return {name: whole[e.start : e.end].view(e.dtype).reshape(e.shape) for name, e in entries.items()}
 
 
-def _header(path: Path) -> tuple[dict[str, Entry], int]:
+def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
     """The arrays, and where the numbers begin."""
     size = path.stat().st_size
     with path.open("rb") as opened:
@@ -92,7 +92,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entry(place: str, told: Any) -> Entry:
+def _entry(place: str, told: Any) -> TensorRange:
     told = told if isinstance(told, dict) else {}
     name, shape, ends = (told.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(name, str) or name not in DTYPES:
@@ -104,14 +104,14 @@ def _entry(place: str, told: Any) -> Entry:
     needed = math.prod(shape) * DTYPES[name].itemsize
     if ends[1] - ends[0] != needed:
         raise InputError(f"{place} has the shape {tuple(shape)}, {needed} bytes, and its range is {ends}")
-    return Entry(DTYPES[name], tuple(shape), *ends)
+    return TensorRange(DTYPES[name], tuple(shape), *ends)
 
 
 def _whole(x: object) -> bool:
     return isinstance(x, list) and all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**60 for n in x)
 
 
-def _check_ranges(path: Path, entries: dict[str, Entry], there: int) -> None:
+def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> None:
     """The ranges, one after another, are all that is behind the header."""
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):

@@ -15,18 +15,18 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.programs.closeness import close_to_exact, logarithms, worst_share
 from symattn.programs.frameworks import read
 from symattn.programs.question import Question
-from symattn.programs.traces.pieces import Piece, floats
+from symattn.programs.traces.pieces import TracePiece, floats
 
 _FEW = 8  # rows whose logarithms are judged, by balls, which take their time
 
 
-def of_lse(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
+def of_lse(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
     """Describe what is wrong with the logarithms of the sums in some rows, and return the largest error / allowed."""
     few = list(rows)[:: max(1, len(rows) // _FEW)]
     return logarithms(piece.made["lse"], piece.inputs, piece.spec, precision, few)
 
 
-def of_weights(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
+def of_weights(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
     """Describe what is wrong with the weights in ``rows``, and return the largest error as a part of what is allowed.
 
     They are the output for values V = I.
@@ -38,7 +38,7 @@ def of_weights(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple
     return found, share
 
 
-def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
+def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
     """Judge the scores that the softmax receives in the same way; those that a mask forbids are not judged.
 
     Raises InputError where they cannot be enclosed.
@@ -61,7 +61,7 @@ def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[
 
 
 #: What judges each, and the most keys with which it does: balls are slow, and weights are the output for V = I.
-Look = Callable[[Piece, Precision, Sequence[int]], tuple[str, float]]
+Look = Callable[[TracePiece, Precision, Sequence[int]], tuple[str, float]]
 BESIDE: Mapping[str, tuple[Look, int]] = {
     "lse": (of_lse, 4096),
     "weights": (of_weights, 2048),

@@ -10,9 +10,9 @@ import pytest
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
 from symattn.models.auditing.causes import cause
-from symattn.models.auditing.judging import Arithmetic, judge, output
+from symattn.models.auditing.judging import CallArithmetic, judge, output
 from symattn.models.auditing.masking import Masking
-from symattn.models.auditing.setting import Setting
+from symattn.models.auditing.setting import CallSetting
 
 ROWS = [0, 3, 4, 5, 9, 11]
 
@@ -21,10 +21,10 @@ def masking(spec: Attention, keep: np.ndarray | None = None, total: int = 12, n_
     return Masking(spec, ROWS, 12, n_k, total, keep)
 
 
-def setting(held: Masking | None = None, dtype: str = "float32", **more: object) -> Setting:
+def setting(held: Masking | None = None, dtype: str = "float32", **more: object) -> CallSetting:
     rng = np.random.default_rng(0)
     q, k, v = (Format(dtype).rounded(rng.standard_normal(s)) for s in ((2, 4, 6, 8), (2, 2, 12, 8), (2, 2, 12, 8)))
-    return Setting(q, k, v, scale=8**-0.5, allowed=held.allowed() if held else None, **more)  # type: ignore[arg-type]
+    return CallSetting(q, k, v, scale=8**-0.5, allowed=held.allowed() if held else None, **more)  # type: ignore[arg-type]
 
 
 def rounded(found: np.ndarray, dtype: str) -> np.ndarray:
@@ -34,12 +34,12 @@ def rounded(found: np.ndarray, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_definition_rounded_passes(dtype: str) -> None:
     right = setting(masking(Attention(causal=True)), dtype)
-    assert judge(right, rounded(output(right), dtype), Arithmetic(dtype)).legal
+    assert judge(right, rounded(output(right), dtype), CallArithmetic(dtype)).legal
 
 
 def test_another_scale_is_certified_wrong() -> None:
     right = setting()
-    found = judge(right, output(replace(right, scale=0.36)), Arithmetic("float32"))
+    found = judge(right, output(replace(right, scale=0.36)), CallArithmetic("float32"))
     assert found.sure == "certified"
     assert found.ratio > 1
 
@@ -50,7 +50,7 @@ def test_rows_without_any_key_are_counted_and_left_out() -> None:
     right = setting(masking(Attention(causal=True), keep))
     got = output(right)
     got[0, :, :2] = np.nan
-    found = judge(right, got, Arithmetic("float32"))
+    found = judge(right, got, CallArithmetic("float32"))
     assert found.legal
     assert found.empty == 8  # queries 0 and 3 of the first item, of four heads
 
@@ -58,14 +58,14 @@ def test_rows_without_any_key_are_counted_and_left_out() -> None:
 def test_nan_that_was_received_cannot_be_told() -> None:
     right = setting()
     broken = replace(right, q=np.where(np.arange(8) == 0, np.nan, right.q))
-    assert judge(broken, output(right), Arithmetic("float32")).sure == "unknown"
+    assert judge(broken, output(right), CallArithmetic("float32")).sure == "unknown"
 
 
 def test_nan_that_was_made_is_wrong() -> None:
     right = setting()
     got = output(right)
     got[1, 2, 3, 4] = np.nan
-    assert judge(right, got, Arithmetic("float32")).sure == "certified"
+    assert judge(right, got, CallArithmetic("float32")).sure == "certified"
 
 
 WINDOW = Attention(causal=True, window=4)
@@ -92,14 +92,14 @@ def test_the_one_mistake_that_explains_it_is_named(words: str) -> None:
     held = masking(WINDOW)
     right = setting(held, softcap=2.0, sink=np.arange(4.0))
     wrong = output(MISTAKES[words](right, held))
-    assert not judge(right, wrong, Arithmetic("float32")).legal
-    assert cause(right, held, wrong, Arithmetic("float32")) == words
+    assert not judge(right, wrong, CallArithmetic("float32")).legal
+    assert cause(right, held, wrong, CallArithmetic("float32")) == words
 
 
 def test_no_cause_is_named_where_none_fits() -> None:
     right = setting(masking(WINDOW))
     wrong = output(right) + 0.25
-    assert cause(right, masking(WINDOW), wrong, Arithmetic("float32")) == ""
+    assert cause(right, masking(WINDOW), wrong, CallArithmetic("float32")) == ""
 
 
 def test_no_cause_is_named_where_several_fit() -> None:
@@ -108,21 +108,23 @@ def test_no_cause_is_named_where_several_fit() -> None:
     q, k = np.zeros_like(right.q), np.zeros_like(right.k)
     q[..., range(6), range(6)], k[..., range(12), np.arange(12) % 8] = 300.0, 1.0
     right = replace(right, q=q, k=k, scale=1e-3)
-    told = cause(right, None, output(replace(right, scale=1.0)), Arithmetic("float32"))
+    told = cause(right, None, output(replace(right, scale=1.0)), CallArithmetic("float32"))
     assert told.startswith(
         "open, since several mistakes fit: scores are not scaled; or scores are scaled by 1/√d_k; or"
     )
     assert told.endswith("others")
-    assert judge(right, output(right), Arithmetic("float32")).legal
-    assert not judge(right, output(replace(right, scale=1.0)), Arithmetic("float32")).legal
+    assert judge(right, output(right), CallArithmetic("float32")).legal
+    assert not judge(right, output(replace(right, scale=1.0)), CallArithmetic("float32")).legal
 
 
 def test_hypotheses_that_say_the_same_are_one() -> None:
     right = setting(masking(WINDOW))
     some = replace(right, softcap=1e9, scale=1 / 8)
-    told = cause(replace(some, scale=0.3), None, output(some), Arithmetic("float32"))
+    told = cause(replace(some, scale=0.3), None, output(some), CallArithmetic("float32"))
     assert told == "scores are scaled by 1/d_k"
-    twice = cause(replace(right, scale=0.5, bias=np.zeros((1, 1, 6, 12))), None, output(right), Arithmetic("float32"))
+    twice = cause(
+        replace(right, scale=0.5, bias=np.zeros((1, 1, 6, 12))), None, output(right), CallArithmetic("float32")
+    )
     assert twice == "scores are scaled by 1/√d_k"
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from symattn import InputError, Verdict
-from symattn.models.comparing.generated import Generation, Row
+from symattn.models.comparing.generated import Generation, WayResult
 from symattn.models.comparing.generation import _chosen, _first
-from symattn.models.comparing.held import Held
-from symattn.models.comparing.models import Read
+from symattn.models.comparing.held import StateErrors
+from symattn.models.comparing.models import States
 from tests.models.comparing import families
 
 TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
@@ -25,36 +25,36 @@ def generation(*given: Any, **told: Any) -> Any:
 
 
 # -- without torch: what counts as rounding ----------------------------------------------------------------------------
-def read(*states: float) -> Read:
-    return Read(tuple(np.full((3, 2), x) for x in states))
+def read(*states: float) -> States:
+    return States(tuple(np.full((3, 2), x) for x in states))
 
 
 def test_what_shrinks_in_float64_is_rounding() -> None:
-    held = Held.of(read(1 + 1e-6, 2), read(1 + 1e-15, 2), read(1 - 1e-6, 2), read(1, 2), "float32")
+    held = StateErrors.of(read(1 + 1e-6, 2), read(1 + 1e-15, 2), read(1 - 1e-6, 2), read(1, 2), "float32")
     assert held.first(0) is None
     assert 0 < held.used < 1
 
 
 def test_what_stays_in_float64_is_no_rounding() -> None:
-    held = Held.of(read(1, 2 + 1e-6), read(1, 2 + 1e-6), read(1, 2), read(1, 2), "float32")
+    held = StateErrors.of(read(1, 2 + 1e-6), read(1, 2 + 1e-6), read(1, 2), read(1, 2), "float32")
     place = held.first(1)
     assert place is not None
     assert (place.item, place.layer, place.token) == (1, "logits", 0)
 
 
 def test_a_number_that_is_none_is_no_rounding() -> None:
-    held = Held.of(read(1, float("nan")), read(1, float("nan")), read(1, 2), read(1, 2), "float32")
+    held = StateErrors.of(read(1, float("nan")), read(1, float("nan")), read(1, 2), read(1, 2), "float32")
     assert held.first(0) is not None
 
 
 @pytest.mark.parametrize("none", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_in_the_models_own_type_is_a_fault(none: float) -> None:
-    held = Held.of(read(1, none), read(1, 2), read(1, 2), read(1, 2), "float16")
+    held = StateErrors.of(read(1, none), read(1, 2), read(1, 2), read(1, 2), "float16")
     place = held.first(0)
     assert place is not None
     assert (place.layer, place.token, place.off) == ("logits", 0, 0.0)
     assert place.own == "in float16 it is not finite, where the reference is"
-    found = Generation("M", "float16", 3, (Row("left padding", place),))
+    found = Generation("M", "float16", 3, (WayResult("left padding", place),))
     assert found.verdict is Verdict.FAULT
     assert "left padding is wrong from logits on, first at token 0: in float16 it is not finite" in found.text(
         columns=200
@@ -62,16 +62,16 @@ def test_what_is_not_finite_in_the_models_own_type_is_a_fault(none: float) -> No
 
 
 def test_words_that_are_ruled_out_by_infinity_are_equal() -> None:
-    ruled = Read((np.array([[1.0, -np.inf]]),))
-    held = Held.of(ruled, ruled, ruled, ruled, "float16")
+    ruled = States((np.array([[1.0, -np.inf]]),))
+    held = StateErrors.of(ruled, ruled, ruled, ruled, "float16")
     assert (held.first(0), held.unclear) == (None, "")
 
 
 def test_a_reference_that_is_not_finite_in_the_models_own_type_judges_nothing() -> None:
-    held = Held.of(read(1, np.nan), read(1, 2), read(1, np.inf), read(1, 2), "float16")
+    held = StateErrors.of(read(1, np.nan), read(1, 2), read(1, np.inf), read(1, 2), "float16")
     assert held.first(0) is None
     assert held.unclear == "the reference itself is not finite in float16 from logits on"
-    found = Generation("M", "float16", 3, (Row("prefill", unclear=held.unclear), Row("batch")))
+    found = Generation("M", "float16", 3, (WayResult("prefill", unclear=held.unclear), WayResult("batch")))
     assert (found.verdict, found["prefill"].verdict) == (Verdict.UNDECIDED, "undecided")
     assert "prefill is undecided: the reference itself" in found.text(columns=200)
     assert "Every way" not in found.text()
@@ -79,16 +79,16 @@ def test_a_reference_that_is_not_finite_in_the_models_own_type_judges_nothing() 
 
 @pytest.mark.parametrize("far", [1.0, 6e4])
 def test_large_errors_in_the_models_own_type_are_no_pass(far: float) -> None:
-    held = Held.of(read(1, 2 + far), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
+    held = StateErrors.of(read(1, 2 + far), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
     assert held.first(0) is None
     assert held.unclear.startswith(f"in float16 it is {far:.2g} from its float64 self at logits")
-    coarse = Held.of(read(1, 2 + 1e-1), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
+    coarse = StateErrors.of(read(1, 2 + 1e-1), read(1, 2), read(1, 2 + 1e-3), read(1, 2), "float16")
     assert coarse.unclear == ""  # a hundred times the rounding of the reference, which is told in a note
 
 
 def test_errors_in_the_models_own_type_excuse_none_in_float64() -> None:
     """However large they are: this one is a millionth in float64."""
-    held = Held.of(read(1, 1e30), read(1, 2 + 1e-6), read(1, 2 + 1e-7), read(1, 2), "float32")
+    held = StateErrors.of(read(1, 1e30), read(1, 2 + 1e-6), read(1, 2 + 1e-7), read(1, 2), "float32")
     place = held.first(0)
     assert place is not None
     assert (place.layer, place.own) == ("logits", "")

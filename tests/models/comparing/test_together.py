@@ -11,7 +11,7 @@ import pytest
 from symattn import Attention
 from symattn.arrays.precision import Precision
 from symattn.bounds.domain import Domain
-from symattn.models.comparing.together import Place, Together, together
+from symattn.models.comparing.together import DifferingEntry, JointRun, together
 from symattn.programs.verify import called, requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
@@ -25,7 +25,7 @@ def session(function: Callable[..., Any], examples: int = 4) -> engine.Session:
     return engine.Session(runner, OfAttention(spec), precision, Domain(), 7, examples=examples, budget=60.0)
 
 
-def held(first: Callable[..., Any], second: Callable[..., Any], *faults: Fault) -> Together:
+def held(first: Callable[..., Any], second: Callable[..., Any], *faults: Fault) -> JointRun:
     return together((session(first), session(second)), faults, most=16)
 
 
@@ -58,7 +58,7 @@ def test_the_wrong_side_is_told_whichever_it_is() -> None:
 
 def test_the_place_holds_what_both_give() -> None:
     place = held(programs.plain, programs.of_values).faulty
-    assert isinstance(place, Place)
+    assert isinstance(place, DifferingEntry)
     given = {name: np.asarray(a, dtype=np.float32) for name, a in place.inputs.items()}
     one, other = programs.plain(**given), programs.of_values(**given)
     assert (place.first.got, place.second.got) == (one[place.index], other[place.index])

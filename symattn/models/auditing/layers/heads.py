@@ -12,8 +12,8 @@ from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
 from symattn.models.auditing.layers import definitions
 from symattn.models.auditing.layers.judging import PartFinding, fused, judged, stored
-from symattn.models.auditing.layers.parts import NOT_RUN, Parts
-from symattn.models.auditing.layers.seen import Array, Open, format_of, narrow, same
+from symattn.models.auditing.layers.parts import NOT_RUN, LayerParts
+from symattn.models.auditing.layers.seen import Open, TokenRows, format_of, narrow, same
 from symattn.models.auditing.setting import Floats
 from symattn.models.configurations.weights import split
 from symattn.verification.definitions.rotary import subjects
@@ -23,7 +23,7 @@ _LOSSY = "the cache may hand back other {} than were projected: it quantizes the
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
-class Heads(Parts):
+class Heads(LayerParts):
     """The parts between the projections and the call of attention."""
 
     def _projections(self, source: str) -> Iterator[PartFinding]:
@@ -31,7 +31,7 @@ class Heads(Parts):
         for role in ("in",) if "attention.in" in self.layout.paths else ("q", "k", "v"):
             yield from self._linear(f"attention.{role}", source)
 
-    def _heads(self) -> dict[str, Array]:
+    def _heads(self) -> dict[str, TokenRows]:
         """q, k and v as the projections gave them, (r, h, d). Raises Open."""
         spec = self.spec
         if "attention.in" in self.layout.paths:
@@ -40,11 +40,11 @@ class Heads(Parts):
                 parts = dict(zip("qkv", split(whole.values, spec, self.promised.packing), strict=True))
             except InputError as reason:
                 raise Open(str(reason)) from None
-            found = {n: Array(a, whole.dtype) for n, a in parts.items()}
+            found = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
         else:
             found = {n: self._gave(f"attention.{n}") for n in "qkv"}
         many = {"q": spec.heads, "k": spec.key_heads, "v": spec.key_heads}
-        return {n: Array(a.values.reshape(len(a.values), many[n], -1), a.dtype) for n, a in found.items()}
+        return {n: TokenRows(a.values.reshape(len(a.values), many[n], -1), a.dtype) for n, a in found.items()}
 
     def _positions(self) -> Iterator[PartFinding]:
         """From what the projections gave to what attention was called with."""
@@ -67,7 +67,7 @@ class Heads(Parts):
             elif self._across(norm):
                 yield from self._norm(norm, f"attention.{role}")
                 after = self.seen.gave[norm]
-                made = Array(after.values.reshape(made.values.shape), after.dtype)
+                made = TokenRows(after.values.reshape(made.values.shape), after.dtype)
             try:
                 found = list(self._rotated(role, made) if rotated else self._handed(role, made))
             except Open as reason:
@@ -91,7 +91,7 @@ class Heads(Parts):
         for part in found:
             yield PartFinding(part.part, reason=_LOSSY.format(_ROLES[role])) if lossy and part.wrong else part
 
-    def _head_norm(self, name: str, role: str, made: Array) -> Iterator[PartFinding]:
+    def _head_norm(self, name: str, role: str, made: TokenRows) -> Iterator[PartFinding]:
         """The norm of queries or keys, whose arrays have heads before or after the tokens."""
         for before, after in self.seen.heads[name]:
             if before is not None and after is not None and same(made, before):
@@ -115,7 +115,7 @@ class Heads(Parts):
         dtype = self.seen.tables[0].dtype
         yield judged(name, definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
 
-    def _rotated(self, role: str, made: Array) -> Iterator[PartFinding]:
+    def _rotated(self, role: str, made: TokenRows) -> Iterator[PartFinding]:
         """Queries or keys as attention was called with them: rotated by the tables that it was given."""
         name, spec = f"attention.{role}_rotated", self.spec.position
         assert isinstance(spec, Rotary)
@@ -128,7 +128,7 @@ class Heads(Parts):
         dtype = format_of(made)
         yield judged(name, subject, inputs, [got], [stored(dtype), fused(dtype)], self.search)
 
-    def _handed(self, role: str, made: Array) -> Iterator[PartFinding]:
+    def _handed(self, role: str, made: TokenRows) -> Iterator[PartFinding]:
         """Queries, keys or values that attention is called with as they were projected, but for a scale."""
         name = f"attention.{role}"
         got = self._called(role, made)
@@ -139,7 +139,7 @@ class Heads(Parts):
         elif not np.array_equal(got, made.values, equal_nan=True):
             yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
 
-    def _called(self, role: str, made: Array) -> Floats:
+    def _called(self, role: str, made: TokenRows) -> Floats:
         """(r, h, d) of the call, of keys and values by their own heads. Raises Open."""
         found = self.seen.called.get(role)
         if found is None or isinstance(found, str):

@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.models.auditing.layers import definitions, linear
 from symattn.models.auditing.layers.judging import PartFinding, fused, judged
-from symattn.models.auditing.layers.seen import Array, Open, Pass, format_of, in_words, matrix, same
+from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, same
 from symattn.models.auditing.tensors import numbers
 from symattn.models.configurations.blocks import Promised
 
@@ -26,7 +26,7 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
     """Tell of a part, the first argument, that it is open, where what it needs was not seen."""
 
     @wraps(judge)
-    def told(self: Parts, name: str, *given: Any) -> Iterator[PartFinding]:
+    def told(self: LayerParts, name: str, *given: Any) -> Iterator[PartFinding]:
         try:
             yield from judge(self, name, *given)
         except Open as reason:
@@ -35,7 +35,7 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
     return told
 
 
-class Parts:
+class LayerParts:
     """Norms and linear layers of one pass, and what each of them reads."""
 
     def __init__(self, seen: Pass, promised: Promised, modules: Mapping[str, Any], search: bool) -> None:
@@ -43,14 +43,14 @@ class Parts:
         self.spec, self.layout = promised.block.attention, promised.layout
 
     # -- what was seen -------------------------------------------------------------------------------------------------
-    def _gave(self, name: str, arrays: Mapping[str, Array] | None = None) -> Array:
+    def _gave(self, name: str, arrays: Mapping[str, TokenRows] | None = None) -> TokenRows:
         """Return the output of a part by its name; ``x`` are the tokens. Raises Open where it was not seen."""
         found = (self.seen.gave if arrays is None else arrays).get(name)
         if found is None:
             raise Open(f"{name}: {NOT_RUN}")
         return found
 
-    def _took(self, name: str) -> Array:
+    def _took(self, name: str) -> TokenRows:
         """Return the input of a part. Raises Open where it was not seen."""
         return self._gave(name, self.seen.given)
 
@@ -66,7 +66,7 @@ class Parts:
             yield from self._wire(name, x, source)
         yield self._normed(name, self.promised.block.eps, x, y)
 
-    def _normed(self, name: str, eps: Any, x: Array, y: Array) -> PartFinding:
+    def _normed(self, name: str, eps: Any, x: TokenRows, y: TokenRows) -> PartFinding:
         told = self.layout.norm, eps, self.layout.one_plus
         held = self.modules[name]
         given = {"x": x.values}
@@ -84,7 +84,7 @@ class Parts:
         w, b = matrix(self.modules[name])
         yield linear.judged(name, y.values, x.values, w, b, format_of(x, y))
 
-    def _wire(self, name: str, got: Array, source: str) -> Iterator[PartFinding]:
+    def _wire(self, name: str, got: TokenRows, source: str) -> Iterator[PartFinding]:
         """Return whether a part received what another one gave, bit for bit; where not, which other array it was."""
         if source == ANSWER and self.seen.answered is None:
             return

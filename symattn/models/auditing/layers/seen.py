@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
-from symattn.models.auditing.context import Context
+from symattn.models.auditing.context import ModelCall
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Floats
 from symattn.models.auditing.tensors import dtype_of, numbers
@@ -24,7 +24,7 @@ _PLAIN = {
 
 
 @dataclass(frozen=True)
-class Array:
+class TokenRows:
     """Numbers of the tokens that are looked at, a row each, and the format that they came in."""
 
     values: Floats
@@ -39,38 +39,38 @@ class Pass:
     than once. ``called`` is what attention was called with, and ``answered`` what it returned, heads side by side.
     """
 
-    context: Context | None
+    context: ModelCall | None
     items: list[int]
     places: list[int]
     n: int
     batch: int
-    given: dict[str, Array] = field(default_factory=dict)
-    gave: dict[str, Array] = field(default_factory=dict)
+    given: dict[str, TokenRows] = field(default_factory=dict)
+    gave: dict[str, TokenRows] = field(default_factory=dict)
     heads: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    tables: tuple[Array, Array] | None = None
-    called: dict[str, Array | str] = field(default_factory=dict)
-    answered: Array | None = None
+    tables: tuple[TokenRows, TokenRows] | None = None
+    called: dict[str, TokenRows | str] = field(default_factory=dict)
+    answered: TokenRows | None = None
     reason: str = ""
 
-    def rows(self, tensor: Any) -> Array | None:
+    def rows(self, tensor: Any) -> TokenRows | None:
         """The tokens looked at of (b, n, …) or (b n, …); None for an array of another shape."""
         if not hasattr(tensor, "shape") or tensor.ndim < 2:
             return None
         if tuple(tensor.shape[:2]) == (self.batch, self.n):
-            return Array(numbers(tensor[self.items, self.places]), dtype_of(tensor))
+            return TokenRows(numbers(tensor[self.items, self.places]), dtype_of(tensor))
         if tensor.shape[0] == self.batch * self.n:
             at = [i * self.n + t for i, t in zip(self.items, self.places, strict=True)]
-            return Array(numbers(tensor[at]), dtype_of(tensor))
+            return TokenRows(numbers(tensor[at]), dtype_of(tensor))
         return None
 
-    def by_head(self, tensor: Any, first: int = 0) -> Array | None:
+    def by_head(self, tensor: Any, first: int = 0) -> TokenRows | None:
         """Return the places of (b, h, n', d) from ``first`` on, (r, h, d); None where they are not there."""
         if tensor.ndim != 4 or tensor.shape[0] != self.batch or first < 0 or first + self.n > tensor.shape[-2]:
             return None
         at = [first + t for t in self.places]
-        return Array(numbers(tensor[self.items, :, at]), dtype_of(tensor))
+        return TokenRows(numbers(tensor[self.items, :, at]), dtype_of(tensor))
 
-    def of_tables(self, tables: Any) -> tuple[Array, Array] | None:
+    def of_tables(self, tables: Any) -> tuple[TokenRows, TokenRows] | None:
         """Cosines and sines of the tokens looked at, from arrays (b or 1, n, f)."""
         if not isinstance(tables, (tuple, list)) or len(tables) != 2 or any(t.ndim != 3 for t in tables):
             return None
@@ -99,10 +99,10 @@ class Pass:
         whole = out.transpose(1, 2) if heads_last and out.ndim == 4 else out
         found = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
         if found is not None:
-            self.answered = Array(found.values.reshape(len(found.values), -1), found.dtype)
+            self.answered = TokenRows(found.values.reshape(len(found.values), -1), found.dtype)
 
 
-def begun(context: Context | None, tokens: Any) -> Pass | None:
+def begun(context: ModelCall | None, tokens: Any) -> Pass | None:
     """A pass for tokens (b, n, d_model), or None where they are none."""
     if not hasattr(tokens, "ndim") or tokens.ndim != 3 or 0 in tokens.shape:
         return None
@@ -123,7 +123,7 @@ def in_words(name: str) -> str:
     )
 
 
-def format_of(*arrays: Array) -> str:
+def format_of(*arrays: TokenRows) -> str:
     """The roughest format of what a part reads and gives. Raises Open for one whose arithmetic is not known."""
     for array in arrays:
         if array.dtype not in FORMATS:
@@ -131,7 +131,7 @@ def format_of(*arrays: Array) -> str:
     return max((a.dtype for a in arrays), key=lambda dtype: Format(dtype).u)
 
 
-def same(wanted: Array, got: Array) -> bool:
+def same(wanted: TokenRows, got: TokenRows) -> bool:
     """Return whether the numbers are the same, once they are stored in the format of what was received."""
     if wanted.values.shape != got.values.shape:
         return False
