@@ -12,7 +12,7 @@ from .fields import NAMES, given
 from .variants import specified
 
 if TYPE_CHECKING:
-    from symattn.models.comparing.answer import Comparison
+    from symattn.models.comparing.comparison import Comparison
     from symattn.verification.report import Report
 
 _BOTH = ("target", "like", "config", "layer", "kind", "without", *NAMES)

@@ -21,7 +21,7 @@ from symattn.document.model import Document, Note
 from symattn.models.checkpoint import Checkpoint
 from symattn.models.configurations.adapter import attention, known
 from symattn.models.configurations.configuration import configuration
-from symattn.models.configurations.weights import inputs
+from symattn.models.configurations.stored_weights import inputs
 
 #: The arrays that scores are made of: the last of these that a run has.
 _QUERIES, _KEYS = ("q", "q_normed", "q_rotated", "q_joined"), ("k", "k_normed", "k_rotated", "k_joined")

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from symattn.document.model import Document as Document
     from symattn.drawing import draw as draw
     from symattn.models.auditing.audit import audit as audit
-    from symattn.models.comparing.functions import compare as compare
+    from symattn.models.comparing.compared_functions import compare as compare
     from symattn.models.comparing.generation import generation as generation
     from symattn.programs.arithmetic import arithmetic as arithmetic
     from symattn.programs.summation import summation as summation
@@ -101,7 +101,7 @@ _NAMES = {
     "document.model": "Document",
     "drawing": "draw",
     "models.auditing.audit": "audit",
-    "models.comparing.functions": "compare",
+    "models.comparing.compared_functions": "compare",
     "models.comparing.generation": "generation",
     "programs.arithmetic": "arithmetic",
     "programs.summation": "summation",

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from symattn.document.errors import InputError
-from symattn.models.configurations.rules import Kind
-from symattn.models.configurations.weights import passed_over
+from symattn.models.configurations.field_rules import Kind
+from symattn.models.configurations.stored_weights import passed_over
 from symattn.programs.traces import safetensors
 
 MOST_BYTES = 2**30  # of one attention and of the rows of its tokens

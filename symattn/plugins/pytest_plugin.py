@@ -18,7 +18,7 @@ import pytest
 from symattn import testing
 
 if TYPE_CHECKING:
-    from symattn.models.auditing.report import AuditReport
+    from symattn.models.auditing.audit_report import AuditReport
     from symattn.verification.report import Report, Sought
 
 _PREFIX = "symattn."

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.models.auditing.causes import scales
-from symattn.models.auditing.masking import Masking
+from symattn.models.auditing.call_causes import scales
+from symattn.models.auditing.promised_mask import Masking
 from symattn.models.auditing.promises import Intent
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import Mask

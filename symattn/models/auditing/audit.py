@@ -12,8 +12,8 @@ from typing import Any
 
 from symattn.arrays.precision import Contract
 from symattn.document.errors import InputError
-from symattn.models.auditing.report import AuditReport
-from symattn.models.auditing.watching import Audit
+from symattn.models.auditing.audit_context import Audit
+from symattn.models.auditing.audit_report import AuditReport
 from symattn.programs.frameworks import import_torch
 
 _ROWS = 32
@@ -42,7 +42,7 @@ def audit(
     gradients judge backward passes, too: dQ of these queries, dK and dV of as many keys, in every head of small calls
               and in some of large ones, against the exact derivative (``symattn.bounds.sharp.backward``)
     layers    judge whole layers of decoders, too: norms, projections, rotations, the feed-forward layer and residuals
-              of each, for some tokens, against ``models.configurations.blocks.block`` of the model's configuration
+              of each, for some tokens, against ``block`` (``models.configurations``) of the model's configuration
 
     Seen are transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and attention
     written out in operators, from the product of queries and keys to that of weights and values. A softmax that

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from symattn.bounds.threads import one_blas_thread
 from symattn.models.auditing.arguments import differences
+from symattn.models.auditing.call_finding import CallFinding
 from symattn.models.auditing.context import ModelCall, NoPromise
 from symattn.models.auditing.dropping import Draws, judge_dropped
 from symattn.models.auditing.examining import examine, semantics
-from symattn.models.auditing.finding import CallFinding
 from symattn.models.auditing.promises import Intent, Promise, intended, promised
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 

@@ -16,7 +16,7 @@ from symattn.bounds.sharp.backward import Gradient, of_sums
 from symattn.bounds.sharp.limits import Stores, W, half_ulp
 from symattn.bounds.sharp.ways import scalings
 from symattn.models.auditing.setting import Floats
-from symattn.models.auditing.tensors import heads_apart, numbers
+from symattn.models.auditing.tensor_numbers import heads_apart, numbers
 
 
 class Group(NamedTuple):

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from symattn.models.auditing.derivatives import bounded
-from symattn.models.auditing.judging import CallJudgement, judge
+from symattn.models.auditing.call_gradients import bounded
+from symattn.models.auditing.call_judge import CallJudgement, judge
 from symattn.models.auditing.provenance import operator_name
 from symattn.models.auditing.received import AttentionCall, UnreadCall
 from symattn.models.auditing.setting import Floats, Mask
-from symattn.models.auditing.tensors import dtype_of
+from symattn.models.auditing.tensor_numbers import dtype_of
 
 UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")

@@ -8,10 +8,10 @@ from math import sqrt
 
 from symattn.attention.spec import Attention
 from symattn.models.auditing.arguments import differences
-from symattn.models.auditing.causes import cause
+from symattn.models.auditing.call_causes import cause
+from symattn.models.auditing.call_finding import PASSES, CallFinding
+from symattn.models.auditing.call_judge import CallArithmetic, CallJudgement, judge
 from symattn.models.auditing.context import NoPromise
-from symattn.models.auditing.finding import PASSES, CallFinding
-from symattn.models.auditing.judging import CallArithmetic, CallJudgement, judge
 from symattn.models.auditing.promises import Intent
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import CallSetting, Floats

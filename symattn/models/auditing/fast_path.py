@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.models.auditing.received import Received, UnreadCall
-from symattn.models.auditing.tensors import dtype_of
+from symattn.models.auditing.tensor_numbers import dtype_of
 
 LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
 _SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of items and keys, or of all with heads

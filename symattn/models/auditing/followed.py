@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from symattn.models.auditing.backward import BESIDE, WatchedCall
-from symattn.models.auditing.derivatives import Backward
+from symattn.models.auditing.backward_hooks import BESIDE, WatchedCall
+from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.received import Received
 
 _UNSEEN = "it is spelled out in operators, and its scores do not come from one product alone, in one way"

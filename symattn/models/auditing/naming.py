@@ -12,7 +12,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.sharp.backward import NAMES, Gradient
 from symattn.models.auditing.biases import Group
-from symattn.models.auditing.causes import one_of
+from symattn.models.auditing.call_causes import one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.definitions.gradient_mistakes import dropping, mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import Mistake

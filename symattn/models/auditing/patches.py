@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.models.auditing.context import ModelCall, context_of
 
 if TYPE_CHECKING:
-    from symattn.models.auditing.watching import Audit
+    from symattn.models.auditing.audit_context import Audit
 
 Function = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.context import NO_CONFIGURATION, ModelCall, NoPromise
-from symattn.models.auditing.masking import Masking
+from symattn.models.auditing.promised_mask import Masking
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import CallSetting, Floats
 from symattn.models.configurations.adapter import attention, known
@@ -138,7 +138,7 @@ def _sink(spec: Attention, module: Any, given: CallSetting) -> Floats | None:
     held = getattr(module, "sinks", None)
     if held is None:
         raise NoPromise("the configuration has sinks, and the module holds none by this name")
-    from symattn.models.auditing.tensors import numbers
+    from symattn.models.auditing.tensor_numbers import numbers
 
     return numbers(held).reshape(-1)
 

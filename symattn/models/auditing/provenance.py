@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from symattn.models.auditing.tensors import FORBIDS
+from symattn.models.auditing.tensor_numbers import FORBIDS
 
 
 @dataclass(frozen=True, eq=False)

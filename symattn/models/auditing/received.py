@@ -12,10 +12,10 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
-from symattn.models.auditing.judging import CallArithmetic
-from symattn.models.auditing.masking import looked_at, visible
+from symattn.models.auditing.call_judge import CallArithmetic
+from symattn.models.auditing.promised_mask import looked_at, visible
 from symattn.models.auditing.setting import CallSetting, Floats, Mask
-from symattn.models.auditing.tensors import allowed_of, dtype_of, heads_apart, joined, mask_of, numbers, summed
+from symattn.models.auditing.tensor_numbers import allowed_of, dtype_of, heads_apart, joined, mask_of, numbers, summed
 
 
 class UnreadCall(Refused):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
 from symattn.models.auditing.fast_path import LAYERS, inside
-from symattn.models.auditing.operators import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
+from symattn.models.auditing.operator_rules import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
 from symattn.models.auditing.patches import doing, in_backward, reading
 from symattn.models.auditing.provenance import (
     Added,
@@ -30,7 +30,7 @@ from symattn.models.auditing.received import Received, UnreadCall
 from symattn.programs.modules import heads_of
 
 if TYPE_CHECKING:
-    from symattn.models.auditing.watching import Audit
+    from symattn.models.auditing.audit_context import Audit
 
 
 def mode(audit: Audit) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.models.auditing.interfaces import of_arguments
-from symattn.models.auditing.masking import visible
+from symattn.models.auditing.promised_mask import visible
 from symattn.models.auditing.received import UnreadCall, setting_of
 from symattn.models.configurations import attention as promised
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
+from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.held import ROUGH, StateDifference
-from symattn.models.comparing.stored import Lost
 
 #: What counts as rounding is measured, so that a fault is no more than sampled.
 _GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
@@ -187,7 +187,7 @@ class Generation(Printable):
 
     def _of_prefix(self) -> Iterator[str]:
         """Yield notes on the model itself, from the ways that stop early."""
-        from symattn.models.comparing.ways import CONTINUATION, PREFIX
+        from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX
 
         if CONTINUATION in self.wrong:
             yield "The model's own prefill depends on the words of later tokens: look at its mask first."

@@ -11,11 +11,11 @@ import numpy as np
 
 from symattn.document.errors import InputError
 from symattn.models.comparing import models
-from symattn.models.comparing.asking import WayRunner
 from symattn.models.comparing.generated import Generation
+from symattn.models.comparing.generation_ways import PREFILL, WAYS, Cache, GenerationWay, of_caches
 from symattn.models.comparing.models import Array, Model, Positions, Text
-from symattn.models.comparing.reference import Reference
-from symattn.models.comparing.ways import PREFILL, WAYS, Cache, GenerationWay, of_caches
+from symattn.models.comparing.prefill_reference import Reference
+from symattn.models.comparing.way_runs import WayRunner
 from symattn.verification.engine import SEED
 
 _USUAL, _LEAST, _LONGEST, _BEYOND = 16, 6, 512, 6  # tokens; how many more than a window has
@@ -35,11 +35,11 @@ def generation(
 
     ``model`` is a generating model of transformers, with an encoder or without; it is copied and not changed.
     ``tokens`` are the token ids of one sequence, or how many to draw; by default a few more than a window holds.
-    Each way (all of ``symattn.models.comparing.ways``, or those in ``ways``) runs in the model's own type and again
-    in float64. ``caches`` are your own caches by name: functions of the configuration and the largest length; one
-    that quantises is judged by what it returns (``symattn.models.comparing.stored``). ``positions`` makes the
-    position ids of padded batches from the mask (b, columns) and the number of columns in the cache; the default is
-    what ``generate`` passes.
+    Each way (all of ``symattn.models.comparing.generation_ways``, or those in ``ways``) runs in the model's own type
+    and again in float64. ``caches`` are your own caches by name: functions of the configuration and the largest
+    length; one that quantises is judged by what it returns (``symattn.models.comparing.cache_losses``).
+    ``positions`` makes the position ids of padded batches from the mask (b, columns) and the number of columns in the
+    cache; the default is what ``generate`` passes.
 
     The reference is one prefill of the sequence alone in float64, without cache and padding; its attention is
     symattn's definition if the model allows this. A way is wrong at a layer and token if its states there differ

@@ -1,16 +1,16 @@
 """Attention as the configuration of a model promises it: ``config.json``, an object of Transformers, or a module.
 
 ``attention`` gives the specification of one layer. What the configuration does not say, the row of its family does
-(``families.py``); what neither says is refused by ``CannotTell``, with the reason. ``block`` gives a whole layer, and
-``parameters`` its weights.
+(``model_families.py``); what neither says is refused by ``CannotTell``, with the reason. ``block`` gives a whole layer,
+and ``parameters`` its weights.
 """
 
 from __future__ import annotations
 
 from symattn.models.configurations.adapter import KINDS, attention, layers
-from symattn.models.configurations.blocks import block, parameters
 from symattn.models.configurations.configuration import CannotTell, Configuration, configuration
-from symattn.models.configurations.families import FAMILIES
+from symattn.models.configurations.model_families import FAMILIES
+from symattn.models.configurations.promised_blocks import block, parameters
 
 __all__ = [
     "FAMILIES", "KINDS", "CannotTell", "Configuration", "attention", "block", "configuration", "layers", "parameters",

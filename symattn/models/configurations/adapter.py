@@ -7,8 +7,8 @@ from typing import Any, get_args
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import Configuration, configuration
-from symattn.models.configurations.families import FAMILIES, ModelFamily
-from symattn.models.configurations.rules import Kind, LayerPlace
+from symattn.models.configurations.field_rules import Kind, LayerPlace
+from symattn.models.configurations.model_families import FAMILIES, ModelFamily
 
 KINDS: tuple[str, ...] = get_args(Kind)
 

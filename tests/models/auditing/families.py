@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from symattn.models.auditing.report import AuditReport
+from symattn.models.auditing.audit_report import AuditReport
 
 _COMMON = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _GROUPED = {**_COMMON, "num_key_value_heads": 2}

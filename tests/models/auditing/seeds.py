@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from symattn import audit
-from symattn.models.auditing.report import AuditReport
+from symattn.models.auditing.audit_report import AuditReport
 from tests.models.auditing.families import forward, inputs, made
 
 Seed = tuple[str, Callable[[Any, ExitStack], None], dict[str, Any]]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from symattn import Attention, audit
+from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.interfaces import _places
-from symattn.models.auditing.masking import Masking
-from symattn.models.auditing.report import AuditReport
+from symattn.models.auditing.promised_mask import Masking
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from symattn import audit
-from symattn.models.auditing.report import AuditReport
+from symattn.models.auditing.audit_report import AuditReport
 from symattn_cli.main import main
 from tests.models.auditing.written import (
     Grads,

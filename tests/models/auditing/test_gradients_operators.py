@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from symattn import audit
-from symattn.models.auditing.report import AuditReport
+from symattn.models.auditing.audit_report import AuditReport
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

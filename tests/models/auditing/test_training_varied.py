@@ -53,7 +53,7 @@ def test_a_bias_whose_gradient_does_not_come_is_told() -> None:
 
 
 def test_a_large_bias_is_told_not_to_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symattn.models.auditing.derivatives._SCORES", 1000)
+    monkeypatch.setattr("symattn.models.auditing.call_gradients._SCORES", 1000)
     q, bias = torch.randn(2, 2, 20, 4, requires_grad=True), torch.randn(20, 20, requires_grad=True)
     with audit(gradients=True, rows=8) as report:
         torch.nn.functional.scaled_dot_product_attention(q, q, q, bias).sum().backward()

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.models.configurations import FAMILIES, attention
-from symattn.models.configurations.weights import inputs
+from symattn.models.configurations.stored_weights import inputs
 from tests.models.mixed import run
 from tests.models.seen import Seen, built, look, numbers, tokens
 

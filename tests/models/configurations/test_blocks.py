@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from symattn.document.errors import InputError
-from symattn.models.configurations.blocks import block, parameters, promised
 from symattn.models.configurations.configuration import CannotTell
-from symattn.models.configurations.families import FAMILIES
-from symattn.models.configurations.layouts import LAYOUTS, UNSAID
+from symattn.models.configurations.layer_layouts import LAYOUTS, UNSAID
+from symattn.models.configurations.model_families import FAMILIES
+from symattn.models.configurations.promised_blocks import block, parameters, promised
 from tests.models.auditing.layers.families import made, path_of
 
 _TOLD: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 from symattn.document.errors import InputError
 from symattn.models.configurations import FAMILIES, attention
-from symattn.models.configurations.rules import HEAD_DIM
+from symattn.models.configurations.field_rules import HEAD_DIM
 from tests.models.configurations.modules import MODULES, Module
 from tests.models.seen import Seen
 

@@ -15,7 +15,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
-from symattn.models.configurations.families import table
+from symattn.models.configurations.model_families import table
 from symattn_cli.main import main
 from tests.models.configurations.test_adapter import GEMMA2, GPT2, LLAMA
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from symattn.models.auditing.layers import definitions
-from symattn.models.auditing.layers.heads import Heads
-from symattn.models.auditing.layers.judging import PartFinding, fused, judged, stored
+from symattn.models.auditing.layers import part_definitions
+from symattn.models.auditing.layers.head_parts import Heads
+from symattn.models.auditing.layers.part_judge import PartFinding, fused, judged, stored
 from symattn.models.auditing.layers.parts import ANSWER, known_or_open
 from symattn.models.auditing.layers.seen import format_of, some
 
@@ -92,7 +92,7 @@ class Judge(Heads):
             inputs["normed"] = self.seen.gave[norm].values
         chosen = {n: some(a) for n, a in inputs.items()}
         dtype = format_of(x, got)
-        subject = definitions.stream(len(parts))
+        subject = part_definitions.stream(len(parts))
         yield judged(name, subject, chosen, [some(got.values)], [stored(dtype)], self.search)
 
     def _mlp(self, source: str, before: str | None) -> Iterator[PartFinding]:
@@ -121,7 +121,7 @@ class Judge(Heads):
             dtype = format_of(self._gave("mlp.up"), got)
         chosen = {n: some(a) for n, a in given.items()}
         kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
-        subject = definitions.hidden(block.activation, block.gated)
-        near = definitions.near_hidden(block.activation)
-        beside = definitions.of_erf(chosen) if block.activation == "gelu" else None
+        subject = part_definitions.hidden(block.activation, block.gated)
+        near = part_definitions.near_hidden(block.activation)
+        beside = part_definitions.of_erf(chosen) if block.activation == "gelu" else None
         yield judged(name, subject, chosen, [some(got.values)], kinds, self.search, near, beside)

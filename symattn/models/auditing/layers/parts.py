@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from symattn.models.auditing.layers import definitions, linear
-from symattn.models.auditing.layers.judging import PartFinding, fused, judged
+from symattn.models.auditing.layers import linear_part, part_definitions
+from symattn.models.auditing.layers.part_judge import PartFinding, fused, judged
 from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, same
-from symattn.models.auditing.tensors import numbers
-from symattn.models.configurations.blocks import Promised
+from symattn.models.auditing.tensor_numbers import numbers
+from symattn.models.configurations.promised_blocks import Promised
 
 ANSWER = "attention.answered"  # what attention returned, heads side by side
 NOT_RUN = "its module did not run, or gave what is no array of the tokens"
@@ -73,8 +73,8 @@ class LayerParts:
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
             if getattr(held, field, None) is not None:
                 given[wanted] = numbers(getattr(held, field))
-        kinds, near = [fused(format_of(x, y))], definitions.near_norm(*told)
-        return judged(name, definitions.norm(*told), given, [y.values], kinds, self.search, near)
+        kinds, near = [fused(format_of(x, y))], part_definitions.near_norm(*told)
+        return judged(name, part_definitions.norm(*told), given, [y.values], kinds, self.search, near)
 
     @known_or_open
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
@@ -82,7 +82,7 @@ class LayerParts:
         x, y = self._took(name), self._gave(name)
         yield from self._wire(name, x, source)
         w, b = matrix(self.modules[name])
-        yield linear.judged(name, y.values, x.values, w, b, format_of(x, y))
+        yield linear_part.judged(name, y.values, x.values, w, b, format_of(x, y))
 
     def _wire(self, name: str, got: TokenRows, source: str) -> Iterator[PartFinding]:
         """Return whether a part received what another one gave, bit for bit; where not, which other array it was."""

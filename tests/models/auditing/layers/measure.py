@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from symattn import audit
-from symattn.models.configurations.layouts import LAYOUTS
+from symattn.models.configurations.layer_layouts import LAYOUTS
 from tests.models.auditing.families import decoding, forward, inputs
 from tests.models.auditing.layers.families import ENCODERS, made
 

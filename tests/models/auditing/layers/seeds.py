@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from symattn import audit
-from symattn.models.auditing.report import AuditReport
+from symattn.models.auditing.audit_report import AuditReport
 from tests.models.auditing.families import inputs
 from tests.models.auditing.layers.families import made
 

@@ -8,8 +8,8 @@ from math import sqrt
 
 import numpy as np
 
-from symattn.models.auditing.judging import CallArithmetic, judge, output, screened
-from symattn.models.auditing.masking import Masking
+from symattn.models.auditing.call_judge import CallArithmetic, judge, output, screened
+from symattn.models.auditing.promised_mask import Masking
 from symattn.models.auditing.setting import CallSetting, Floats
 from symattn.verification.rules import heads
 

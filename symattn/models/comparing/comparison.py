@@ -9,7 +9,7 @@ from math import inf
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
-from symattn.models.comparing.together import DifferingEntry, JointRun, SideEntry
+from symattn.models.comparing.joint_run import DifferingEntry, JointRun, SideEntry
 from symattn.verification.report import Report
 from symattn.verification.report_document import sentence, typeset
 

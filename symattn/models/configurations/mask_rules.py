@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from symattn.models.configurations.rules import FieldRule, LayerPlace, fixed, rule
+from symattn.models.configurations.field_rules import FieldRule, LayerPlace, fixed, rule
 
 
 @rule("causal")

@@ -10,18 +10,18 @@ from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from symattn.arrays.precision import Contract
-from symattn.models.auditing.backward import WatchedCall
+from symattn.models.auditing.audit_report import AuditReport
+from symattn.models.auditing.backward_hooks import WatchedCall
 from symattn.models.auditing.begun import Begun, Made, begun, ended
-from symattn.models.auditing.derivatives import Backward
+from symattn.models.auditing.call_finding import CallFinding
+from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.dropping import Draws, draws_of, watching
-from symattn.models.auditing.finding import CallFinding
 from symattn.models.auditing.followed import Followed
 from symattn.models.auditing.interfaces import of_torch, of_transformers
-from symattn.models.auditing.layers.judging import LayerFinding
-from symattn.models.auditing.layers.watching import Layers
+from symattn.models.auditing.layers.layer_hooks import Layers
+from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
 from symattn.models.auditing.received import Received
-from symattn.models.auditing.report import AuditReport
 from symattn.models.auditing.tracing import mode
 
 _SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same

@@ -9,9 +9,9 @@ from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
-from symattn.models.auditing.finding import PASSES, CallFinding
-from symattn.models.auditing.judging import ALPHA, CallJudgement
-from symattn.models.auditing.layers.judging import LayerFinding
+from symattn.models.auditing.call_finding import PASSES, CallFinding
+from symattn.models.auditing.call_judge import ALPHA, CallJudgement
+from symattn.models.auditing.layers.part_judge import LayerFinding
 
 
 class AuditFault(SymattnError, AssertionError):

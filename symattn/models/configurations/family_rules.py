@@ -9,8 +9,8 @@ from typing import Any
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
-from symattn.models.configurations.rotary import parameters, position
-from symattn.models.configurations.rules import FieldRule, LayerPlace, fixed, rule
+from symattn.models.configurations.field_rules import FieldRule, LayerPlace, fixed, rule
+from symattn.models.configurations.rotary_rules import parameters, position
 
 _MILLIONTH = 1e-6
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from symattn.models.auditing.call_gradients import Backward
+from symattn.models.auditing.call_judge import CallJudgement
 from symattn.models.auditing.context import NO_CONFIGURATION
-from symattn.models.auditing.derivatives import Backward
-from symattn.models.auditing.judging import CallJudgement
 
 State = Literal["pass", "pass as given", "wrong", "cannot tell"]
 PASSES = ("pass", "pass as given")

@@ -10,12 +10,12 @@ import numpy as np
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
-from symattn.models.auditing.layers import definitions
-from symattn.models.auditing.layers.judging import PartFinding, fused, judged, stored
+from symattn.models.auditing.layers import part_definitions
+from symattn.models.auditing.layers.part_judge import PartFinding, fused, judged, stored
 from symattn.models.auditing.layers.parts import NOT_RUN, LayerParts
 from symattn.models.auditing.layers.seen import Open, TokenRows, format_of, narrow, same
 from symattn.models.auditing.setting import Floats
-from symattn.models.configurations.weights import split
+from symattn.models.configurations.stored_weights import split
 from symattn.verification.definitions.rotary import subjects
 
 _BARE = "it is left out: attention is called with what was projected"
@@ -113,7 +113,7 @@ class Heads(LayerParts):
         tables = [narrow(t.values, spec.width or columns) for t in self.seen.tables]
         inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
         dtype = self.seen.tables[0].dtype
-        yield judged(name, definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
+        yield judged(name, part_definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
 
     def _rotated(self, role: str, made: TokenRows) -> Iterator[PartFinding]:
         """Queries or keys as attention was called with them: rotated by the tables that it was given."""
@@ -134,7 +134,7 @@ class Heads(LayerParts):
         got = self._called(role, made)
         if role == "q" and self.promised.scaled_before:
             dtype = format_of(made)
-            subject = definitions.scaled(1 / sqrt(made.values.shape[-1]))
+            subject = part_definitions.scaled(1 / sqrt(made.values.shape[-1]))
             yield judged("attention.q_scaled", subject, {"x": made.values}, [got], [stored(dtype)], self.search)
         elif not np.array_equal(got, made.values, equal_nan=True):
             yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")

@@ -20,7 +20,7 @@ from symattn.arrays.formats import Format
 from symattn.arrays.rounding.bounds import growth, up
 from symattn.attention.projections import project
 from symattn.bounds.case_result import shares
-from symattn.models.auditing.layers.judging import PartFinding
+from symattn.models.auditing.layers.part_judge import PartFinding
 from symattn.models.auditing.setting import Floats
 
 _OVERFLOW = "its sums may overflow on the way, where nothing is said of infinity and NaN"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from symattn.models.comparing import defined
+from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import WayResult
+from symattn.models.comparing.generation_ways import Cache, GenerationWay, plain_cache
 from symattn.models.comparing.held import StateDifference, StateErrors
 from symattn.models.comparing.models import Array, Model, Positions, States, Text
-from symattn.models.comparing.reference import Candidate, Reference, alone
-from symattn.models.comparing.stored import Recorded
-from symattn.models.comparing.ways import Cache, GenerationWay, plain_cache
+from symattn.models.comparing.prefill_reference import Candidate, Reference, alone
 
 _SEEN = 64  # tokens up to which it is asked which of them a place sees
 

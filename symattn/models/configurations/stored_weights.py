@@ -11,7 +11,7 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.models.configurations.configuration import CannotTell
-from symattn.models.configurations.families import ModelFamily, Packing
+from symattn.models.configurations.model_families import ModelFamily, Packing
 
 Arrays = Mapping[str, np.ndarray]
 

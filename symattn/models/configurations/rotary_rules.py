@@ -8,8 +8,8 @@ from typing import Any, Literal
 from symattn.attention.positions import rotary_fields as scaling
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import Scaling
-from symattn.models.configurations.masking import layer_type
-from symattn.models.configurations.rules import FieldRule, LayerPlace
+from symattn.models.configurations.field_rules import FieldRule, LayerPlace
+from symattn.models.configurations.mask_rules import layer_type
 
 Told = Mapping[str, Any]
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from symattn.models.configurations import masking
-from symattn.models.configurations.masking import by_decoder, by_types, causal, everywhere, if_asked, local, two_sided
-from symattn.models.configurations.rotary import by_list, rotary, unless_full, where_sliding
-from symattn.models.configurations.rules import (
+from symattn.models.configurations import mask_rules
+from symattn.models.configurations.family_rules import absolute, alibi, buckets, disentangled, falcon, gptj, latent, mpt
+from symattn.models.configurations.field_rules import (
     FieldRule,
     factor,
     gpt2_scale,
@@ -26,7 +25,16 @@ from symattn.models.configurations.rules import (
     unscaled,
     without,
 )
-from symattn.models.configurations.special import absolute, alibi, buckets, disentangled, falcon, gptj, latent, mpt
+from symattn.models.configurations.mask_rules import (
+    by_decoder,
+    by_types,
+    causal,
+    everywhere,
+    if_asked,
+    local,
+    two_sided,
+)
+from symattn.models.configurations.rotary_rules import by_list, rotary, unless_full, where_sliding
 
 Packing: TypeAlias = Literal["rows", "groups"]
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -160,7 +168,7 @@ FAMILIES: dict[str, ModelFamily] = {
     "electra": _BERT,
     "albert": _plain(two_sided, heads, absolute),
     "distilbert": _plain(two_sided, heads),
-    "modernbert": _plain(two_sided, heads, rotary(), masking.around),
+    "modernbert": _plain(two_sided, heads, rotary(), mask_rules.around),
     "deberta-v2": _plain(two_sided, heads, disentangled),
     # -- two halves ----------------------------------------------------------------------------------------------------
     "t5": _OF_T5,

@@ -12,12 +12,12 @@ from typing import Any
 
 from symattn.bounds.sharp.backward import NAMES
 from symattn.models.auditing.begun import in_words
-from symattn.models.auditing.derivatives import SYMBOLS, Backward, Passed, judge_gradients
+from symattn.models.auditing.call_gradients import SYMBOLS, Backward, Passed, judge_gradients
 from symattn.models.auditing.dropping import Draws, factors
 from symattn.models.auditing.patches import in_backward, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Floats
-from symattn.models.auditing.tensors import heads_apart
+from symattn.models.auditing.tensor_numbers import heads_apart
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = "no gradient of its output came while the audit ran; hint: let backward() run inside of it"

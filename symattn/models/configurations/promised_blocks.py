@@ -12,9 +12,9 @@ from symattn.attention.layers.block import Block
 from symattn.document.errors import InputError
 from symattn.models.configurations.adapter import attention, known, partly
 from symattn.models.configurations.configuration import CannotTell, Configuration
-from symattn.models.configurations.families import Packing
-from symattn.models.configurations.layouts import LAYOUTS, UNSAID, LayerLayout
-from symattn.models.configurations.weights import inputs
+from symattn.models.configurations.layer_layouts import LAYOUTS, UNSAID, LayerLayout
+from symattn.models.configurations.model_families import Packing
+from symattn.models.configurations.stored_weights import inputs
 
 #: Activations by their names in configurations: the one of ``Block``, and whether Transformers spells it in operators.
 ACTIVATIONS: dict[str, tuple[str, bool]] = {

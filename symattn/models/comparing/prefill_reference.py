@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from symattn.document.errors import InputError
 from symattn.models.comparing import defined, models
+from symattn.models.comparing.generation_ways import CONTINUATION, PREFILL, GenerationWay
 from symattn.models.comparing.held import StateErrors
 from symattn.models.comparing.models import Model, States, Text
-from symattn.models.comparing.ways import CONTINUATION, PREFILL, GenerationWay
 
 _BY_MASK = {"eager": defined.EAGER, "sdpa": defined.SDPA}  # the definition with the mask that is built for it
 _FAILS = (RuntimeError, NotImplementedError, ValueError, KeyError, ImportError, TypeError)
