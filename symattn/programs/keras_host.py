@@ -45,9 +45,9 @@ class KerasHost:
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """``query.kernel``, … and the shapes in which Keras keeps them, in its order."""
-        held = self.module.trainable_variables
-        keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in held)
-        return dict(zip(keys, map(_shape, held), strict=True))
+        variables = self.module.trainable_variables
+        keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in variables)
+        return {key: tuple(map(int, v.shape)) for key, v in zip(keys, variables, strict=True)}
 
     def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
         """A kernel multiplies from the right."""
@@ -83,7 +83,3 @@ class KerasHost:
         made = type(self.module).from_config({**self.module.get_config(), "dtype": dtype})
         made.build_from_config(self.module.get_build_config())
         return KerasHost(made)
-
-
-def _shape(variable: Any) -> tuple[int, ...]:
-    return tuple(int(n) for n in variable.shape)

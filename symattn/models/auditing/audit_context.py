@@ -19,7 +19,6 @@ from symattn.models.auditing.dropping import Draws, draws_of, watching
 from symattn.models.auditing.followed import Followed
 from symattn.models.auditing.interfaces import of_torch, of_transformers
 from symattn.models.auditing.layers.layer_hooks import Layers
-from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.tracing import mode
@@ -53,7 +52,7 @@ class Audit:
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
         self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
-        self._layers = Layers(self._add_layer) if layers else None
+        self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
             self._know(model)
 
@@ -217,10 +216,6 @@ class Audit:
             if watched is not None:
                 watched.told = partial(self._passed, place)
                 self._watched.append(watched)
-
-    def _add_layer(self, found: LayerFinding) -> None:
-        with self._lock:
-            self.report.layers.append(found)
 
     def _passed(self, place: int, found: Backward | None) -> None:
         """Add the finding of a backward pass to its call."""

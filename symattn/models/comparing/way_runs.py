@@ -47,11 +47,12 @@ class WayRunner:
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
+        open_ = len(places) > 1 and places[0] is None and places[1] is not None  # right by its own side alone
         last = held[-1]
         row = WayResult(
             way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
             apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
-            prefill=_most(one.alone[-1] for one in last), doubt=self._doubt(places),
+            prefill=_most(one.alone[-1] for one in last), doubt=self.reference.doubt if open_ else "",
             unclear=next((one.unclear for one in last if one.unclear), ""),
             stored=stored[1].lost() or stored[0].lost(), moved=self._quantised(wide) if stored[1].steps else (),
         )  # fmt: skip
@@ -96,10 +97,6 @@ class WayRunner:
             StateErrors.of(o, w, side.own[k], side.wide[k], self.dtype)
             for k, (o, w) in enumerate(zip(own, wide, strict=True))
         ]
-
-    def _doubt(self, places: Sequence[StateDifference | None]) -> str:
-        """Why it cannot be told that the way is wrong: it is right by its own side, and not by the other."""
-        return self.reference.doubt if len(places) > 1 and places[0] is None and places[1] is not None else ""
 
     def _sees(self, way: GenerationWay, at: StateDifference) -> str:
         """Which tokens change the state at a place, in words, where these are not those of the reference."""

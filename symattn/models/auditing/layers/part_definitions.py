@@ -41,13 +41,11 @@ def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
     """A norm of tokens, and beside its known mistakes ε ten times too large or small, and no norm at all."""
     spec = (LayerNorm if kind == "layer" else RMSNorm)(eps=eps, one_plus=one_plus)
     found = norms.subject(spec)
-    return replace(found, mistakes=(*found.mistakes, *_of_norm(kind, eps, one_plus)))
-
-
-def _of_norm(kind: str, eps: Any, one_plus: bool) -> Iterator[Mistake]:
-    for times in (10, Fraction(1, 10)):
-        yield _other_eps(kind, eps, one_plus, times)
-    yield Mistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x)
+    more = (
+        *(_other_eps(kind, eps, one_plus, times) for times in (10, Fraction(1, 10))),
+        Mistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x),
+    )
+    return replace(found, mistakes=(*found.mistakes, *more))
 
 
 def near_norm(kind: str, eps: Any, one_plus: bool) -> tuple[Mistake, ...]:
