@@ -89,18 +89,18 @@ def _shared(call: AttentionCall, masking: Masking) -> Any:
 
 def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int], int]:
     """Queries for which the call's mask is not the promised one, and how many scores that concerns."""
-    found: list[int] = []
+    differing_rows: list[int] = []
     cells = 0
     batch, heads = call.given.q.shape[:2]
     if _by_places_alone(call, masking):
-        return found, cells
+        return differing_rows, cells
     every = call.rows if batch * call.n_q * call.n_k > _CELLS else range(call.n_q)
     for first in range(0, len(every), _ROWS):
         rows = every[first : first + _ROWS]
         differing = np.broadcast_to(_differing(call, masking, rows), (batch, heads, len(rows), call.n_k))
         cells += int(differing.sum())
-        found += [rows[i] for i in np.flatnonzero(differing.any(axis=(0, 1, 3)))]
-    return found, cells
+        differing_rows += [rows[i] for i in np.flatnonzero(differing.any(axis=(0, 1, 3)))]
+    return differing_rows, cells
 
 
 def _by_places_alone(call: AttentionCall, masking: Masking) -> bool:

@@ -205,9 +205,9 @@ class Audit:
     def _judged(self, first: Begun | CallFinding, out: Any, draws: Draws | None = None) -> CallFinding:
         if isinstance(first, CallFinding):
             return first
-        found = ended(first, out, self._searched < _SEARCHED, draws)
-        self._searched += found.state == "wrong"
-        return found
+        finding = ended(first, out, self._searched < _SEARCHED, draws)
+        self._searched += finding.state == "wrong"
+        return finding
 
     def _add(self, found: CallFinding, watched: WatchedCall | None = None) -> None:
         with self._lock:

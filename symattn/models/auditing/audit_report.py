@@ -90,8 +90,8 @@ class AuditReport(Printable):
             return ""
         if not self.layers:
             return ", no layer of a decoder that is known ran"
-        told = sum(f.state != "cannot tell" for f in self.layers)
-        return f", {told} of {len(self.layers)} whole layers judged"
+        decided = sum(f.state != "cannot tell" for f in self.layers)
+        return f", {decided} of {len(self.layers)} whole layers judged"
 
     @property
     def undecided(self) -> str:

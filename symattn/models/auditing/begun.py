@@ -109,15 +109,15 @@ def _dropped(begun: Begun, draws: Draws) -> CallFinding:
     draws.kept[:] = [kept]
     call, intent = begun.call, begun.intent()
     words = f"{semantics(call, intent)} dropout={call.dropout:g}"
-    found = CallFinding(
+    finding = CallFinding(
         call.name, call.via, words, judged, unknown=str(intent) if isinstance(intent, NoPromise) else _DROPS
     )
     if isinstance(intent, NoPromise):
-        return found
+        return finding
     if intent.setting.alike(call.given):
-        found = replace(found, intent=judged, unknown="")
+        finding = replace(finding, intent=judged, unknown="")
     asked, cells = differences(call, intent)
-    return replace(found, asked=asked, cells=cells, cause="; ".join(asked))
+    return replace(finding, asked=asked, cells=cells, cause="; ".join(asked))
 
 
 def _defect(error: Exception) -> str:

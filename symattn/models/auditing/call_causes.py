@@ -98,8 +98,8 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
     values = spec.trace(**inputs)
     for mistake in heads.mistakes(spec, frozenset(inputs)):
         if mistake.variant.steps and mistake.variant.steps.keys() <= {"k_shared", "v_shared"}:
-            made = {name: change(spec, values) for name, change in mistake.variant.steps.items()}
-            k, v = (made.get(name, values[name]) for name in ("k_shared", "v_shared"))
+            changed = {name: change(spec, values) for name, change in mistake.variant.steps.items()}
+            k, v = (changed.get(name, values[name]) for name in ("k_shared", "v_shared"))
             yield Hypothesis(mistake.cause, replace(right, k=k, v=v))
 
 

@@ -74,8 +74,8 @@ def judge(
     """``got`` (b, h, r, d_v) as the result of what ``setting`` says, with weights times ``factors`` of dropout."""
     empty = setting.empty()
     undefined = int((empty & ~np.isfinite(got).all(axis=-1)).sum())
-    found = _of_others(setting, got, arithmetic, alpha, empty, factors)
-    return replace(found, empty=int(empty.sum()), undefined=undefined)
+    judgement = _of_others(setting, got, arithmetic, alpha, empty, factors)
+    return replace(judgement, empty=int(empty.sum()), undefined=undefined)
 
 
 def _of_others(

@@ -71,16 +71,16 @@ def of_torch(args: Any, kwargs: Any) -> Received:
 
 def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
     try:
-        found = inspect.signature(function).bind(*args, **kwargs)
+        bound = inspect.signature(function).bind(*args, **kwargs)
     except (TypeError, ValueError):
         names = ("module", "query", "key", "value", "attention_mask")
         return dict(zip(names, args, strict=False)) | dict(kwargs)
-    given = dict(found.arguments)
-    rest = [p.name for p in found.signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    given = dict(bound.arguments)
+    rest = [p.name for p in bound.signature.parameters.values() if p.kind is p.VAR_KEYWORD]
     for name in rest:
         given |= given.pop(name, {})
     first = ("module", "query", "key", "value", "attention_mask")
-    return dict(zip(first, found.args[:5], strict=False)) | given
+    return dict(zip(first, bound.args[:5], strict=False)) | given
 
 
 def _check_known(function: Callable[..., Any], given: Mapping[str, Any]) -> None:

@@ -72,18 +72,18 @@ def cause(head: Judged) -> str:
 
 def _fitting(tried: Iterator[Mistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
     """Add mistakes that give what came to those of ``before``; of mistakes that are the same, the first."""
-    found = list(before)
+    fitting = list(before)
     for mistake in tried:
         try:
             with np.errstate(all="ignore"):
-                made = mistake.run(do=head.do, **head.inputs)
+                gradients = mistake.run(do=head.do, **head.inputs)
         except UNFIT:  # it needs other shapes, as where dS is not transposed
             continue
-        values = dict(zip(NAMES, map(np.asarray, made), strict=True))
+        values = dict(zip(NAMES, map(np.asarray, gradients), strict=True))
         off = _distance(values, head)
-        if off is not None and not any(_same(values, other.values, head) for other in found):
-            found.append(_Fitting(mistake.cause, off, values))
-    return found
+        if off is not None and not any(_same(values, other.values, head) for other in fitting):
+            fitting.append(_Fitting(mistake.cause, off, values))
+    return fitting
 
 
 def _distance(values: Grads, head: Judged) -> float | None:

@@ -31,8 +31,8 @@ EXPONENTIALS = ("exp", "exp_")
 
 
 def _scores(known: KnownNodes, x: Any) -> TracedScores | None:
-    found = known.get(x)
-    return found if isinstance(found, TracedScores) else None
+    node = known.get(x)
+    return node if isinstance(node, TracedScores) else None
 
 
 def _floats(args: Any, kwargs: Any) -> bool:

@@ -88,16 +88,16 @@ class Masking:
         return of_tokens[:, [self.total - self.n_q + i for i in self.rows]]
 
     def _with(self, places: Mask | None, keep: Mask | None) -> Mask:
-        found = np.ones((1, 1, len(self.rows), self.total), dtype=bool)
+        allowed = np.ones((1, 1, len(self.rows), self.total), dtype=bool)
         if places is not None:
-            found = found & places
+            allowed = allowed & places
         if keep is not None:
-            found = found & keep[:, None, None, :]
+            allowed = allowed & keep[:, None, None, :]
         if self.documents is not None:
-            found = found & (self._own(self.documents)[:, None, :, None] == self.documents[:, None, None, :])
+            allowed = allowed & (self._own(self.documents)[:, None, :, None] == self.documents[:, None, None, :])
         first = max(0, self.total - self.n_k)
         more = self.n_k - (self.total - first)
-        return self._counting(np.pad(found[..., first:], ((0, 0), (0, 0), (0, 0), (0, more))))
+        return self._counting(np.pad(allowed[..., first:], ((0, 0), (0, 0), (0, 0), (0, more))))
 
     def _counting(self, mask: Mask) -> Mask:
         return mask if self.left_out is None else mask & ~self.left_out[..., None]
@@ -121,11 +121,11 @@ def looked_at(n_q: int, n_k: int, count: int | None, specs: list[Attention], mas
     """
     if count is None or count >= n_q:
         return list(range(n_q))
-    found: set[int] = set()
+    rows: set[int] = set()
     shapes = {"q": np.broadcast_to(0.0, (n_q, 1)), "k": np.broadcast_to(0.0, (n_k, 1))}
     for spec in specs or [Attention()]:
-        found |= set(chosen(spec, shapes, count))
-    return sorted(found | {i for i in _edges(mask, n_q) if 0 <= i < n_q})
+        rows |= set(chosen(spec, shapes, count))
+    return sorted(rows | {i for i in _edges(mask, n_q) if 0 <= i < n_q})
 
 
 def _edges(mask: Any, n_q: int) -> Iterator[int]:

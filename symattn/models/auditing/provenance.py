@@ -29,8 +29,8 @@ class Added:
             self.array.expand(*self.array.shape[:-2], n_q, n_k) if self.array.ndim > 1 else self.array.expand(n_q, n_k)
         )
         some = whole[..., list(rows), :]
-        found = some.expand(*front, len(rows), n_k).reshape(1, -1, len(rows), n_k)
-        return ~found if self.forbids else found * self.factor
+        whole_rows = some.expand(*front, len(rows), n_k).reshape(1, -1, len(rows), n_k)
+        return ~whole_rows if self.forbids else whole_rows * self.factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +145,10 @@ class KnownNodes:
 
     def get(self, tensor: Any) -> Node | None:
         """The node of an array; None for a part of one, or for another order of its axes."""
-        found = self._nodes.get(_storage(tensor))
-        if found is None or found[0].expired() or found[1] != tensor.numel() or not tensor.is_contiguous():
+        entry = self._nodes.get(_storage(tensor))
+        if entry is None or entry[0].expired() or entry[1] != tensor.numel() or not tensor.is_contiguous():
             return None
-        return found[2]
+        return entry[2]
 
     def put(self, tensor: Any, node: Node | None) -> None:
         """Say what an array is, from now on; None: nothing that is known."""
@@ -208,5 +208,5 @@ def number(x: Any) -> float | None:
 
 def forbids(x: Any) -> bool:
     """Return whether what is filled in forbids a score."""
-    found = number(x)
-    return found is not None and found <= FORBIDS
+    value = number(x)
+    return value is not None and value <= FORBIDS

@@ -159,10 +159,10 @@ def _check(received: Received, q: Any, k: Any, v: Any, dropping: bool) -> None:
 
 def _roughest(received: Received, *arrays: Any) -> str:
     """The format that the call is held to: code that is spelled out may widen some of its arrays."""
-    found = {dtype_of(t) for t in arrays}
-    for dtype in found:
+    formats = {dtype_of(t) for t in arrays}
+    for dtype in formats:
         if dtype not in FORMATS:
             raise UnreadCall(f"an input is of {dtype}, whose arithmetic is not known")
-    if len(found) > 1 and received.via != "operators":
+    if len(formats) > 1 and received.via != "operators":
         raise UnreadCall(f"q, k, v are of {', '.join(dtype_of(t) for t in arrays)}")
-    return max(found, key=lambda dtype: Format(dtype).u)
+    return max(formats, key=lambda dtype: Format(dtype).u)

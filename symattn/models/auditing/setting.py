@@ -57,14 +57,14 @@ class CallSetting:
 
     def inputs(self) -> dict[str, Any]:
         """The inputs of ``spec``, by name."""
-        found: dict[str, Any] = {"q": self.q, "k": self.k, "v": self.v}
+        arrays: dict[str, Any] = {"q": self.q, "k": self.k, "v": self.v}
         if self.allowed is not None:
-            found["mask"] = self.whole(self.allowed)
+            arrays["mask"] = self.whole(self.allowed)
         if self.bias is not None:
-            found["bias"] = self.whole(self.bias)
+            arrays["bias"] = self.whole(self.bias)
         if self.sink is not None:
-            found["sink"] = self.sink
-        return found
+            arrays["sink"] = self.sink
+        return arrays
 
     def whole(self, array: NDArray[Any]) -> NDArray[Any]:
         """An array for each score, (b, h, r, n)."""

@@ -238,14 +238,14 @@ def _changed(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Any:
-    found = added.rows(rows)
-    return found.reshape(-1, h, *found.shape[-2:])
+    array = added.rows(rows)
+    return array.reshape(-1, h, *array.shape[-2:])
 
 
 def _scores(name: str, args: Any, kwargs: Any) -> TracedScores | None:
     if name != "baddbmm":
         return TracedScores(args[0], args[1].mT)
     added, a, b = args[:3]
-    found = TracedScores(a, b.mT, scale=float(kwargs.get("alpha", 1)))
+    scores = TracedScores(a, b.mT, scale=float(kwargs.get("alpha", 1)))
     beta = float(kwargs.get("beta", 1))
-    return found.plus(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else found
+    return scores.plus(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else scores

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.models.auditing.tensor_numbers import dtype_of
 from symattn.models.comparing.models import Array
 
 _NAMES = ("keys", "values")
@@ -67,7 +68,7 @@ class Recorded:
                     for call in self.calls[layer]
                 ]
                 first = next(call[0][which] for call in self.calls[layer] if not isinstance(call, int))
-                u = float(Format(str(first.dtype).removeprefix("torch.")).u)
+                u = float(Format(dtype_of(first)).u)
                 if found := _lost(calls, self.steps[layer], u, _NAMES[which]):
                     return Lost(layer, *found)
         return None
@@ -145,5 +146,5 @@ def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
 
 
 def _wide(a: Any) -> Array:
-    found: Array = a.detach().double().cpu().numpy()
-    return found
+    wide: Array = a.detach().double().cpu().numpy()
+    return wide

@@ -56,9 +56,9 @@ def compare(
     for function in (first, second):
         verifying.check_numbers(function, budget=budget, examples=examples, seed=seed)
     spec, arithmetic = verifying.checked(spec, domain), Precision.of(dtype or precision, contract)
-    told: dict[str, Any] = {"precision": arithmetic, "domain": domain, "examples": examples, "seed": seed}
+    options: dict[str, Any] = {"precision": arithmetic, "domain": domain, "examples": examples, "seed": seed}
     reports = [
-        verifying.verify(f, spec, call=c, budget=budget, **told) for f, c in zip((first, second), call, strict=True)
+        verifying.verify(f, spec, call=c, budget=budget, **options) for f, c in zip((first, second), call, strict=True)
     ]
 
     def opened(k: int, _: ExitStack) -> Runner:
@@ -66,7 +66,7 @@ def compare(
         return verifying.called((first, second)[k], request)
 
     sides = tuple(ComparedSide(report.target, report) for report in reports)
-    return _answer(sides, spec, told | {"precision": arithmetic, "budget": budget}, opened)
+    return _answer(sides, spec, options | {"precision": arithmetic, "budget": budget}, opened)
 
 
 def compare_targets(
@@ -95,11 +95,11 @@ def compare_targets(
 
     progress("both on the same inputs")
     sides = tuple(ComparedSide(name, report) for name, report in zip(names, reports, strict=True))
-    told = {name: getattr(every, name) for name in ("domain", "examples", "seed", "precision", "budget")}
-    found = _answer(sides, spec, told, opened)
+    settings = {name: getattr(every, name) for name in ("domain", "examples", "seed", "precision", "budget")}
+    comparison = _answer(sides, spec, settings, opened)
     calls = {"first-call": [*each[0].call], "second-call": [*each[1].call]}
     line = every.command(*names, spec=spec, name="compare", **calls)
-    return replace(found, command=line, notes=(*every.notes, *found.notes))
+    return replace(comparison, command=line, notes=(*every.notes, *comparison.notes))
 
 
 def _answer(

@@ -65,8 +65,8 @@ class Comparison(Printable):
         """A fault where a side has one; no fault where both have none, and gave numbers for the same inputs."""
         if self.wrong:
             return Verdict.FAULT
-        told = all(side.report.verdict is Verdict.NO_FAULT for side in self.sides)
-        return Verdict.NO_FAULT if told and self.together.cases else Verdict.UNDECIDED
+        no_fault = all(side.report.verdict is Verdict.NO_FAULT for side in self.sides)
+        return Verdict.NO_FAULT if no_fault and self.together.cases else Verdict.UNDECIDED
 
     @property
     def exit_code(self) -> int:

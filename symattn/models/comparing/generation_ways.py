@@ -46,8 +46,8 @@ class GenerationWay:
         if self.other:
             given = [text.changed(slice(len(text) // 2, None)) for text in given]
         ids, mask = filled([text.words for text in given], self.padding, pad)
-        found = _ran(self, model, ids, mask, positions, model.encoded(given, pad))
-        return [read.upto(len(s) // 2) for read, s in zip(found, given, strict=True)] if self.other else found
+        reads = _ran(self, model, ids, mask, positions, model.encoded(given, pad))
+        return [read.upto(len(s) // 2) for read, s in zip(reads, given, strict=True)] if self.other else reads
 
 
 def _ran(
@@ -67,11 +67,11 @@ def _ran(
             wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
             model.step(wrong, past_key_values=cache, use_cache=True, **besides)
             cache.crop(-way.drafts)
-        told: dict[str, Any] = {"use_cache": cache is not None, **besides}
-        told |= {} if cache is None else {"past_key_values": cache}
+        arguments: dict[str, Any] = {"use_cache": cache is not None, **besides}
+        arguments |= {} if cache is None else {"past_key_values": cache}
         if way.padding:
-            told |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}
-        parts.append(model.step(rows[:, start:end], **{n: x for n, x in told.items() if x is not None}))
+            arguments |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}
+        parts.append(model.step(rows[:, start:end], **{n: x for n, x in arguments.items() if x is not None}))
         start = end
     return [joined(parts, mask[item], item) for item in range(len(ids))]
 

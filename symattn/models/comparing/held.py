@@ -67,12 +67,12 @@ class StateErrors:
         """Compare both in the model's own type and in float64."""
         n = wide.tokens
         four = list(zip(own.states, wide.states, own_reference.states, reference.states, strict=True))
-        found = [
+        columns = [
             (_apart(w, r[:n]), _apart(o, w), _apart(p[:n], r[:n]), _apart(o, p[:n]), _missing(o, p[:n]),
              _missing(p[:n], r[:n]))
             for o, w, p, r in four
         ]  # fmt: skip
-        off, mine, alone, apart, broken, blind = (tuple(column) for column in zip(*found, strict=True))
+        off, mine, alone, apart, broken, blind = (tuple(column) for column in zip(*columns, strict=True))
         size = tuple(_finite(np.abs(r)) for r in reference.states)
         room = tuple(map(lambda m, a, s: _room(m, a, s, dtype), mine, alone, size))
         return cls(off, mine, alone, apart, broken, blind, room, size, dtype)

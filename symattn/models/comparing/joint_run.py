@@ -192,5 +192,5 @@ def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """|a − b| / limits; 0 where both are the same, NaN among them, and +∞ where one alone is no number."""
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
-        found = np.abs(a - b) / limits
-    return np.where(same, 0.0, np.where(np.isnan(found), np.inf, np.maximum(found, _LEAST)))
+        off = np.abs(a - b) / limits
+    return np.where(same, 0.0, np.where(np.isnan(off), np.inf, np.maximum(off, _LEAST)))

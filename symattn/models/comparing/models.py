@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
+from symattn.models.auditing.tensor_numbers import numbers
 
 Array = np.ndarray
 MOST = 200_000_000  # parameters: a copy in float64 takes 1.6 GB
@@ -136,11 +137,11 @@ class Model:
 
         told |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
         with torch.no_grad(), _widened() if self._wide else _as_it_is():
-            found = self._model(**told)
-        states = found.decoder_hidden_states if self.encodes else found.hidden_states
+            output = self._model(**told)
+        states = output.decoder_hidden_states if self.encodes else output.hidden_states
         if states is None:
             raise InputError(f"{type(self._model).__name__} gives no hidden states")
-        return [a.detach().double().cpu().numpy() for a in (*states, found.logits)]
+        return [numbers(a) for a in (*states, output.logits)]
 
 
 def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, Array]:
@@ -200,7 +201,7 @@ def _mode() -> Any:
         def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             if func in casts:
                 return args[0].double()
-            told = {name: wider(x) for name, x in (kwargs or {}).items()}
-            return func(*map(wider, args), **told)
+            keywords = {name: wider(x) for name, x in (kwargs or {}).items()}
+            return func(*map(wider, args), **keywords)
 
     return Widened()

@@ -66,16 +66,16 @@ def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None 
 
 def fields(words: Sequence[str]) -> dict[str, Any]:
     """``hidden_size=64`` as a field and its value, which is read as JSON where it is some. Raises ``InputError``."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip().isidentifier():
             raise InputError(f"{word[:60]!r} sets no field; hint: NAME=VALUE, such as hidden_size=64")
         try:
-            found[name.strip()] = json.loads(value)
+            values[name.strip()] = json.loads(value)
         except ValueError:
-            found[name.strip()] = value
-    return found
+            values[name.strip()] = value
+    return values
 
 
 def _made(target: str) -> Any:
@@ -94,9 +94,9 @@ def _checkpoint(path: Path) -> Any:
     if named := next((n for n in ("quantization_config", "transformers_weights") if read.data.get(n)), None):
         raise InputError(f"{path}: {named} is not read; hint: plain weights in safetensors, or --random")
     config = _config(path, read, ("model_type", "auto_map"))
-    told = {"config": config, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
-    told |= {"dtype": "auto", "output_loading_info": True, **_USUAL}
-    model, info = _read(path, lambda: _auto(config).from_pretrained(path, **told))
+    options = {"config": config, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+    options |= {"dtype": "auto", "output_loading_info": True, **_USUAL}
+    model, info = _read(path, lambda: _auto(config).from_pretrained(path, **options))
     _check_complete(path, info)
     return model
 
@@ -154,13 +154,13 @@ def _logs_nothing() -> None:
 def read_configuration(path: Path, changed: Mapping[str, Any] | None = None) -> Configuration:
     """The configuration, with other values of fields. Raises ``InputError`` for a field that its family does not have,
     and for more layers or experts than are made."""
-    found = configuration(str(path))
+    config = configuration(str(path))
     for name in changed or {}:
-        _known(name, found)
-    data = {**found.data, **(changed or {})}
+        _known(name, config)
+    data = {**config.data, **(changed or {})}
     if deep := _deep(data):
         raise InputError(f"{path}: {deep[0]} is {deep[1]}; hint: --set {deep[0]}=2, at most {_DEEPEST}")
-    return Configuration(found.model_type, data, found.where)
+    return Configuration(config.model_type, data, config.where)
 
 
 def check_weights(path: Path) -> None:

@@ -44,11 +44,11 @@ class Reference:
         """Choose it and run it. Raises ``InputError`` where the model does not run in float64."""
         defined.register()
         asking = _Asking(own, wide, tuple(sequences), dtype)
-        found = asking.configured() or asking.as_given() or asking.of_model()
+        reference = asking.configured() or asking.as_given() or asking.of_model()
         mine = asking.candidate(own.own)  # its rounding is the measure of rounding, unless it is wrong
-        if mine is None or not asking.agree(mine, found.chosen):
-            return replace(found, mine=mine)
-        return replace(found, chosen=replace(found.chosen, own=mine.own), mine=mine)
+        if mine is None or not asking.agree(mine, reference.chosen):
+            return replace(reference, mine=mine)
+        return replace(reference, chosen=replace(reference.chosen, own=mine.own), mine=mine)
 
 
 def alone(model: Model, sequence: Text, implementation: str | None) -> States:
@@ -75,18 +75,18 @@ class _Asking:
     def as_given(self) -> Reference | None:
         """The definition with a mask that transformers builds."""
         unread = self.why
-        found = {name: read for name, other in _BY_MASK.items() if (read := self._definition(other))}
+        candidates = {name: read for name, other in _BY_MASK.items() if (read := self._definition(other))}
         words = f"symattn's definition, in float64, with the mask as given: {unread}"
-        return self._of_several(found, words, "the masks that are built for") if found else None
+        return self._of_several(candidates, words, "the masks that are built for") if candidates else None
 
     def of_model(self) -> Reference:
         """The model's own attention. Raises ``InputError`` where something in it knows no float64."""
         unread = self.why
-        found = {name: read for name in dict.fromkeys((self.own.own, *_BY_MASK)) if (read := self.candidate(name))}
-        if self.own.own not in found:
+        candidates = {name: read for name in dict.fromkeys((self.own.own, *_BY_MASK)) if (read := self.candidate(name))}
+        if self.own.own not in candidates:
             raise InputError(f"the model does not run in float64: {self.why}; hint: modules that take any type")
         words = f"the model's own in float64: {unread}"
-        return self._of_several(found, words, "attention by")
+        return self._of_several(candidates, words, "attention by")
 
     def candidate(self, implementation: str) -> Candidate | None:
         """Run it; None where it does not run, and ``why`` says the reason."""
@@ -104,11 +104,11 @@ class _Asking:
 
     def _definition(self, name: str) -> Candidate | None:
         defined.Calls.made = 0
-        found = self.candidate(name)
-        if found and not defined.Calls.made:
+        candidate = self.candidate(name)
+        if candidate and not defined.Calls.made:
             self.why = "the model asks for its attention in a way of its own"
             return None
-        return found
+        return candidate
 
     def _of_several(self, found: Mapping[str, Candidate], words: str, what: str) -> Reference:
         """The model's own where all agree; else those that are causal; else there is doubt."""

@@ -83,7 +83,7 @@ def _told_of(path: str) -> Iterator[None]:
 def _parting(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...], list[int]]:
     """The first query of each piece whose outputs differ, and those that differ most, as numbers and relative to the
     largest entry of the query; pieces with equal outputs are left out."""
-    found = {}
+    rows = {}
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         a, b = (floats_of(p.made["o"])[0] for p in (mine, theirs))
         differ = _differ(a, b)
@@ -94,8 +94,8 @@ def _parting(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...
             axes = tuple(i for i in range(differ.ndim) if i != differ.ndim - 2)
             far = (np.where(differ, np.nan_to_num(x, nan=np.inf), 0.0) for x in (off, relative))
             most = (x.max(axis=axes).argmax() for x in far)
-            found[mine.place] = sorted({int(differ.any(axis=axes).argmax()), *map(int, most)})
-    return found
+            rows[mine.place] = sorted({int(differ.any(axis=axes).argmax()), *map(int, most)})
+    return rows
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:

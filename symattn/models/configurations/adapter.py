@@ -43,16 +43,16 @@ def partly(source: Any, layer: int | None, kind: str = "self", called: bool = Tr
     depth = c.count(*family.depth(at.kind))
     if not 0 <= at.layer < depth:
         raise InputError(f"{c}: layer {at.layer} is asked for; there are {depth}, counted from 0")
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     open_ = ""
     for rule in family.kinds[at.kind]:
         try:
-            told |= rule(at)
+            fields |= rule(at)
         except InputError as error:
             if not (called and rule.before):
                 raise
             open_ = str(error)
-    return Attention(**told), open_
+    return Attention(**fields), open_
 
 
 def layers(source: object, kind: str = "self") -> int:
@@ -85,8 +85,8 @@ def _kind(c: Configuration, family: ModelFamily, kind: str) -> Any:
 
 def _layer(source: object, layer: int | None) -> int:
     if layer is None:
-        found = getattr(source, "layer_idx", None)
-        return found if isinstance(found, int) else 0
+        index = getattr(source, "layer_idx", None)
+        return index if isinstance(index, int) else 0
     if not isinstance(layer, int) or isinstance(layer, bool):
         raise InputError(f"layer must be an integer, got {layer!r}")
     return layer

@@ -56,10 +56,10 @@ class Configuration:
         for name in names:
             if name in self.data:
                 return self.data[name]
-        found = self.default(*names)
-        if found is _ABSENT:
+        value = self.default(*names)
+        if value is _ABSENT:
             raise InputError(f"{self} has no {names[0]}; hint: write it into the configuration")
-        return found
+        return value
 
     def told(self, name: str) -> Any:
         """The field, or where it is null or not written the default of its class. Raises as ``find``."""
@@ -76,13 +76,13 @@ class Configuration:
     def default(self, *names: str) -> Any:
         """Return the default that the class of this configuration has for a field that is not written."""
         try:
-            made = self.completed
+            config = self.completed
         except ImportError as error:
             missing = MissingExtra("transformers", "transformers")
             raise CannotTell(f"{self} leaves out {names[0]}, whose default {missing}") from error
         for name in names:
-            if hasattr(made, name):
-                return getattr(made, name)
+            if hasattr(config, name):
+                return getattr(config, name)
         return _ABSENT
 
     @cached_property

@@ -94,19 +94,19 @@ def buckets(two_sided: bool) -> FieldRule:
 
 @rule("ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused")
 def mpt(at: LayerPlace) -> dict[str, Any]:
-    told = at.c.find("attn_config")
-    if not isinstance(told, Mapping):
-        told = told.to_dict() if hasattr(told, "to_dict") else {}
-    if told.get("attn_type") not in (None, "multihead_attention"):
-        at.c.cannot_tell(f"attn_type is {str(told['attn_type'])[:40]!r}; known: multihead_attention")
+    fields = at.c.find("attn_config")
+    if not isinstance(fields, Mapping):
+        fields = fields.to_dict() if hasattr(fields, "to_dict") else {}
+    if fields.get("attn_type") not in (None, "multihead_attention"):
+        at.c.cannot_tell(f"attn_type is {str(fields['attn_type'])[:40]!r}; known: multihead_attention")
     for name in ("clip_qkv", "softmax_scale", "prefix_lm", "qk_ln", "attn_uses_sequence_id"):
-        if told.get(name):
+        if fields.get(name):
             at.c.cannot_tell(f"attn_config has {name}, of which this adapter knows nothing")
-    if told.get("alibi") not in (True, False):
+    if fields.get("alibi") not in (True, False):
         at.c.cannot_tell("attn_config does not say whether there is ALiBi")
-    if told["alibi"] and told.get("alibi_bias_max", 8) != 8:
+    if fields["alibi"] and fields.get("alibi_bias_max", 8) != 8:
         at.c.cannot_tell("attn_config has an alibi_bias_max other than 8, for whose slopes there is no field")
-    return {"position": Alibi() if told["alibi"] else None}
+    return {"position": Alibi() if fields["alibi"] else None}
 
 
 @rule(

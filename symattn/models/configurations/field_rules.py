@@ -84,8 +84,8 @@ def heads(at: LayerPlace) -> dict[str, Any]:
 
 @rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋")
 def grouped(at: LayerPlace) -> dict[str, Any]:
-    told = at.c.find(*KEYS)
-    return at.sharing(KEYS[0], at.heads if told is None else at.c.as_count(KEYS[0], told))
+    count = at.c.find(*KEYS)
+    return at.sharing(KEYS[0], at.heads if count is None else at.c.as_count(KEYS[0], count))
 
 
 def fixed(says: str, **fields: Any) -> FieldRule:

@@ -27,8 +27,8 @@ two_sided = fixed("every query sees every key")
 
 def window_of(at: LayerPlace) -> int | None:
     """``sliding_window``: of a causal mask so many keys, that of the query among them; null is none."""
-    told = at.c.find("sliding_window")
-    return None if told is None else at.c.as_count("sliding_window", told)
+    width = at.c.find("sliding_window")
+    return None if width is None else at.c.as_count("sliding_window", width)
 
 
 @rule("`sliding_window` keys, that of the query among them, in every layer; null for all")

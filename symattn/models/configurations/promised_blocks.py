@@ -82,11 +82,11 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
     layout = _by_fields(c, layout, parallel)
     if spec.qk_norm is not None and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys():
         c.cannot_tell("queries and keys are normalised, and nobody has written down by which modules of the layer")
-    made = Block(
+    layer_block = Block(
         attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
         gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
     )  # fmt: skip
-    return Promised(made, layout, spelled, family.packing, family.scaled_before, open_)
+    return Promised(layer_block, layout, spelled, family.packing, family.scaled_before, open_)
 
 
 def _sums(c: Configuration, layout: LayerLayout) -> str:
@@ -100,13 +100,13 @@ def _sums(c: Configuration, layout: LayerLayout) -> str:
 
 def _activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
     """The activation, whether it is spelled in operators, and why it cannot be told, if it cannot."""
-    told = layout.fixed or c.find(layout.acts)
-    if told is None and layout.acts == "hidden_activation":
-        told = "gelu_pytorch_tanh"  # what the classes of Gemma put in its place
-    if not isinstance(told, str) or told not in ACTIVATIONS:
+    name = layout.fixed or c.find(layout.acts)
+    if name is None and layout.acts == "hidden_activation":
+        name = "gelu_pytorch_tanh"  # what the classes of Gemma put in its place
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        return "identity", False, f"{c}: cannot tell: {layout.acts} is {str(told)[:40]!r}; known: {known}"
-    return *ACTIVATIONS[told], ""
+        return "identity", False, f"{c}: cannot tell: {layout.acts} is {str(name)[:40]!r}; known: {known}"
+    return *ACTIVATIONS[name], ""
 
 
 def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLayout:
@@ -134,12 +134,12 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
     Raises CannotTell for an array that has no place in the layer, and what ``block`` raises.
     """
     block(source, layer)
-    found = promised(source, layer)
+    layer_block = promised(source, layer)
     c, family = known(source)
     left = c.model_type == "gpt2"  # which stores its matrices for tokens on the left
     given: dict[str, np.ndarray] = {}
     inner: dict[str, np.ndarray] = {}
-    attended, answer = f"{found.layout.paths['attention']}.", found.layout.paths["attention.o"]
+    attended, answer = f"{layer_block.layout.paths['attention']}.", layer_block.layout.paths["attention.o"]
     for name, array in arrays.items():
         path, _, what = name.rpartition(".")
         if path == answer:  # which may stand beside the module of the heads
@@ -147,9 +147,9 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
         elif name.startswith(attended):
             inner[name.removeprefix(attended)] = array
         else:
-            given |= _outside(name, array, found, left)
-    own = inputs(inner, found.block.attention, family)
-    if found.shared:
+            given |= _outside(name, array, layer_block, left)
+    own = inputs(inner, layer_block.block.attention, family)
+    if layer_block.shared:
         given |= {n.replace("attention_norm", "mlp_norm"): a for n, a in given.items() if n.startswith("attention_n")}
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}
 

@@ -54,10 +54,10 @@ def by_list(rule: FieldRule) -> FieldRule:
     """Positions where ``no_rope_layers`` has a 1, which is what the field says in spite of its name."""
 
     def run(at: LayerPlace) -> Mapping[str, Any]:
-        told = at.c.told("no_rope_layers")
-        if not isinstance(told, (list, tuple)) or len(told) <= at.layer or told[at.layer] not in (0, 1):
-            raise at.c.refusal("no_rope_layers", told, "a list of 0 and 1, one for each layer")
-        return rule(at) if told[at.layer] else {}
+        switches = at.c.told("no_rope_layers")
+        if not isinstance(switches, (list, tuple)) or len(switches) <= at.layer or switches[at.layer] not in (0, 1):
+            raise at.c.refusal("no_rope_layers", switches, "a list of 0 and 1, one for each layer")
+        return rule(at) if switches[at.layer] else {}
 
     return FieldRule(f"{rule.says}, where `no_rope_layers` has a 1; no positions where it has a 0", run, before=True)
 
@@ -70,15 +70,15 @@ def parameters(at: LayerPlace, local: str = "") -> Told:
     if not new and "rope_theta" in c and (not local or local in c):
         stretched = _object(at, c.optional("rope_scaling") or {}, "rope_scaling")
         return {"rope_theta": c.find("rope_theta"), **stretched}
-    told = _object(at, c.told("rope_parameters"), "rope_parameters")
-    if any(isinstance(inner, Mapping) for inner in told.values()):
+    fields = _object(at, c.told("rope_parameters"), "rope_parameters")
+    if any(isinstance(inner, Mapping) for inner in fields.values()):
         kind = layer_type(at)
-        if not isinstance(told.get(kind), Mapping):
+        if not isinstance(fields.get(kind), Mapping):
             c.cannot_tell(f"rope_parameters tells nothing of {kind!r}, which layer {at.layer} is")
-        told = told[kind]
-    if "rope_theta" not in told and "rope_theta" in c:
-        told = {**told, "rope_theta": c.find("rope_theta")}
-    return told
+        fields = fields[kind]
+    if "rope_theta" not in fields and "rope_theta" in c:
+        fields = {**fields, "rope_theta": c.find("rope_theta")}
+    return fields
 
 
 def _object(at: LayerPlace, value: Any, name: str) -> Told:
@@ -113,9 +113,9 @@ def _share(at: LayerPlace, share: str) -> Any:
     """The field, or what its class writes among ``rope_parameters`` where it is left out."""
     if at.c.optional(share) is not None:
         return at.c.find(share)
-    made = at.c.default("rope_parameters")
-    held = made.get("partial_rotary_factor") if isinstance(made, Mapping) else None
-    return at.c.find(share) if held is None else held
+    defaults = at.c.default("rope_parameters")
+    factor = defaults.get("partial_rotary_factor") if isinstance(defaults, Mapping) else None
+    return at.c.find(share) if factor is None else factor
 
 
 # -- scalings ----------------------------------------------------------------------------------------------------------

@@ -40,10 +40,10 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
 
     Raises CannotTell for an array that has no place in the specification.
     """
-    found: dict[str, np.ndarray] = {}
+    weights: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if name in PLAIN:
-            found[PLAIN[name]] = array + family.gains if name in GAINS else array
+            weights[PLAIN[name]] = array + family.gains if name in GAINS else array
             continue
         module, _, what = name.rpartition(".")
         roles = _roles(module)
@@ -54,8 +54,8 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
         matrix = what == "weight"
         array = array.T if matrix and module not in _LEFT and array.ndim == 2 else array
         parts = [array] if len(roles) == 1 else split(array, spec, family.packing)
-        found |= {f"{'w' if matrix else 'b'}_{role}": part for role, part in zip(roles, parts, strict=True)}
-    return _split_latent(found, spec)
+        weights |= {f"{'w' if matrix else 'b'}_{role}": part for role, part in zip(roles, parts, strict=True)}
+    return _split_latent(weights, spec)
 
 
 def _roles(module: str) -> tuple[str, ...]:

@@ -141,13 +141,13 @@ class Heads(LayerParts):
 
     def _called(self, role: str, made: TokenRows) -> Floats:
         """(r, h, d) of the call, of keys and values by their own heads. Raises Open."""
-        found = self.seen.called.get(role)
-        if found is None or isinstance(found, str):
-            raise Open(f"no call of attention was read in the layer{'' if found is None else f': {found}'}")
-        own, many = made.values.shape[1], found.values.shape[1]
+        array = self.seen.called.get(role)
+        if array is None or isinstance(array, str):
+            raise Open(f"no call of attention was read in the layer{'' if array is None else f': {array}'}")
+        own, many = made.values.shape[1], array.values.shape[1]
         if role != "q" and many == self.spec.heads != own:
-            first = found.values[:, :: many // own]
-            if not np.array_equal(np.repeat(first, many // own, axis=1), found.values, equal_nan=True):
+            first = array.values[:, :: many // own]
+            if not np.array_equal(np.repeat(first, many // own, axis=1), array.values, equal_nan=True):
                 raise Open("heads of keys and values are repeated in a way that is not known")
             return first
-        return found.values
+        return array.values

@@ -165,11 +165,11 @@ class Layers:
             return
         try:
             judging = Judge(seen, found, modules, self._searched < _SEARCHED)
-            told = LayerFinding(name, tuple(judging.findings()))
+            finding = LayerFinding(name, tuple(judging.findings()))
         except Exception as error:
-            told = LayerFinding(name, reason=f"symattn failed to judge it, a defect of its own: {in_words(error)}")
-        self._searched += told.state == "wrong"
-        self._told(told)
+            finding = LayerFinding(name, reason=f"symattn failed to judge it, a defect of its own: {in_words(error)}")
+        self._searched += finding.state == "wrong"
+        self._told(finding)
 
     def _left(self, layer: Any) -> Pass | None:
         stack = self._stack()
@@ -182,10 +182,10 @@ class Layers:
 
 def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
     """Modules of a list that hold an attention: the name, the module, its configuration or that around it."""
-    found: list[str] = []
+    names: list[str] = []
     configs = {name: m.config for name, m in root.named_modules() if hasattr(getattr(m, "config", None), "model_type")}
     for name, module in root.named_modules():
-        if not name.rpartition(".")[2].isdigit() or name.startswith(tuple(f"{outer}." for outer in found)):
+        if not name.rpartition(".")[2].isdigit() or name.startswith(tuple(f"{outer}." for outer in names)):
             continue
         inner = [m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()]
         own = next((m.config for m in (module, *inner) if hasattr(getattr(m, "config", None), "model_type")), None)
@@ -193,7 +193,7 @@ def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
             outer = [path for path in configs if not path or name.startswith(f"{path}.")]
             own = configs[max(outer, key=len)] if outer else None
         if inner and own is not None:
-            found.append(name)
+            names.append(name)
             yield name, module, own
 
 

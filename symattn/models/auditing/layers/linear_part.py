@@ -58,19 +58,19 @@ def _ratio(
     Numbers that are ``vague`` are passed over.
     """
     exact: Any = project(*(None if a is None else Enclosure.lift(a) for a in (x, w, b)))  # type: ignore[arg-type]
-    found = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
-    found = np.where(_overflows(got, x, w, b, dtype), 0.0, found)
-    return float(found[~vague].max(initial=0.0) if vague is not None else found.max(initial=0.0))
+    ratios = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
+    ratios = np.where(_overflows(got, x, w, b, dtype), 0.0, ratios)
+    return float(ratios[~vague].max(initial=0.0) if vague is not None else ratios.max(initial=0.0))
 
 
 def _overflows(got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str) -> NDArray[np.bool_]:
     """Where ``got`` is an infinity of the sign of a result, or of the product before the bias, that may be so large."""
-    found = np.zeros(got.shape, dtype=bool)
+    overflow = np.zeros(got.shape, dtype=bool)
     for bias in (b, None):
         exact: Any = project(*(None if a is None else Enclosure.lift(a) for a in (x, w, bias)))  # type: ignore[arg-type]
         furthest = np.sign(got) * exact.mid + exact.rad + allowed_of(x, w, bias, dtype)
-        found |= np.isinf(got) & (up(furthest) >= _beyond(Format(dtype)))
-    return found
+        overflow |= np.isinf(got) & (up(furthest) >= _beyond(Format(dtype)))
+    return overflow
 
 
 def _beyond(f: Format) -> float:

@@ -40,12 +40,12 @@ def _definition(
 def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
     """A norm of tokens, and beside its known mistakes ε ten times too large or small, and no norm at all."""
     spec = (LayerNorm if kind == "layer" else RMSNorm)(eps=eps, one_plus=one_plus)
-    found = norms.subject(spec)
+    definition = norms.subject(spec)
     more = (
         *(_other_eps(kind, eps, one_plus, times) for times in (10, Fraction(1, 10))),
         Mistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x),
     )
-    return replace(found, mistakes=(*found.mistakes, *more))
+    return replace(definition, mistakes=(*definition.mistakes, *more))
 
 
 def near_norm(kind: str, eps: Any, one_plus: bool) -> tuple[Mistake, ...]:
@@ -120,8 +120,8 @@ def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:
         return activation(up)
 
     def stored(x: Any) -> Any:
-        made = activation(x)
-        return made.as_input() if hasattr(made, "as_input") else made
+        activated = activation(x)
+        return activated.as_input() if hasattr(activated, "as_input") else activated
 
     return gated(stored, gate, up)
 

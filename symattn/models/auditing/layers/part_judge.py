@@ -138,8 +138,8 @@ def _within(found: CaseResult, beside: Floats) -> bool:
 
 def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake) -> bool:
     """Return whether a mistake may give what came; it may err as the definition may, by any of its ways."""
-    found = expected(subject, right.case.inputs, precision, [mistake.run])
-    return holds(union([found, [part.expected for part in right.parts]]), right)
+    allowed = expected(subject, right.case.inputs, precision, [mistake.run])
+    return holds(union([allowed, [part.expected for part in right.parts]]), right)
 
 
 def _cause(subject: Definition, precision: Precision, found: CaseResult) -> str:

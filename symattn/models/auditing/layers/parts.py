@@ -45,10 +45,10 @@ class LayerParts:
     # -- what was seen -------------------------------------------------------------------------------------------------
     def _gave(self, name: str, arrays: Mapping[str, TokenRows] | None = None) -> TokenRows:
         """Return the output of a part by its name; ``x`` are the tokens. Raises Open where it was not seen."""
-        found = (self.seen.gave if arrays is None else arrays).get(name)
-        if found is None:
+        array = (self.seen.gave if arrays is None else arrays).get(name)
+        if array is None:
             raise Open(f"{name}: {NOT_RUN}")
-        return found
+        return array
 
     def _took(self, name: str) -> TokenRows:
         """Return the input of a part. Raises Open where it was not seen."""
@@ -93,5 +93,5 @@ class LayerParts:
         if same(wanted, got):
             return
         others = {n: a for n, a in self.seen.gave.items() if n != source and same(a, got)}
-        told = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
-        yield PartFinding(name, np.inf, True, f"{told}, not {in_words(source)}")
+        words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
+        yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
