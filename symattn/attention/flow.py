@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 Reason = str | Text | Callable[[], Text]
 
 
-class Entries(NamedTuple):
+class EntryLines(NamedTuple):
     """The entries of an array, line by line; ``@name`` in them is one of ``letters``."""
 
     lines: tuple[str, ...]
     letters: Mapping[str, Like]
 
 
-def entries(*lines: str, **letters: Like) -> Entries:
+def entries(*lines: str, **letters: Like) -> EntryLines:
     """Return lines of entries with the letters that they name."""
-    return Entries(lines, letters)
+    return EntryLines(lines, letters)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Step:
     symbol: Node
     writes: Callable[[], Node]
     says: Reason = ()
-    typed: str | Callable[[], Entries] = ""
+    typed: str | Callable[[], EntryLines] = ""
 
     @cached_property
     def formula(self) -> Node:
@@ -58,7 +58,7 @@ class Step:
         return self.writes()
 
     @property
-    def entries(self) -> Entries:
+    def entries(self) -> EntryLines:
         """The formulas of the step's entries; without a line for a step that says none."""
         return self.typed() if callable(self.typed) else entries(*([self.typed] if self.typed else ()))
 
@@ -103,7 +103,7 @@ class Flow:
         *,
         role: str = "",
         reason: Reason = (),
-        entries: str | Callable[[], Entries] = "",
+        entries: str | Callable[[], EntryLines] = "",
     ) -> None:
         """A step called ``name``, from arrays or roles ``of``; from now on it plays ``role``.
 

@@ -100,6 +100,15 @@ def test_a_factor_is_fitted() -> None:
 
 
 @pytest.mark.deep
+def test_a_number_in_a_step_of_the_attention_within_is_fitted() -> None:
+    def scaled(q, k, v, k_cache, v_cache):
+        return caches.grown(np.float32(1.7) * q, k, v, k_cache, v_cache)
+
+    (fault,) = verify(scaled, Cached(Attention(causal=True)), examples=0).faults
+    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 1.7/√d_k")
+
+
+@pytest.mark.deep
 def test_numbers_of_fields_are_fitted_and_two_mistakes_found_at_once() -> None:
     told = {
         "ε is 0.003": lambda x, weight, bias: centred(x, 0.003) * weight + bias,

@@ -12,7 +12,7 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, norms, projections
-from symattn.attention.flow import Entries, Flow, entries
+from symattn.attention.flow import EntryLines, Flow, entries
 from symattn.attention.notation import affine
 from symattn.document.notation import Node, Transposed, call, commas
 
@@ -49,7 +49,7 @@ def _unpacked(flow: Flow) -> None:
             flow.given |= {name}
 
 
-def _columns_entries(name: str, heads: int, key_heads: int) -> Entries:
+def _columns_entries(name: str, heads: int, key_heads: int) -> EntryLines:
     """w_ml = w_{in,m,l+start}."""
     before = {"q": 0, "k": heads, "v": heads + key_heads}[name[-1]]
     start = f" + {before if before > 1 else ''} width_w_in" if before else ""
@@ -159,7 +159,7 @@ def joining(flow: Flow) -> None:
         flow.add("v_absorbed", run, _same, ("c_kv",), role="v", reason="in place of the values", entries=typed)
 
 
-def _joined_entries(i: str) -> Entries:
+def _joined_entries(i: str) -> EntryLines:
     first = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$"
     return entries(first, f"out[{i},l] = 1[{i},l − width_0] for $l > width_0$")
 

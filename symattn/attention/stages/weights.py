@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from symattn.arrays.array import Array
 from symattn.attention import latent, masks, norms, projections, scores, softmax
 from symattn.attention import notation as letters
-from symattn.attention.flow import Entries, Flow, Reason, entries
+from symattn.attention.flow import EntryLines, Flow, Reason, entries
 from symattn.attention.positions.fields import Shaw
 from symattn.attention.stages import positions, tokens
 from symattn.document.model import Text
@@ -53,7 +53,7 @@ def root_entries(x: str, member: str, eps: Any, gain: str) -> str:
     return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 
 
-def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> Entries:
+def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> EntryLines:
     i = "j" if role == "k" else "i"
     x, member = f"0[{i},l]", f"0[{i},m]"
     if kind == "l2":
@@ -91,7 +91,7 @@ class _Score(NamedTuple):
     writes: Callable[..., Node]
     names: tuple[str, ...]
     reason: Reason
-    entries: str | Callable[[], Entries]
+    entries: str | Callable[[], EntryLines]
 
 
 _DOT = "Σ_{l=1}^width_0 0[i,l] 1[j,l]"
@@ -153,7 +153,7 @@ def scaling(flow: Flow) -> None:
     flow.add("scaled", run, writes, of, role="scores", reason=reason, entries=typed)
 
 
-def _scaled_entries(several: bool, scale: Any, terms: int) -> Entries:
+def _scaled_entries(several: bool, scale: Any, terms: int) -> EntryLines:
     if scale == "given":
         return entries("out[i,j] = " + ("scale[a] 0[i,j] -- head $a$" if several else "t 0[i,j]"))
     words = {None: f"0[i,j]/√({f'{terms} ' * (terms > 1)}d_k)", "1/d_k": "0[i,j]/d_k", 1: "0[i,j]"}
@@ -199,7 +199,7 @@ def masking(flow: Flow) -> None:
     flow.add("masked", run, writes, ("scores", *names), role="scores", reason=reason, entries=typed)
 
 
-def _masked_entries(spec: Attention) -> Entries:
+def _masked_entries(spec: Attention) -> EntryLines:
     """s″_ij = s′_ij where the query may see the key, −∞ elsewhere."""
     seen = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
     by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents

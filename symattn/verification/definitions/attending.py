@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -14,8 +14,10 @@ from symattn.attention.spec import Attention
 from symattn.bounds import extras, reference
 from symattn.bounds.target import Inputs, Layout
 from symattn.document.errors import InputError
+from symattn.verification import rules
 from symattn.verification.definitions.drawing import FAMILIES
-from symattn.verification.definitions.subject import Compute, Definition, Entries, Input
+from symattn.verification.definitions.subject import Compute, Definition, Entries, Input, Mistake, Numbered
+from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
 _WORDS = {
@@ -75,6 +77,23 @@ def of_variant(spec: Attention, variant: reference.Variant, **given: Any) -> ref
     """Every array of a variant of an attention."""
     other, arrays = reference.changed(spec, given, variant)
     return reference.trace(other, dict(arrays), variant)
+
+
+def by_rule(
+    spec: Attention, names: Iterable[str], made: Callable[[reference.Variant], Compute], step: str = "", said: str = ""
+) -> Iterator[Mistake]:
+    """Yield the mistakes in the steps of an attention within a definition; ``made`` computes it with a variant."""
+    for m in rules.known(spec, frozenset(names)):
+        yield Mistake(step or m.step, said + m.cause, made(m.variant))
+
+
+def by_number(
+    spec: Attention, made: Callable[[reference.Variant], Compute], steps: Collection[str] = reference.SCORES
+) -> Iterator[Numbered]:
+    """Yield the mistakes with a number in those ``steps`` of an attention within a definition."""
+    for f in families(spec):
+        if set(f.steps) <= {*steps}:
+            yield Numbered(f.step, f.words, lambda x, f=f: made(f.variant(x)), f.grid)  # type: ignore[misc]
 
 
 def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:

@@ -13,9 +13,8 @@ from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import norms
 from symattn.bounds.reference import Variant
 from symattn.document.errors import InputError
-from symattn.verification import rules
 from symattn.verification.definitions import attending, drawing
-from symattn.verification.definitions.subject import Definition, Input, Later, Mistake
+from symattn.verification.definitions.subject import Compute, Definition, Input, Later, Mistake
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 
@@ -64,6 +63,7 @@ def subject(spec: Block) -> Definition:
         ways=(spec,),
         mistakes=tuple(_mistakes(spec)),
         others=Later(lambda: _by_rule(spec)),
+        numbered=tuple(attending.by_number(a, partial(_of_variant, spec))),
         shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
         families={n: drawing.FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
@@ -125,14 +125,17 @@ def _mistakes(spec: Block) -> Iterator[Mistake]:
 
 def _by_rule(spec: Block) -> Iterator[Mistake]:
     """Yield the mistakes of its attention and of its norms."""
-    for m in rules.known(spec.attention, frozenset(["x", "w_q", "w_k", "w_v", "w_o"])):
-        yield Mistake(m.step, m.cause, partial(_changed, spec, partial(_attending, spec, m.variant)))
+    yield from attending.by_rule(spec.attention, ("x", "w_q", "w_k", "w_v", "w_o"), partial(_of_variant, spec))
     names = list(norms(spec))
     for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
         yield Mistake("norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, names, how, spec.eps)))
         for name in names if len(names) > 1 else ():
             wrong = partial(_changed, spec, partial(_normed, [name], how, spec.eps))
             yield Mistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
+
+
+def _of_variant(spec: Block, variant: Variant) -> Compute:
+    return partial(_changed, spec, partial(_attending, spec, variant))
 
 
 def _part(name: str) -> str:

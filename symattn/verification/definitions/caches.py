@@ -17,8 +17,18 @@ from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.reference import RIGHT, Variant
 from symattn.bounds.target import Inputs, Layout
 from symattn.document import codec, errors, keywords
-from symattn.verification import rules
-from symattn.verification.definitions.attending import FEW, axes, check, in_order, of_variant, settings, swapped, tiles
+from symattn.verification.definitions.attending import (
+    FEW,
+    axes,
+    by_number,
+    by_rule,
+    check,
+    in_order,
+    of_variant,
+    settings,
+    swapped,
+    tiles,
+)
 from symattn.verification.definitions.rotary import tables_of
 from symattn.verification.definitions.subject import Compute, Definition, Input, Later, Mistake
 from symattn.verification.subject import Array
@@ -99,6 +109,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         ways=(laid(partial(_attended, spec)), laid(partial(_attended, spec, keywise=True))),
         mistakes=tuple(Mistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)),
         others=Later(lambda: _of_attention(spec, laid)),
+        numbered=tuple(by_number(_to_all(spec), lambda v: laid(partial(_attended, spec, variant=v)))),
         shapes=sizes,
         families=FEW,
         settings=settings(a),
@@ -173,7 +184,7 @@ def _attended(
     back = k_cache if lost and "k" in of else k_all, v_cache if lost and "v" in of else v_all
     i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
     seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
-    plain = replace(a, causal=False, position=None, mask="boolean")
+    plain = _to_all(spec)
     if keywise:
         keys = tiles(q, int(k_all.shape[-2]))
         return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=seen), *back
@@ -214,12 +225,15 @@ _SLOTS: dict[str, Callable[[int], int]] = {
 }
 
 
+def _to_all(spec: Cached) -> Attention:
+    """Return the attention to all slots of the cache, by a mask."""
+    return replace(spec.attention, causal=False, position=None, mask="boolean")
+
+
 def _of_attention(spec: Cached, laid: Callable[[Compute], Compute]) -> Iterator[Mistake]:
     """Yield the mistakes of the attention to all slots, but for those of masks and positions."""
-    plain = replace(spec.attention, causal=False, position=None, mask="boolean")
-    for m in rules.known(plain, frozenset(["q", "k", "v", "mask"])):
-        if m.step != "mask":
-            yield Mistake(m.step, m.cause, laid(partial(_attended, spec, variant=m.variant)))
+    made = by_rule(_to_all(spec), ("q", "k", "v", "mask"), lambda v: laid(partial(_attended, spec, variant=v)))
+    return (m for m in made if m.step != "mask")
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:

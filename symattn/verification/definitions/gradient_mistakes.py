@@ -18,9 +18,8 @@ from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import before, root, step
 from symattn.bounds.reference import Change, Values, Variant
-from symattn.verification.definitions.attending import of_variant, plain
+from symattn.verification.definitions.attending import by_rule, of_variant, plain
 from symattn.verification.definitions.subject import Mistake
-from symattn.verification.rules import known
 
 Shared = Callable[[Any, int], Any]
 
@@ -119,9 +118,8 @@ def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> t
 
 def of_wrong_attention(spec: Attention) -> Iterator[Mistake]:
     """The exact gradient of every known wrong variant of attention."""
-    for wrong in known(spec, _names(spec)):
-        cause = f"it is the gradient of other attention: {wrong.cause}"
-        yield Mistake("backward", cause, partial(_of_wrong, spec, wrong.variant))
+    made = partial(partial, _of_wrong, spec)
+    return by_rule(spec, _names(spec), made, "backward", "it is the gradient of other attention: ")
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[Mistake]:

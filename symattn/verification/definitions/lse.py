@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,6 @@ from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import mistake, reference, target
 from symattn.document.codec import called
-from symattn.verification import rules
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.subject import Compute, Definition, Later, Mistake
 
@@ -27,6 +25,9 @@ def subject(spec: Attention, layout: target.Layout = "nd") -> Definition:
     def laid(run: Compute) -> Compute:
         return attending.in_order(run, layout, ("q", "k", "v"), lambda found: (attending.swapped(found[0]), found[1]))
 
+    def made(variant: reference.Variant) -> Compute:
+        return laid(partial(_of_variant, spec, variant))
+
     return attending.of_attention(
         spec,
         layout,
@@ -35,7 +36,8 @@ def subject(spec: Attention, layout: target.Layout = "nd") -> Definition:
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
         mistakes=tuple(Mistake("lse", cause, laid(partial(_wrong, spec, wrong))) for cause, wrong in _causes(spec)),
-        others=Later(lambda: (replace(m, run=laid(m.run)) for m in _of_attention(spec))),
+        others=Later(lambda: attending.by_rule(spec, ("q", "k", "v", *inputs.needed(spec, "qkv")), made)),
+        numbered=tuple(attending.by_number(spec, made, {*reference.SCORES, "weights"})),
         settings={**attending.settings(spec), "return_lse": True},
         loose=frozenset(["lse"]),
     )
@@ -91,12 +93,6 @@ def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, An
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 Wrong = Callable[[Attention, dict[str, Any], Any], Any]  # of what was computed, and of the scores
-
-
-def _of_attention(spec: Attention) -> Iterator[Mistake]:
-    """Yield the mistakes of the attention, which change the output too."""
-    for m in rules.known(spec, frozenset(["q", "k", "v", *inputs.needed(spec, ("q", "k", "v"))])):
-        yield Mistake(m.step, m.cause, partial(_of_variant, spec, m.variant))
 
 
 def _of_variant(spec: Attention, variant: reference.Variant, **given: Any) -> Any:

@@ -23,9 +23,17 @@ from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification import rules
-from symattn.verification.definitions.attending import FEW, check, closing, inputs, open_rows, settings, tiles
-from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Later, Mistake, Numbered, Numbers
-from symattn.verification.rules.families import families
+from symattn.verification.definitions.attending import (
+    FEW,
+    by_number,
+    check,
+    closing,
+    inputs,
+    open_rows,
+    settings,
+    tiles,
+)
+from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Later, Mistake, Numbers
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Random
 
@@ -104,7 +112,7 @@ def subject(spec: Softmax) -> Definition:
         kept=frozenset("h") if a.heads > 1 else frozenset(),
         open=open_rows(a),
         closing=closing,
-        numbered=tuple(_numbered(spec)),
+        numbered=tuple(by_number(a, partial(partial, spec.run), _STEPS)),
         as_run=partial(_as_run, spec),
     )
 
@@ -214,12 +222,6 @@ def _of_kind(spec: Softmax, variant: Variant) -> bool:
     except InputError:
         return False
     return True
-
-
-def _numbered(spec: Softmax) -> Iterator[Numbered]:
-    for f in families(spec.scaled):
-        if _STEPS.issuperset(f.steps):
-            yield Numbered(f.step, f.words, lambda x, f=f: partial(spec.run, f.variant(x)), f.grid)  # type: ignore[misc]
 
 
 def _as_run(spec: Softmax, given: Inputs) -> Run:

@@ -1,0 +1,259 @@
+"""Mistakes drawn by rule over all definitions, half of them two at once: are they found, blamed and named?
+
+    python -m tests.verification.drawn_mistakes 60
+
+draws that many, or those from one number to another, verifies each, and prints what became of it and the sums. A drawn
+mistake depends on its number alone: a definition, a mistake that the grammar or a list has of it, and, of every second
+one, another mistake beside it, a combination that no list has.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    Gradient,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Rotary,
+    Softmax,
+    verify,
+)
+from symattn.arrays.precision import Precision
+from symattn.attention.positions.fields import Alibi
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.reference import canonical, changed, trace
+from symattn.document.errors import CannotRun
+from symattn.verification import rules
+from symattn.verification.definitions.blocks import _WORDS as _OF_BLOCKS
+from symattn.verification.definitions.registry import is_definition, subjects_of
+from symattn.verification.definitions.rules import both, changes, of_arrays
+from symattn.verification.definitions.subject import Definition
+from symattn.verification.diagnosis.matching import combined
+from tests.verification.mutants import as_function
+
+Compute = Callable[..., Any]
+SPECS: tuple[Any, ...] = (
+    Attention(), Attention(causal=True), Attention(heads=2, kv_heads=1, softcap=2), Attention(bias=True, scale=0.5),
+    Attention(heads=2, position=Alibi(), causal=True), Attention(position=Rotary(), qk_norm="rms", eps=0.25),
+    Attention(lse=True), Attention(score="cosine", scale=2), Softmax(), Softmax(Attention(causal=True)),
+    RMSNorm(), RMSNorm(one_plus=True), LayerNorm(), Rotary(), Rotary(layout="interleaved"), Merge(),
+    LinearAttention(), LinearAttention(causal=True), Cached(Attention(causal=True)),
+    Cached(Attention(causal=True, position=Rotary())), Gradient(Attention()), Gradient(Attention(causal=True)),
+    Block(attention=Attention(causal=True)), Block(attention=Attention(), norm="rms", activation="silu", gated=True),
+)  # fmt: skip
+_WORDS = {name: words.split()[0] for name, words in _OF_BLOCKS.items()}
+_SHOWN = 8  # the largest tile, head or width in the words of a mistake: those of long inputs cost minutes
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A definition with one mistake, or with two."""
+
+    spec: Any
+    inputs: dict[str, str]  # by the names of the parameters, which have no dots
+    steps: tuple[str, ...]
+    causes: tuple[str, ...]
+    compute: Compute
+    alike: Callable[[str], bool]
+
+    def outcome(self, examples: int = 10) -> tuple[str, str]:
+        """Return what became of it, in a word, and what was said."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                report = verify(as_function(self.names, self._called), self.spec, examples=examples)
+            except CannotRun as refusal:
+                return "cannot be run", str(refusal)
+        said = " / ".join(f.message for f in report.faults) or report.verdict.value
+        if not report.faults:
+            return "not found", said
+        found = " / ".join(f.cause or "" for f in report.faults)
+        if all(cause in found for cause in self.causes) or any(self.alike(f.cause or "") for f in report.faults):
+            return "named", said
+        right = any(fault.step in self.steps for fault in report.faults)
+        return ("other words, right step" if right else "other step") if found.strip(" /") else (
+            "right step, no cause" if right else "other step, no cause"
+        ), said  # fmt: skip
+
+    def _called(self, **given: Any) -> Any:
+        return self.compute(**{self.inputs[name]: array for name, array in given.items()})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        return tuple(self.inputs)
+
+
+def drawn(number: int) -> Drawn:
+    """Return the mistake of this number, or the two."""
+    rng = np.random.default_rng((17, number))
+    spec = SPECS[number // 2 % len(SPECS)]
+    of = _of_definition if is_definition(spec) else _of_attention
+    return next(found for found in of(spec, rng, bool(number % 2)) if found is not None)
+
+
+def _choice(rng: np.random.Generator, every: tuple[Any, ...]) -> Any:
+    return every[int(rng.integers(len(every)))]
+
+
+def _short(mistakes: Any) -> tuple[Any, ...]:
+    return tuple(m for m in mistakes if all(int(n) <= _SHOWN for n in re.findall(r"\d+", m.cause)))
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+@cache
+def _known(spec: Attention) -> tuple[Any, ...]:
+    names = _names(spec)
+    return _short([*rules.known(spec, names), *rules.of_entries(spec, names)])
+
+
+def _names(spec: Attention) -> frozenset[str]:
+    return frozenset(("q", "k", "v", *["bias"] * spec.bias))
+
+
+def _of_attention(spec: Attention, rng: np.random.Generator, two: bool) -> Iterator[Drawn | None]:
+    arrays = [_attended(spec, n, m) for n, m in ((3, 5), (4, 4), (5, 7))]
+
+    def computed(mistakes: tuple[Any, ...]) -> Compute | None:
+        mistake = combined(*mistakes) if len(mistakes) > 1 else mistakes[0]
+        return None if mistake is None else partial(_output, spec, mistake.variant)
+
+    for _ in count():
+        parts = tuple(_choice(rng, _known(spec)) for _ in range(1 + two))
+        yield _differing(spec, parts, computed, partial(_output, spec, None), arrays, _known(spec))
+
+
+def _attended(spec: Attention, n_q: int, n_k: int) -> dict[str, Any]:
+    rng, heads = np.random.default_rng(n_q), (spec.heads,) if spec.heads > 1 else ()
+    groups = (spec.key_heads,) if spec.heads > 1 else ()
+    found = {"q": (*heads, n_q, 4), "k": (*groups, n_k, 4), "v": (*groups, n_k, 3)}
+    found |= {"bias": (n_q, n_k)} if spec.bias else {}
+    return {name: rng.standard_normal(shape) for name, shape in found.items()}
+
+
+def _output(spec: Attention, variant: Any, **given: Any) -> Any:
+    if variant is not None:
+        try:
+            other, inputs = changed(canonical(spec), given, variant)
+            return np.asarray(trace(other, dict(inputs), variant)["output"])
+        except UNFIT:  # there is nothing to mistake, for instance one head only
+            pass
+    return np.asarray(trace(canonical(spec), dict(given))["output"])
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+@cache
+def _subject(spec: Any) -> tuple[Definition, tuple[Any, ...]]:
+    subject = next(subjects_of(spec))
+    every = [*subject.mistakes, *subject.others, *changes(subject), *of_arrays(subject)]
+    return subject, _short(m for m in every if m.exact and m.where is None)
+
+
+def _of_definition(spec: Any, rng: np.random.Generator, two: bool) -> Iterator[Drawn | None]:
+    subject, every = _subject(spec)
+    needed = tuple(i.name for i in subject.inputs if i.needed)
+    arrays = [_filled(subject, sizes, needed) for sizes in subject.shapes[:5]]
+
+    def of(other: Any) -> Any:
+        return subject.remade(other).mistakes if subject.remade else ()
+
+    def computed(mistakes: tuple[Any, ...]) -> Compute | None:
+        mistake = both(*mistakes, of) if len(mistakes) > 1 else mistakes[0]
+        return None if mistake is None else partial(_run, subject, mistake.run)
+
+    for _ in count():
+        parts = tuple(_choice(rng, every) for _ in range(1 + two))
+        yield _differing(spec, parts, computed, partial(_run, subject, None), arrays, every)
+
+
+def _filled(subject: Definition, sizes: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    rng, found = np.random.default_rng(3), {}
+    for i in (i for i in subject.inputs if i.name in names):
+        shape = subject.shape(i.name, sizes)
+        found[i.name] = i.entries(shape, rng) if i.entries else rng.standard_normal(shape)
+    return subject.filled(found, Precision.of("float64"))
+
+
+def _run(subject: Definition, wrong: Any, **given: Any) -> Any:
+    for way in (wrong, subject.ways[0]) if wrong else (subject.ways[0],):
+        try:
+            found = tuple(np.asarray(y, dtype=np.float64) for y in subject.run(way, given))
+            return found if len(found) > 1 else found[0]
+        except UNFIT:
+            continue
+    raise AssertionError("the definition itself does not run")
+
+
+# -- what differs ------------------------------------------------------------------------------------------------------
+def _differing(
+    spec: Any, parts: tuple[Any, ...], computed: Callable[[tuple[Any, ...]], Compute | None], right: Compute,
+    arrays: list[dict[str, Any]], every: tuple[Any, ...],
+) -> Drawn | None:  # fmt: skip
+    """Return the mistake if its outputs are finite, of the right shapes, and not those of fewer mistakes."""
+    compute = computed(parts)
+    if compute is None:
+        return None
+    wrong, good = _outputs(compute, arrays), _outputs(right, arrays)
+    finite = all(np.isfinite(y).all() for y in wrong)
+    if [y.shape for y in wrong] != [y.shape for y in good] or not finite or _same(wrong, good):
+        return None
+    alone = [run for part in parts if len(parts) > 1 and (run := computed((part,))) is not None]
+    if any(_same(_outputs(run, arrays), other) for run in alone for other in (wrong, good)):
+        return None
+
+    def alike(cause: str) -> bool:
+        """Return whether the mistakes of a cause are known, and compute the same."""
+        known = tuple(next((m for m in every if m.cause == words), None) for words in cause.split("; and "))
+        run = None if None in known or len(known) > 2 else computed(known)
+        return run is not None and _same(_outputs(run, arrays), wrong)
+
+    names = {_WORDS.get(name, name): name for name in arrays[0]}
+    steps, causes = tuple(m.step for m in parts), tuple(m.cause for m in parts)
+    return Drawn(spec, names, steps, causes, compute, alike)
+
+
+def _outputs(run: Compute, arrays: list[dict[str, Any]]) -> list[Any]:
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [run(**given) for given in arrays]
+    return [y for ys in found for y in (ys if isinstance(ys, tuple) else (ys,))]
+
+
+def _same(one: list[Any], other: list[Any]) -> bool:
+    return all(
+        x.shape == y.shape and bool((np.abs(x - y) <= 1e-4 * (1 + np.abs(y))).all())
+        for x, y in zip(one, other, strict=True)
+    )
+
+
+def main(first: int, last: int) -> None:
+    """Verify the mistakes of these numbers, and say what became of each, and how many became what."""
+    found: Counter[str] = Counter()
+    for number in range(first, last):
+        one, started = drawn(number), time.process_time()
+        word, said = one.outcome()
+        found[word] += 1
+        spent = f"{time.process_time() - started:.1f} s"
+        print(f"{number}: {one.spec}: {'; AND '.join(one.causes)} → {word} [{spent}] {said}"[:900], flush=True)
+    print(", ".join(f"{word} {n}" for word, n in found.most_common()))
+
+
+if __name__ == "__main__":
+    main(*(0, int(sys.argv[1])) if len(sys.argv) == 2 else map(int, sys.argv[1:3]))
