@@ -143,11 +143,26 @@ def test_verify_finds_what_every_single_entry_hides() -> None:
             assert all(p.share <= 0.05 for p in report.power), str(report)
 
 
+@pytest.mark.deep
+def test_bits_are_compared_beyond_200_keys_off_all_tiles() -> None:
+    def attention(wrong: dict[str, object], q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        kinds = {"stores": "w"} | (wrong if len(k) > 200 and len(k) % 64 else {})
+        return kernel(q, k, v, "bfloat16", causal=False, **kinds)  # type: ignore[arg-type]
+
+    for long, word in (({"scale": 1.004}, "scaled by 1.004"), ({"cap": 50.0}, "capped at 50")):
+        report = verify(partial(attention, long), Attention(), precision="bfloat16", examples=5)
+        assert [word in str(f.cause) and "where n_k = 331" in str(f.cause) for f in report.faults] == [True]
+    report = verify(partial(attention, {"stores": "p"}), Attention(), precision="bfloat16", examples=5)
+    assert report.verdict is Verdict.NO_FAULT
+    assert report.arithmetic is not None
+    assert "where n_k = 331: exponentials are stored" in report.arithmetic.words
+
+
 def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = SimpleNamespace(seed=0, over=False)
     one = Pair(Contract(Format("bfloat16")), None, 1.0, 1.0)
 
-    def called(session: SimpleNamespace, rng: np.random.Generator, taken: bool) -> str | None:
+    def called(session: SimpleNamespace, rng: np.random.Generator, taken: bool, *sizes: object) -> str | None:
         made = None if taken and session.over else "a sample"
         session.over = True
         return made

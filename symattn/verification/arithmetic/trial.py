@@ -32,6 +32,8 @@ _GROUND = (
     "random gave the bits of this mistake, and of no arithmetic without it that is known."
 )
 SIZES = Sizes(256, 256, 80, 64)  # no power of 4 as d_k: a scale of 2^{−k} hides its own roundings
+LONGER = Sizes(64, 331, 80, 64)  # off all tiles: what is right for 256 keys need not be right here
+_CELLS = 1 << 20  # scores of all heads: room for so many keys where as many queries are promised
 _LEAST = 2000  # outputs: fewer tell no contract from another
 _SEED = 5
 _SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a mistake, from the whole of it
@@ -44,6 +46,7 @@ class Trial:
     sample: Sample
     found: Found
     sure: bool  # that the mistake was found again on fresh inputs
+    where: str = ""  # the lengths that are meant, if others are computed in another way
 
     @property
     def told(self) -> Arithmetic:
@@ -54,7 +57,7 @@ class Trial:
             words = f"none that is known gives these bits; the nearest is: {found.best.contract.words}"
             return Arithmetic(words, found.best.share, found.next.share, sizes, False)
         most = found.best.share if fits is found.wrong else found.next.share
-        return Arithmetic(fits.contract.words, fits.share, most, sizes, True)
+        return Arithmetic(fits.contract.words + self.where * (not self.sure), fits.share, most, sizes, True)
 
     @property
     def fault(self) -> Fault | None:
@@ -65,8 +68,8 @@ class Trial:
         of = f"{percent(wrong.share)} of {self.sample.got.size} outputs"
         words = f"{of} are bit for bit what comes with this mistake ({wrong.contract.words})"
         without = f"without it at most {percent(self.found.best.share)} are"
-        message = f"{wrong.mistake.cause}: {words}; {without}"
-        return Fault(wrong.mistake.step, wrong.mistake.cause, message, ground=_GROUND)
+        cause = wrong.mistake.cause + self.where
+        return Fault(wrong.mistake.step, cause, f"{cause}: {words}; {without}", ground=_GROUND)
 
     def shows(self, variant: Variant) -> bool:
         """Return whether a mistake in the function's arithmetic would be a fault: none without it gives these bits."""
@@ -97,18 +100,41 @@ class Trial:
 
 
 def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) -> Trial | None:
-    """A call at size, and another one where the first shows a mistake; None where the domain has no such inputs.
+    """Compare the bits of a call at size, and of one with more keys; None where the domain has no such inputs.
 
-    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault; the second call is
-    made even if nothing is left to spend. Mistakes of ``more`` are looked for besides.
+    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault. A mistake has to
+    show in a second call, which is made even if nothing is left to spend. Mistakes of ``more`` are looked for besides.
     """
     rng = np.random.default_rng((session.seed, _SEED))
     sample = called(session, rng, taken)
     if sample is None:
         return None
     found = arithmetic(sample, more)
-    again = called(session, rng, taken and not session.over) if found.wrong is not None else None
-    return Trial(sample, found, again is not None and confirmed(found, again))
+    if found.wrong is None and found.best.fits:
+        return _longer(session, rng, more, Trial(sample, found, False))
+    return Trial(sample, found, _again(session, rng, taken, found))
+
+
+def _again(session: Session, rng: np.random.Generator, taken: bool, found: Found, sizes: Sizes = SIZES) -> bool:
+    """Return whether fresh inputs show the mistake once more."""
+    again = called(session, rng, taken and not session.over, sizes) if found.wrong is not None else None
+    return again is not None and confirmed(found, again)
+
+
+def _longer(session: Session, rng: np.random.Generator, more: Sequence[Suspect], trial: Trial) -> Trial:
+    """Return the trial with more keys if its bits show a mistake there, else the trial, saying what differs."""
+    sample, fewer = called(session, rng, sizes=LONGER), _keys(trial.sample)
+    if sample is None or _keys(sample) <= fewer or pair(sample, trial.found.best.contract).fits:
+        return trial
+    found, most = arithmetic(sample, more), _keys(sample)
+    if _again(session, rng, False, found, LONGER):
+        return Trial(sample, found, True, f", where n_k = {most} and not where n_k = {fewer}")
+    words = found.best.contract.stored if found.best.fits else "none that is known"
+    return replace(trial, where=f" (where n_k = {fewer}; where n_k = {most}: {words})")
+
+
+def _keys(sample: Sample) -> int:
+    return next(int(a.shape[-2]) for name, a in sample.inputs.items() if name in ("k", "y", "x"))
 
 
 def called(
@@ -121,7 +147,8 @@ def called(
     def spread_out(name: str, shape: tuple[int, ...]) -> Array:
         return entries(name, shape) * (spread if name == "q" else 1.0)
 
-    inputs = session.maker.make(sizes, spread_out, rng)
+    maker = replace(session.maker, cells=_CELLS) if sizes == LONGER else session.maker
+    inputs = maker.make(sizes, spread_out, rng)
     case = case_result.Case(GROUP, "normal numbers", inputs)
     outcome = _judged(session, case) if taken else session.call(case)
     if outcome is None or outcome.output is None or outcome.output.size < _LEAST:
