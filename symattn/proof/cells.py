@@ -2,17 +2,19 @@
 
 In a cell all comparisons come out alike, so that both sides are expressions without them. Cells are walked: each
 comparison is answered in every way that linear inequalities between monomials leave open. In each cell the sides are
-the same expression, or exact numbers in it are tried; a cell of which no numbers are known leaves a doubt.
+the same expression, or exact numbers in it are tried; a cell of which no numbers are known leaves a doubt. Of a bound
+those numbers of a cell are tried at which it may fail: linear inequalities again, or a search along lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from math import prod
 from random import Random
 from typing import Any
@@ -30,8 +32,12 @@ from symattn.proof.literals import Named
 from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
 CELLS, _ENTRIES = 200, 100  # of all sizes together; of all arrays
+_OF_BOUNDS, _OPERATIONS = 6, 40  # cells that are walked of a bound between arrays, in each of which it is so short
 _POINTS = 5  # numbers tried in a cell
-_DRAWS = 300  # among which numbers of a cell that is not linear are looked for
+_DRAWS = 300  # among which numbers of a cell that is not linear are looked for,
+_FEW = 30  # of a bound,
+_LINES, _STEPS = 3, 48  # and lines through some of them, with halvings to where a sign changes
+_ALONG = (*(-(2.0**k) for k in range(14, -7, -1)), 0.0, *(2.0**k for k in range(-6, 15)))
 Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "≥" or ">" 0
 
 
@@ -172,18 +178,19 @@ class _Chosen(Numbers):
 
 def cells(sides: Sides, declared: Declared, brought: Named, equal: bool = True) -> Cells:
     """Walk the cells at small sizes, and at those at which the code takes another way; until there is a doubt that the
-    sides are ``equal``, if that is asked."""
+    sides are ``equal``, if that is asked, and else for numbers at which the first side is not below the second."""
     worlds: list[Numbers] = []
     begun: list[Path] = []
     doubt, defined = "", True
     paths = (path for sizes in _sizes(declared, brought) for path in _paths(sides, declared, sizes, begun))
     try:
         for path, letters, differences in paths:
-            more, doubt = _tried(path, letters, differences, brought.numbers)
+            look = _tried if equal else _broken
+            more, doubt = look(path, letters, differences, brought.numbers)
             worlds += more
             defined = defined and differences is not None and not any(path.may_be(*d) for d in path.demands)
-            if (doubt and equal) or len(begun) == CELLS:
-                doubt = doubt or f"there are more than {CELLS} cells"
+            if doubt or len(begun) == (CELLS if equal or not declared.sorts() else _OF_BOUNDS):
+                doubt = doubt or f"there are more than {len(begun)} cells"
                 break
     except (Refused, Undecided, InputError, TooMany, sympy.PolynomialError) as reason:
         doubt, defined = f"its cells were not walked: {reason}", False
@@ -258,16 +265,73 @@ def _tried(
     return [_Chosen(letters, values) for values in found], doubt
 
 
+def _broken(
+    path: Path, letters: _Letters, differences: Sequence[Any] | None, literals: Sequence[Fraction]
+) -> tuple[list[Numbers], str]:
+    """Numbers in a cell at which a difference may be 0 or more; there is no doubt where none are found."""
+    found: list[Numbers] = []
+    for x in dict.fromkeys(map(sympy.expand, differences or ()) if path.constraints else ()):
+        within: list[list[Constraint]] = [[*path.constraints, (relation, x)] for relation in (">", "≥")]
+        if x.is_number:
+            within = [path.constraints] if x >= 0 else []
+        elif sympy.count_ops(x) > _OPERATIONS:
+            continue
+        for constraints in within:
+            symbols = sorted({t for _, c in constraints for t in c.free_symbols}, key=str)
+            with suppress(Refused, sympy.PolynomialError):
+                found += [_Chosen(letters, one) for one in _numbers(constraints, symbols, literals, _FEW)[:1]]
+    return found, ""
+
+
 def _numbers(
-    constraints: Sequence[Constraint], symbols: Sequence[Any], literals: Sequence[Fraction]
+    constraints: Sequence[Constraint], symbols: Sequence[Any], literals: Sequence[Fraction], draws: int = _DRAWS
 ) -> list[dict[Any, Fraction]]:
     """Numbers at which the constraints hold: solutions of linear ones, others among draws."""
-    drawn = ([_wild(symbols, Random(seed), literals) for seed in range(_DRAWS)]) if symbols else []
+    drawn = ([_wild(symbols, Random(seed), literals) for seed in range(draws)]) if symbols else []
     if all(v.is_Symbol for _, x in constraints for v in _linear(x)[0]):
         solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
         return [{**one, **found} for one, found in zip(drawn, solved, strict=False)] or solved
     functions = [(relation, sympy.lambdify(symbols, x, "math")) for relation, x in constraints]
-    return list(islice((one for one in drawn if _holds(functions, one.values())), _POINTS))
+    found = list(islice((one for one in drawn if _holds(functions, one.values())), _POINTS))
+    lines = _on_lines([f for _, f in functions], drawn[:_LINES]) if not found else ()
+    return found or list(islice((one for one in lines if _holds(functions, one.values())), 1))
+
+
+def _on_lines(
+    functions: Sequence[Callable[..., float]], drawn: Sequence[dict[Any, Fraction]]
+) -> Iterator[dict[Any, Fraction]]:
+    """Points of lines through drawn ones where a function changes its sign, and midway between those."""
+    for seed, one in enumerate(drawn):
+        random = Random(seed)
+        start = [*map(float, one.values())]
+        ways = [random.choice((-3, -2, -1, 1, 2, 3)) for _ in start]
+
+        def at(x: float, start: list[float] = start, ways: list[int] = ways) -> list[float]:
+            return [value + x * way for value, way in zip(start, ways, strict=True)]
+
+        edges = sorted({x for f in functions for x in _edges(lambda x, f=f, at=at: f(*at(x)))})  # type: ignore[misc]
+        for x in (*edges, *((a + b) / 2 for a, b in pairwise(sorted({*_ALONG, *edges})))):
+            values = {t: Fraction(value).limit_denominator(10**9) for t, value in zip(one, at(x), strict=True)}
+            if all(map(_fits_sign, values, values.values())):
+                yield values
+
+
+def _fits_sign(t: Any, value: Fraction) -> bool:
+    """Return whether a letter that is declared positive, or nonnegative, may have this value."""
+    return value > 0 if t.is_positive else value >= 0 or not t.is_nonnegative
+
+
+def _edges(f: Callable[[float], float]) -> Iterator[float]:
+    """Where the sign changes between two places along a line."""
+    for a, b in pairwise(_ALONG):
+        with suppress(ArithmeticError, ValueError):
+            below = f(a) < 0
+            if below == (f(b) < 0):
+                continue
+            for _ in range(_STEPS):
+                middle = (a + b) / 2
+                a, b = (middle, b) if (f(middle) < 0) == below else (a, middle)
+            yield b
 
 
 def _wild(symbols: Sequence[Any], random: Random, literals: Sequence[Fraction]) -> dict[Any, Fraction]:

@@ -294,11 +294,10 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
     equal = links_[0].sign == "="
     compiled = _concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
-    if declared.sorts() and not equal:
-        return  # of arrays there are too many cells in which a bound is no equation
     from symattn.proof.cells import cells
 
-    sides = compiled.sides([(x.left, x.right) for x in links_], not equal)
+    ordered = [(x.right, x.left) if x.sign in "≥>" else (x.left, x.right) for x in links_]
+    sides = compiled.sides(ordered, not equal)
     with listening(), meeting():
         walked = cells(sides, declared, named(sides, declared), equal)
     for world, balls in product(walked.worlds, (False, True)):

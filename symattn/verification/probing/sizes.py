@@ -17,7 +17,7 @@ _LONG = (
 _PLACES = (
     (9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4), (2100, 4), (4200, 2),
 )  # fmt: skip
-_EDGES = (16, 32, 64, 128, 256, 512)
+_EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _FAR = 256.0  # below the largest score: in float32 and bfloat16 exponentials vanish there, with all roundings
 _SINGLE = (33, 48, 127, 128)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
 _LONG_SINGLE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)

@@ -83,14 +83,27 @@ THIN = [
     relation(size(u - 37) + size(38 - u), "≤", size(2 * u - 75)),
     equals(call("relu", t**3 - 37) * call("relu", 38 - t**3), 0),
     equals(call("relu", call("max", s) - 37) * call("relu", 38 - call("max", s)), 0),
+    relation(call("relu", t**2 - 37) * call("relu", 38 - t**2), "≤", 0),
+    relation(call("relu", s_j * r_j - 37) * call("relu", 38 - s_j * r_j), "≤", 0),
+    relation(call("relu", e**t - 37) * call("relu", 38 - e**t), "≤", 0),
 ]  # fmt: skip
 """False between 37 and 38 alone, where no number that is drawn falls."""
+
+CELL = [
+    relation(call("max", t, -(10**6)), "≤", 10**7),
+    relation(call("relu", u - 37) * call("relu", 38 - u), "<", Fraction(1, 4)),
+    relation(
+        over("max", size(s_j)), "≤", total("j", 1, N_K, size(s_j)) - call("relu", total("j", 1, N_K, size(s_j)) - 50)
+    ),
+]
+"""False in a cell that is wide, or at one of its points alone."""
 
 TRUE = [
     relation(e**t, "≥", t), relation(norm(s), "≤", norm(s, "1")), relation(N_K**2, "≥", 2 * N_K - 1),
     relation(norm(s, "∞"), "≤", norm(s)), relation(call("lse", s), "≤", call("max", s) + call("log", N_K)),
     relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 4)), relation(size(call("tanh", t)), "≤", 1),
     relation(total("j", 1, N_K, p_j * p_j), "≥", 1 / N_K), relation(over("max", p_j), "≤", 1),
+    relation(call("relu", t - 37) * call("relu", 38 - t), "≤", Fraction(1, 4)),
     equals(call("relu", t) - call("relu", -t), t), equals(size(t) * size(Name("a")), size(t * Name("a"))),
 ]  # fmt: skip
 
@@ -101,8 +114,8 @@ def test_a_false_bound_is_not_printed_with_a_grade(formula: Node) -> None:
         section().claim(formula, "")
 
 
-@pytest.mark.parametrize("formula", THIN, ids=text)
-def test_what_is_false_in_a_thin_cell_alone_is_not_printed_with_a_grade(formula: Node) -> None:
+@pytest.mark.parametrize("formula", [*THIN, *CELL], ids=text)
+def test_what_is_false_in_a_cell_alone_is_not_printed_with_a_grade(formula: Node) -> None:
     with pytest.raises(FalseStep):
         section().claim(formula, "")
 
