@@ -313,6 +313,7 @@ _PAIRS = (
     _Pair(_lse(np.log(2)), _lse(1), "lse", "the logarithm is natural", Attention(lse=True, base=2)),
     _Pair(_factors(lambda c: c[[1, 0, 2, 3]]), _factors(lambda c: c), "scale", "heads 1 and 2 are exchanged", _FACTORS),
     _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is taken for all", _FACTORS),
+    _Pair(_factors(lambda c: 0 * c + c.mean()), _factors(lambda c: c), "scale", "the mean scale of all", _FACTORS),
     _Pair(_factors(lambda c: c[[0, 0, 1, 1]]), _factors(lambda c: c), "scale", "each for 2 in a row", _FACTORS),
     _Pair(_one_head_doubled, _factors(lambda c: c), "scale", "scores of head 3 are 2 times", Attention(heads=4)),
     _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",
@@ -389,3 +390,17 @@ def test_steps_are_made_idle_by_numbers_that_the_format_holds() -> None:
     wrong: Any = SimpleNamespace(case=Case("sizes", "", {"sink": np.ones(2)}), ratios=np.ones(1))
     assert isolate.idle_step(session, [wrong])[0] == "sink"
     assert np.array_equal(called[-1], precision.input.rounded(called[-1]))
+
+
+@pytest.mark.deep
+def test_a_floor_of_the_maxima_is_not_named_with_another_number() -> None:
+    """Rows are lost below −150, where a floor of 0 would lose them from −87 on."""
+
+    def floored(q: Array, k: Array, v: Array) -> Array:
+        s = _scores(q.astype(np.float32), k.astype(np.float32))
+        e = np.exp(s - np.maximum(s.max(axis=-1, keepdims=True), -50))
+        return np.asarray(e / e.sum(axis=-1, keepdims=True) @ v)
+
+    (fault,) = verify(floored, Attention()).faults
+    assert (fault.step, fault.cause) == ("max", None)
+    assert "largest score is below some number" in fault.message

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def out_of_range(
         ]
         found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
         found = [m for m in found if any(_keeps(r, m[2](r)) for r in seen)]  # else all is lost, for any reason
-        for judged in _apart(session, f) if apart and len(found) > 1 else ():
+        for judged in _apart(session, f) if apart and found else ():
             found = [m for m in found if judged.ratios is None or agrees(judged, m[2](judged))]
         if found:
             return tuple(
@@ -74,12 +75,15 @@ def out_of_range(
 
 
 def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
-    """Scores just above the range, and scores that lie far apart."""
+    """Scores just above the range, or as far below 0, and scores that lie far apart."""
     rng = np.random.default_rng((session.seed, 2))
     edge, square = log(f.largest), session.maker.square
-    for above in _ABOVE:
-        level = float(session.precision.input.rounded(np.asarray(edge + above)))
-        q, k = np.full((3 if square else 2, 1), level), np.array([[1.0], [1.0], [0.5]])
+    for sign, above in product((1, -1), _ABOVE):
+        level = sign * float(session.precision.input.rounded(np.asarray(edge + above)))
+        q, k = (
+            np.full((3 if square else 2, 1), level),
+            np.array([[1.0], [1.0], [1 - sign / 2]]),
+        )
         inputs = session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]]))
         if inputs is not None:
             yield session.run_case(Case("range", f"scores near {level:.4g}", inputs))

@@ -48,6 +48,15 @@ def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
         if taken not in known or words == _NEXT:  # of two heads, the next one is the other one, too
             known.add(taken)
             yield words.format(the=noun, bare=noun.removeprefix("the ")), partial(_from, axis, taken)
+    for words, pool in _POOLS.items():
+        yield f"the {words} {noun.removeprefix('the ')} of all heads is taken for each", partial(_pooled, axis, pool)
+
+
+def _pooled(axis: int, pool: Callable[..., Array], a: Array) -> Array:
+    return np.broadcast_to(pool(a, axis=axis, keepdims=True), a.shape) if a.ndim >= -axis else a
+
+
+_POOLS: dict[str, Callable[..., Array]] = {"largest": np.max, "smallest": np.min, "mean": np.mean}
 
 
 _NEXT = "{the} is that of the next head"
