@@ -45,8 +45,8 @@ def prove(
     >>> found.holds, found.verdict_word
     (True, 'proved')
     """
-    found = decided(names, explain=explain, jobs=jobs, cached=cached, progress=progress)
-    return document(found, tuple(name if isinstance(name, str) else name.name for name in names), explain)
+    result = decided(names, explain=explain, jobs=jobs, cached=cached, progress=progress)
+    return document(result, tuple(name if isinstance(name, str) else name.name for name in names), explain)
 
 
 def document(found: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
@@ -92,13 +92,13 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     A word is the name of a theorem, a topic, a file or a module; no words are the whole catalogue. Raises
     ``InputError`` for a word that is none of these, and where two theorems have one name.
     """
-    found: dict[str, tuple[Theorem, str]] = {}
+    result: dict[str, tuple[Theorem, str]] = {}
     for word in words or TOPICS:
         place = word if is_place(word) else ""
         for theorem in statements(word).values() if place else _catalogued(word):
-            if found.setdefault(theorem.name, (theorem, place))[1] != place:
+            if result.setdefault(theorem.name, (theorem, place))[1] != place:
                 raise InputError(f"two theorems are called {theorem.name!r}; hint: prove them one after the other")
-    return found
+    return result
 
 
 @cache
@@ -136,14 +136,14 @@ def statements(place: str) -> dict[str, Theorem]:
         module = load_module(place)
     except CannotRun as error:
         raise InputError(str(error)) from error
-    found: dict[str, Theorem] = {}
+    result: dict[str, Theorem] = {}
     for theorem in _in_order(vars(module)):
-        if theorem.name in found:
+        if theorem.name in result:
             raise InputError(f"{place}: two theorems are called {theorem.name!r}; hint: rename one")
-        found[theorem.name] = theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
-    if not found:
+        result[theorem.name] = theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
+    if not result:
         raise InputError(f"{place}: there is no theorem in it; hint: {MEND}")
-    return found
+    return result
 
 
 def _in_order(names: dict[str, Any]) -> Iterator[Theorem]:

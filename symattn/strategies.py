@@ -65,8 +65,8 @@ def qkv(
     how = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd")
     maker = Maker(spec, how, Precision.of(dtype), domain)
     largest = {"n_q": _TOKENS, "n_k": _TOKENS, "d_k": _WIDTH, "d_v": _WIDTH}
-    told = {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
-    sizes = st.builds(partial(Sizes, batch=tuple(batch)), **{n: _size(n, s, largest[n]) for n, s in told.items()})
+    result = {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
+    sizes = st.builds(partial(Sizes, batch=tuple(batch)), **{n: _size(n, s, largest[n]) for n, s in result.items()})
     return st.composite(_drawn)(maker, sizes, frameworks.arrays(framework))
 
 
@@ -81,11 +81,11 @@ def _drawn(draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], made:
     elements = _elements(maker.precision)
 
     def entries(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        found: np.ndarray = draw(arrays_of.arrays(np.float64, shape, elements=elements, fill=st.just(0.0)))
-        return found
+        outcome: np.ndarray = draw(arrays_of.arrays(np.float64, shape, elements=elements, fill=st.just(0.0)))
+        return outcome
 
-    found = maker.make(draw(sizes), entries, _Chance(draw))  # type: ignore[arg-type]
-    return {name: made.make(array, maker.precision.input.name) for name, array in found.items()}
+    result = maker.make(draw(sizes), entries, _Chance(draw))  # type: ignore[arg-type]
+    return {name: made.make(array, maker.precision.input.name) for name, array in result.items()}
 
 
 def _elements(precision: Precision) -> st.SearchStrategy[float]:

@@ -212,13 +212,13 @@ def assert_close_to_exact(
     from symattn.programs.question import Question
 
     given = {"q": q, "k": k, "v": v, **inputs}
-    told = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
-    asked = Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **told)
-    words, sought = judged(asked)
+    result = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
+    question = Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **result)
+    words, sought = judged(question)
     settings.seek(sought)
     if words:
         raise AttentionFault(words)
-    note = only_if_stored(asked)
+    note = only_if_stored(question)
     if not note:
         return None
     settings.note(note)

@@ -96,9 +96,9 @@ class Ball(Entries):
                 raise Undecided(f"ball: an order with {x!r}")
         numbers = [x for x in entries if not isinstance(x, Forbidden)]
         ends = zip(sorted(x.lower() for x in numbers), sorted(x.upper() for x in numbers), strict=True)
-        found = [x for x in entries if isinstance(x, Forbidden)] + [low.union(high) for low, high in ends]
-        out = np.empty(len(found), dtype=object)
-        out[:] = found[::-1] if descending else found
+        result = [x for x in entries if isinstance(x, Forbidden)] + [low.union(high) for low, high in ends]
+        out = np.empty(len(result), dtype=object)
+        out[:] = result[::-1] if descending else result
         return cls(out)
 
     @classmethod

@@ -133,6 +133,6 @@ class Dual(Planes):
 def dual(base: type[Planes]) -> type[Dual]:
     """The kind of dual numbers over ``base``."""
     fields = {"name": f"dual {base.name}", "base": base, "sentinel": base.sentinel}
-    made: type[Dual] = type("Dual", (Dual,), fields)
-    made.xp = Namespace(made)
-    return made
+    result: type[Dual] = type("Dual", (Dual,), fields)
+    result.xp = Namespace(result)
+    return result

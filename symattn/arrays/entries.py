@@ -80,7 +80,7 @@ class Entries(Planes):
     @classmethod
     def _made(cls, data: Any, convert: Callable[[Any], Any]) -> Self:
         source = _object(data)
-        made = np.empty(source.shape, dtype=object)
+        values = np.empty(source.shape, dtype=object)
         memo: dict[Any, Any] = {}
         for index, value in enumerate(source.flat):
             key = (type(value), value) if isinstance(value, (int, float)) else None
@@ -89,8 +89,8 @@ class Entries(Planes):
                 element = convert(value)
                 if key:
                     memo[key] = element
-            made.flat[index] = element
-        return cls(made)
+            values.flat[index] = element
+        return cls(values)
 
     @classmethod
     def _finite(cls, value: Any) -> Any:
@@ -193,8 +193,8 @@ class Entries(Planes):
 
     @staticmethod
     def _that_are(kind: type, a: Entries) -> np.ndarray:
-        found = [isinstance(x, kind) for x in a.entries.flat]
-        return np.array(found, dtype=bool).reshape(a.entries.shape)
+        result = [isinstance(x, kind) for x in a.entries.flat]
+        return np.array(result, dtype=bool).reshape(a.entries.shape)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:

@@ -48,8 +48,8 @@ class Format:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's type."""
-        found: np.dtype[Any] = np.dtype(self._info.dtype)
-        return found
+        result: np.dtype[Any] = np.dtype(self._info.dtype)
+        return result
 
     @property
     def digits(self) -> int:
@@ -110,8 +110,8 @@ class Format:
         exponent = size.numerator.bit_length() - size.denominator.bit_length()
         exponent -= size < Fraction(2) ** exponent
         step = max(self.smallest, Fraction(2) ** (exponent + 1 - self.digits))
-        found = round(x / step) * step  # Python rounds a half to even
-        return found if abs(found) <= self.largest else float("inf") * (1 if x > 0 else -1)
+        result = round(x / step) * step  # Python rounds a half to even
+        return result if abs(result) <= self.largest else float("inf") * (1 if x > 0 else -1)
 
     def rounded(self, x: Any) -> Any:
         """Return the same numbers as float64; for a float64 tensor, a tensor."""

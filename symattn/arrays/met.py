@@ -33,31 +33,31 @@ _meeting: ContextVar[Met | None] = ContextVar("symattn_met", default=None)
 
 def meet(number: Any) -> None:
     """Tell whoever collects that ``number`` became an element."""
-    found = _meeting.get()
-    if found is not None and isinstance(number, Real) and isfinite(number):
-        found.numbers.add(Fraction(number) if isinstance(number, Rational) else Fraction(float(number)))
+    result = _meeting.get()
+    if result is not None and isinstance(number, Real) and isfinite(number):
+        result.numbers.add(Fraction(number) if isinstance(number, Rational) else Fraction(float(number)))
 
 
 def meet_place(number: int) -> None:
     """Tell whoever collects that a position was compared with ``number``."""
-    found = _meeting.get()
-    if found is not None:
-        found.places.add(number)
+    result = _meeting.get()
+    if result is not None:
+        result.places.add(number)
 
 
 def meet_branch(gap: Polynomial) -> Fraction | None:
     """Tell whoever collects that the code asks for the sign of ``gap``; its value, where sizes are looked at."""
-    found = _meeting.get()
-    if found is None or found.sizes is None:
+    result = _meeting.get()
+    if result is None or result.sizes is None:
         return None
-    found.branches.append(gap)
-    return value_at(gap, found.sizes)
+    result.branches.append(gap)
+    return value_at(gap, result.sizes)
 
 
 def any_way() -> bool:
     """Return whether all that matters is which sizes the code asks for, not how its letters compare."""
-    found = _meeting.get()
-    return found is not None and found.sizes is not None
+    result = _meeting.get()
+    return result is not None and result.sizes is not None
 
 
 def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
@@ -68,10 +68,10 @@ def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
 @contextmanager
 def meeting(sizes: Mapping[str, int] | None = None) -> Iterator[Met]:
     """Collect the numbers that are met in the block; an outer block does not see them."""
-    found = Met(sizes=sizes)
-    token = _meeting.set(found)
+    result = Met(sizes=sizes)
+    token = _meeting.set(result)
     try:
-        yield found
+        yield result
     finally:
         _meeting.reset(token)
 

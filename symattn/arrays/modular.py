@@ -138,8 +138,8 @@ class Modular(Planes):
     def told(self) -> Callable[[tuple[int, ...]], Text] | None:  # type: ignore[override]
         if self.state.value is None:
             return None
-        found, signs = self.residues(), {-1: "−∞", -2: "undefined"}
-        return lambda at: (signs.get(int(found[at]), str(int(found[at]))),)
+        values, signs = self.residues(), {-1: "−∞", -2: "undefined"}
+        return lambda at: (signs.get(int(values[at]), str(int(values[at]))),)
 
     def __repr__(self) -> str:
         formal = self.state.value is None
@@ -214,11 +214,11 @@ class Modular(Planes):
             raise InputError("modular: max over an empty axis (are there no keys?)")
         if a._maxima is None or a._maxima[0] is not a._holder.state:
             a._maxima = (a._holder.state, {})  # asked again, the same array has the same maxima
-        found = a._maxima[1]
-        if axis not in found:
-            found[axis] = (functions.highest(cls.field, a.state, axis), {})
-        result = cls.holding(found[axis][0].alias())
-        result._maxima = (result._holder.state, found[axis][1])  # and so have they, over a second axis
+        outcome = a._maxima[1]
+        if axis not in outcome:
+            outcome[axis] = (functions.highest(cls.field, a.state, axis), {})
+        result = cls.holding(outcome[axis][0].alias())
+        result._maxima = (result._holder.state, outcome[axis][1])  # and so have they, over a second axis
         return result
 
     @classmethod
@@ -253,10 +253,10 @@ def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[
     p, q = (p, q) if p else primes.pairs()[-1]
     if (p, q) not in primes.pairs():
         raise InputError(f"modular({p}, {q}): no pair of primes p = 2q + 1 with 2^22 < p < 2^23 and q = 3 mod 4")
-    made: type[Modular] = type("modular", (Modular,), {"name": "modular", "field": Field(p, q, seed)})
-    made.xp = ModularNamespace(made)
-    made.field.rough = rough
-    return made
+    result: type[Modular] = type("modular", (Modular,), {"name": "modular", "field": Field(p, q, seed)})
+    result.xp = ModularNamespace(result)
+    result.field.rough = rough
+    return result
 
 
 def _plain(data: object) -> np.ndarray:

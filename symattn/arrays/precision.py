@@ -93,16 +93,16 @@ class Precision(Answering):
         if contract not in (None, "eager", "fused"):
             raise InputError(f"unknown contract {contract!r}; known: eager, fused")
         if isinstance(dtype, Precision):
-            found = dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
+            precision = dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
         else:
-            found = cls._preset(dtype, contract)
+            precision = cls._preset(dtype, contract)
         if accumulate is not None:
-            found = replace(found, accumulate=ACCUMULATORS.get(accumulate) or _format(accumulate))
+            precision = replace(precision, accumulate=ACCUMULATORS.get(accumulate) or _format(accumulate))
         if output is not None:
-            found = replace(found, output=_format(output))
+            precision = replace(precision, output=_format(output))
         if stored is not None:
-            found = replace(found, stored=_format(stored))
-        return found if flush is None else found._flushing(flush)
+            precision = replace(precision, stored=_format(stored))
+        return precision if flush is None else precision._flushing(flush)
 
     @classmethod
     def _preset(cls, dtype: str, contract: Contract | None) -> Precision:

@@ -88,8 +88,8 @@ class Reductions:
         flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
         if not flat.plain_shape[k]:
             raise InputError(f"{self.kind.name}: the largest or smallest of an empty axis (are there no keys?)")
-        found = np.take(self.argsort(flat, k, descending), 0, axis=k)
-        return found if not keepdims else found.reshape((1,) * a.ndim) if axis is None else np.expand_dims(found, k)
+        result = np.take(self.argsort(flat, k, descending), 0, axis=k)
+        return result if not keepdims else result.reshape((1,) * a.ndim) if axis is None else np.expand_dims(result, k)
 
     def _compare(self, line: Any) -> Callable[[int, int], int]:
         def less(i: int, j: int) -> int:

@@ -65,8 +65,8 @@ class Rounded(Elementwise, Sums):
         if f == self.precision.score:
             return e
         with np.errstate(over="ignore", invalid="ignore"):
-            given = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
-            return np.where((e == 0) & holds(f, x), 0.0, up(e + given))
+            array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
+            return np.where((e == 0) & holds(f, x), 0.0, up(e + array))
 
     def told(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element
@@ -119,6 +119,6 @@ def _kind(p: Precision) -> type[Rounded]:
             f"rounded {p.name}: scores in {p.score.name} cannot hold the inputs; hint: choose a wider score"
         )
     bits = 2 * max(f.digits for f in (p.input, p.score, p.accumulate, p.stored)) + 32
-    made: type[Rounded] = type("Rounded", (Rounded,), {"name": f"rounded {p.name}", "precision": p, "bits": bits})
-    made.xp = RoundedNamespace(made)
-    return made
+    result: type[Rounded] = type("Rounded", (Rounded,), {"name": f"rounded {p.name}", "precision": p, "bits": bits})
+    result.xp = RoundedNamespace(result)
+    return result

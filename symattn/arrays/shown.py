@@ -33,11 +33,11 @@ def document(array: Any) -> Document:
 def blocks(array: Array) -> tuple[Block, ...]:
     """The sentence and the table of an array of any kind, or of NumPy's."""
     shape: Place = tuple(map(int, array.shape)) if isinstance(array, ArrayBase) else np.shape(array)
-    told = teller(array)
+    result = teller(array)
     if not shape:
-        value: Text = (" It is ", *told(()), ".") if told else ()
+        value: Text = (" It is ", *result(()), ".") if result else ()
         return (Paragraph((*sentence(array, shape), *value)),)
-    shown = (table(shape, told),) if told and prod(shape) else ()
+    shown = (table(shape, result),) if result and prod(shape) else ()
     return Paragraph((*sentence(array, shape), left_out(shape) if shown else "")), *shown
 
 

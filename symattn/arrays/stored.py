@@ -74,9 +74,9 @@ class Stored(Float64):
 def stored(name: str) -> type[Stored]:
     """The kind of arrays in the format ``name``, one of ``FORMATS``."""
     fields = {"name": name, "dtype": np.dtype(getattr(ml_dtypes, name))}
-    made: type[Stored] = type(name, (Stored,), fields)
-    made.xp = Rounded(made)
-    return made
+    result: type[Stored] = type(name, (Stored,), fields)
+    result.xp = Rounded(result)
+    return result
 
 
 class Rounded(Namespace):

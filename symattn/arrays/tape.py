@@ -120,29 +120,29 @@ def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
 
     kind = getattr(under, "kind", None)
     fields = {"name": f"tape over {getattr(kind, 'name', 'NumPy')}", "under": under, "ties": ties}
-    made: type[Taped] = type("Taped", (Taped,), fields | {"base": getattr(kind, "base", kind)})
-    made.xp = TapedNamespace(made)
-    return made
+    result: type[Taped] = type("Taped", (Taped,), fields | {"base": getattr(kind, "base", kind)})
+    result.xp = TapedNamespace(result)
+    return result
 
 
 def pull_back(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
     """Σ ⟨g, ∂y/∂x⟩ over the pairs (y, g) of ``ends``, for every x of ``wanted``: an array of its shape."""
-    found = reached(ends, wanted)
-    return [x.under.zeros_like(x.value) if g is None else g for x, g in zip(wanted, found, strict=True)]
+    result = reached(ends, wanted)
+    return [x.under.zeros_like(x.value) if g is None else g for x, g in zip(wanted, result, strict=True)]
 
 
 def reached(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
     """As ``pull_back``, with None for what no end was computed from."""
-    found: dict[int, Any] = {}
+    result: dict[int, Any] = {}
     ends = [(y, g) for y, g in ends if y.moves]
     for y, g in ends:
-        _collect(found, y, g)
+        _collect(result, y, g)
     kept = {id(x) for x in wanted}
     for y in reversed(_in_order([y for y, _ in ends])):
-        g = found[id(y)] if id(y) in kept else found.pop(id(y))
+        g = result[id(y)] if id(y) in kept else result.pop(id(y))
         for x, pull in y.sources:
-            _collect(found, x, pull(g))
-    return [found.get(id(x)) for x in wanted]
+            _collect(result, x, pull(g))
+    return [result.get(id(x)) for x in wanted]
 
 
 def _collect(found: dict[int, Any], x: Taped, g: Any) -> None:

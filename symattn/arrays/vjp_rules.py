@@ -75,8 +75,8 @@ def scattered(xp: Any, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
     if times.max() == 1:
         order = np.zeros(size, dtype=int)
         order[taken] = np.arange(taken.size)
-        found = xp.take(flat, order, axis=0)
-        return xp.reshape(found if times.all() else xp.where(times > 0, found, 0), shape)
+        result = xp.take(flat, order, axis=0)
+        return xp.reshape(result if times.all() else xp.where(times > 0, result, 0), shape)
     return xp.reshape(_grouped(xp, flat, np.argsort(taken, kind="stable"), times), shape)
 
 

@@ -59,9 +59,9 @@ def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
         base, exponent = 1 / base, -exponent
     for left in (1, 2):
         n = Fraction(exponent * left).denominator
-        found = _root_of(base, n)
-        if found is not None:
-            return found ** (exponent * left * n).numerator, Fraction(1, left)
+        result = _root_of(base, n)
+        if result is not None:
+            return result ** (exponent * left * n).numerator, Fraction(1, left)
     return base, exponent
 
 

@@ -63,8 +63,8 @@ def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Array) -
     kind = tape(under, "second")
     given = [kind(x, moves=True) if _numbers(x, under) else None for x in operands]
     y = function(*(x if t is None else t for x, t in zip(operands, given, strict=True)))
-    found = iter(reached([(y, g)] if isinstance(y, Taped) else [], [t for t in given if t is not None]))
-    return tuple(None if t is None else next(found) for t in given)
+    results = iter(reached([(y, g)] if isinstance(y, Taped) else [], [t for t in given if t is not None]))
+    return tuple(None if t is None else next(results) for t in given)
 
 
 def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
@@ -114,8 +114,8 @@ def _by_rows(function: Callable[..., Any], directions: Inputs, inputs: Inputs, u
             return under.zeros(shape)
         units = np.eye(y.size).reshape(y.size, *shape)
         rows = (pull_back([(y, under.asarray(e))], [given[n] for n in steps]) for e in units)
-        found = [sum(under.sum(g * d) for g, d in zip(row, steps.values(), strict=True)) for row in rows]
-        return under.reshape(under.stack(found), shape)
+        result = [sum(under.sum(g * d) for g, d in zip(row, steps.values(), strict=True)) for row in rows]
+        return under.reshape(under.stack(result), shape)
 
     return _structure(function(**given), slope)
 
@@ -163,12 +163,12 @@ def _namespace(inputs: Mapping[Any, Any]) -> Any:
     kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, ArrayBase)}
     if len(kinds) > 1:
         raise InputError(f"mixed kinds: {', '.join(sorted(k.name for k in kinds))}; convert one of them first")
-    found = next(iter(kinds.values()), np)
-    if kinds and not isinstance(getattr(found, "kind", None), type):
-        raise Refused(f"{found!r}: no derivatives of code on this kind")
+    result = next(iter(kinds.values()), np)
+    if kinds and not isinstance(getattr(result, "kind", None), type):
+        raise Refused(f"{result!r}: no derivatives of code on this kind")
     if any(k.name == "indexed" for k in kinds):
         raise Refused("indexed: derivatives by letters are formal; hint: symattn.proof.gradients.gradient")
-    return found
+    return result
 
 
 def _numbers(x: object, under: object) -> bool:

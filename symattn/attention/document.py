@@ -34,8 +34,8 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
         Heading(("Conventions",)),
         Items(tuple(conventions(spec))),
     )
-    found = parameters(spec) | {"scale": None if spec.scale is None else str(spec.scale)}
-    return Document("derivation", "attention", ("Attention",), blocks, parameters=found)
+    result = parameters(spec) | {"scale": None if spec.scale is None else str(spec.scale)}
+    return Document("derivation", "attention", ("Attention",), blocks, parameters=result)
 
 
 #: Arrays that a formula stops at: what queries, keys and values are made of is told in the steps.

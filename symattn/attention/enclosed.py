@@ -86,14 +86,14 @@ def _of_head(spec: Attention, head: Head, tight: bool, out: Enclosed) -> None:
 
 
 def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: Enclosed) -> None:
-    found = sums(ready, rows)
-    empty = found.empty
+    result = sums(ready, rows)
+    empty = result.empty
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
-    around = of.of(found.keys)
-    lost = enclosed(ready, found, around, rows, *out)
+    around = of.of(result.keys)
+    lost = enclosed(ready, result, around, rows, *out)
     _narrow(*out, around)
     for row in np.flatnonzero(lost & ~empty):
-        out.centre[row], out.radius[row] = _hull_of_row(ready, int(row) + rows.start, found.keys)
+        out.centre[row], out.radius[row] = _hull_of_row(ready, int(row) + rows.start, result.keys)
     if empty.any():
         out.centre[empty], out.radius[empty] = (np.nan if spec.fully_masked == "nan" else 0.0), 0.0
 
@@ -150,11 +150,11 @@ def enclose_rows(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]
         if not 0 <= row < n_q:
             raise InputError(f"row {row}: there are rows 0 to {n_q - 1}")
     shape = (*front(spec, given), len(rows), given["v"].shape[-1])
-    found = np.empty(shape, dtype=object)
+    values = np.empty(shape, dtype=object)
     with precision(bits):
         for head in heads(spec, given):
-            found[head.index] = _of_rows(spec, head, list(rows)).entries
-    return Ball(found)
+            values[head.index] = _of_rows(spec, head, list(rows)).entries
+    return Ball(values)
 
 
 def alone(spec: Attention) -> Attention:

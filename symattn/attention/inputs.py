@@ -122,8 +122,8 @@ def shape(array: str, spec: Attention, given: Collection[str]) -> str:
 
 
 def _in_letters(array: str, spec: Attention, letters: dict[str, str]) -> str:
-    found = [_axis(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
-    return " ".join(axis for axis in found if axis)
+    result = [_axis(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
+    return " ".join(axis for axis in result if axis)
 
 
 def factors(array: str, spec: Attention, given: Collection[str]) -> tuple[str, ...]:
@@ -152,23 +152,23 @@ def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:
 
 def same_letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
     """Which letters stand for the same size: n_k for n_q where tokens attend to themselves."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     if "x" in given:
         if "y" not in given:
-            found |= {"n_k": "n_q", "d_y": "d_model"}
+            result |= {"n_k": "n_q", "d_y": "d_model"}
         if spec.packed:
-            found |= {"d_v": "d_k", "d_y": "d_model"}
+            result |= {"d_v": "d_k", "d_y": "d_model"}
         elif "w_q" not in given and spec.latent is None:
-            found |= _widths_of_tokens(spec, given)
+            result |= _widths_of_tokens(spec, given)
     if spec.score not in WIDE or spec.packed:
-        found["d_s"] = found.get("d_k", "d_k")
-    found["d_w"] = "l_a" if spec.score == "additive" else found.get("d_s", "d_s")
+        result["d_s"] = result.get("d_k", "d_k")
+    result["d_w"] = "l_a" if spec.score == "additive" else result.get("d_s", "d_s")
     absorbed = spec.latent is not None and spec.latent.absorbed
-    found |= {"j": "1", "d_j": "d_c"} if absorbed else {"j": "h", "d_j": "d_k"}
+    result |= {"j": "1", "d_j": "d_c"} if absorbed else {"j": "h", "d_j": "d_k"}
     if "w_o" not in given:
-        wide = found.get("d_v", "d_v")
-        found["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in given else wide
-    return found
+        wide = result.get("d_v", "d_v")
+        result["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in given else wide
+    return result
 
 
 def _widths_of_tokens(spec: Attention, given: Collection[str]) -> dict[str, str]:

@@ -74,10 +74,10 @@ class Attention(Fields, Answering, Shown):
         """The steps from the inputs named in ``given`` to the output."""
         names = frozenset(given)
         # They stay with the object and not with its value: equal specifications may hold 1/2 and 0.5, of two types.
-        made: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
-        if names not in made:
-            made[names] = pipeline(self, names)
-        return made[names]
+        result: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
+        if names not in result:
+            result[names] = pipeline(self, names)
+        return result[names]
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: steps can be made again, and hold functions that do not travel."""
@@ -97,8 +97,8 @@ class Attention(Fields, Answering, Shown):
 
     def __call__(self, *qkv: Any, **inputs: Any) -> Any:
         """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""
-        found = self.trace(*qkv, **inputs)
-        return (found["output"], found["lse"]) if self.lse else found["output"]
+        trace = self.trace(*qkv, **inputs)
+        return (trace["output"], trace["lse"]) if self.lse else trace["output"]
 
 
 _DEFAULTS = tuple(f.default for f in fields(Attention))

@@ -144,8 +144,8 @@ class _Bound:
         tau[tau <= np.nextafter(0, 1)] = 0  # upper() moved an exact zero
         above = (t + tau)[..., None, :] > (t - tau)[..., :, None]
         above &= self.open[..., None, :]
-        found: np.ndarray = above.sum(axis=-1) - (tau > 0)
-        return np.where(self.open, np.maximum(found, 0), 0)
+        values: np.ndarray = above.sum(axis=-1) - (tau > 0)
+        return np.where(self.open, np.maximum(values, 0), 0)
 
     def _fall(self) -> Balls:
         """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
@@ -257,10 +257,10 @@ class _Bound:
         f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
         roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven  # of the roughest format, so of TF32's too
         w = size(number(self.run.values["weights"])) + e
-        found = self._weighed(e + w * g(roundings, f), self._value_sizes())
+        result = self._weighed(e + w * g(roundings, f), self._value_sizes())
         if self.latents is not None:
-            found = found + self._weighed(w, self.latents[1])
-        return found + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
+            result = result + self._weighed(w, self.latents[1])
+        return result + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
 
     def _underflow(self, factor: Balls, most: Balls) -> Balls:
         """Step 6; a weight as it is stored is ``most`` of what it is in the end, or less."""
@@ -330,12 +330,12 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
     small = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
     if run.spec.normaliser == "sigmoid":
         moved = tau + (0 if run.spec.bias else g(6, f) * (log(n) + 1))
-        found = w * (xp.exp(moved) - 1) + small
+        result = w * (xp.exp(moved) - 1) + small
     elif run.spec.normaliser == "relu":
-        found = tau / n + g(4, f) * (w + tau / n)
+        result = tau / n + g(4, f) * (w + tau / n)
     else:
-        found = _thresholded(run, precision, tau, w, n)
-    return xp.where(open_, found + float(f.eta) * 8, 0)
+        result = _thresholded(run, precision, tau, w, n)
+    return xp.where(open_, result + float(f.eta) * 8, 0)
 
 
 def _thresholded(run: Run, precision: Precision, tau: Balls, w: Balls, n: int) -> Balls:

@@ -75,9 +75,9 @@ class Expected(ABC):
         +∞ for NaN or infinity where a number is legal; 0 where nothing is said.
         """
         for middle, radius in self.enclosures():
-            found, sure = shares(got, middle, radius, self.allowed)
+            result, sure = shares(got, middle, radius, self.allowed)
             if self.lenient or sure.all():
-                return np.asarray(found)
+                return np.asarray(result)
         return np.asarray(np.frompyfunc(ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
 
     def decisive(self) -> np.ndarray:
@@ -281,12 +281,12 @@ def shares(got: Any, middle: Any, radius: Any, limits: Any) -> tuple[Any, Any]:
         below, beyond = most <= limits, least > limits
         inside = xp.where(most == 0, 0.0, xp.minimum(most / limits, 1.0))
         outside = xp.maximum(least / limits, 1 + 2.0**-40)
-        found = xp.where(beyond, outside, inside)
+        result = xp.where(beyond, outside, inside)
         strange = xp.where(undefined & xp.isnan(got), 0.0, xp.inf)
-        found = xp.where(undefined | ~xp.isfinite(got), strange, found)
-        found = xp.where(xp.isinf(limits) & ~undefined, 0.0, found)
+        result = xp.where(undefined | ~xp.isfinite(got), strange, result)
+        result = xp.where(xp.isinf(limits) & ~undefined, 0.0, result)
     sure = below | beyond | undefined | ~xp.isfinite(got) | xp.isinf(limits)
-    return found, sure & ~(undefined & (radius > 0))
+    return result, sure & ~(undefined & (radius > 0))
 
 
 def ratio(got: float, exact: Any, limit: float) -> float:

@@ -88,18 +88,18 @@ class Contract:
     @property
     def stored(self) -> str:
         """The stored arrays in words, without the format."""
-        told = []
+        result = []
         if self.scale:
-            told.append(_SCALE[self.scale])
+            result.append(_SCALE[self.scale])
         if self.queries:
-            told.append("queries are stored after they are scaled")
+            result.append("queries are stored after they are scaled")
         if self.scores:
-            told.append(f"{' and '.join(_SCORES[name] for name in self.scores)} are stored")
+            result.append(f"{' and '.join(_SCORES[name] for name in self.scores)} are stored")
         if self.powers:
             tiles = f", relative to a running maximum over {self.tiles} keys" if self.tiles else ""
-            told.append(_POWERS[self.powers] + tiles + (f", times {self.times:g}" if self.times != 1 else ""))
-        told.append("" if self.nearest else "outputs are cut off toward zero")
-        return "; ".join(filter(None, told)) or "the output alone is stored"
+            result.append(_POWERS[self.powers] + tiles + (f", times {self.times:g}" if self.times != 1 else ""))
+        result.append("" if self.nearest else "outputs are cut off toward zero")
+        return "; ".join(filter(None, result)) or "the output alone is stored"
 
 
 def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iterator[Contract]:

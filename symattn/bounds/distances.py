@@ -90,10 +90,10 @@ class Values:
 
     def weighed(self, s: NDArray[Any], values: NDArray[Any], up: float) -> Floats:
         """At least s @ values, for nonnegative values of ``kind``, in float64."""
-        found: Floats = (s @ values).astype(np.float64)
-        found *= 1 + 2 * (len(self.v) + 4) * self.roundoff + up
-        found += 2.0**26 * float(np.finfo(self.kind).tiny) * len(self.v) * float(self.largest.max(initial=0.0))
-        return found
+        result: Floats = (s @ values).astype(np.float64)
+        result *= 1 + 2 * (len(self.v) + 4) * self.roundoff + up
+        result += 2.0**26 * float(np.finfo(self.kind).tiny) * len(self.v) * float(self.largest.max(initial=0.0))
+        return result
 
     def unknown(self, s: NDArray[Any], up: float) -> Any:
         """At least Σ_j s_j ρ_j, by how much sums of values that are enclosed may be off; 0 where values are inputs."""
@@ -101,8 +101,8 @@ class Values:
 
     def sums(self, s: NDArray[Any], up: float) -> Floats:
         """At least Σ_j s_j, for each row, (rows, 1)."""
-        found = s.sum(axis=1, keepdims=True).astype(np.float64)
-        return np.asarray(found * (1 + 2 * (len(self.v) + 4) * self.roundoff + up))
+        result = s.sum(axis=1, keepdims=True).astype(np.float64)
+        return np.asarray(result * (1 + 2 * (len(self.v) + 4) * self.roundoff + up))
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Around:
     def _chords(self, s: NDArray[Any], low: Floats, high: Floats, at_zero: Floats | None, up: float) -> Floats:
         v, o = self.values, self.o
         sides = np.concatenate([np.abs(v.v - low), np.abs(v.v - high)], axis=1).astype(v.kind)
-        found, d = v.weighed(s, sides, up), v.v.shape[1]
+        values, d = v.weighed(s, sides, up), v.v.shape[1]
         middle = v.weighed(s, v.sizes, up) if at_zero is None else at_zero
         between = (low < 0) & (high > 0)
         left, right = np.where(between & (o > 0), 0.0, low), np.where(between & (o <= 0), 0.0, high)
-        first = np.where(between & (o > 0), middle, found[:, :d])
-        last = np.where(between & (o <= 0), middle, found[:, d:])
+        first = np.where(between & (o > 0), middle, values[:, :d])
+        last = np.where(between & (o <= 0), middle, values[:, d:])
         share = np.where(right > left, (o - left) / np.where(right > left, right - left, 1.0), 0.0)
         return np.asarray(first * (1 - share) + last * share + 8 * U * (first + last))
 

@@ -26,14 +26,14 @@ class Lengths:
     def up(self, n: int) -> int | None:
         """The smallest from n on."""
         n = max(n, self.least, self.step)
-        found = 1 << (n - 1).bit_length() if self.power else -(-n // self.step) * self.step
-        return found if found in self else None
+        result = 1 << (n - 1).bit_length() if self.power else -(-n // self.step) * self.step
+        return result if result in self else None
 
     def down(self, n: int) -> int | None:
         """The largest up to n."""
         n = min(n, self.most)
-        found = (1 << n.bit_length() >> 1) if self.power else n // self.step * self.step
-        return found if found in self else None
+        result = (1 << n.bit_length() >> 1) if self.power else n // self.step * self.step
+        return result if result in self else None
 
     def both(self, a: int, b: int) -> tuple[int, int]:
         """Lengths near two; they differ where those do, if there is room."""

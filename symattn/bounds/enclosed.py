@@ -127,9 +127,9 @@ def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
     """Step 8, from M of the heads' outputs; +∞ in rows that need one of which nothing is said."""
     f, silent = precision.returned, np.asarray(~np.isfinite(heads).all(axis=-1, keepdims=True))
     out, over = projected(run, precision, np.where(silent, 0.0, heads))
-    found = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
+    result = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
     rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
-    return np.where(rows | over, np.inf, found * _UP)
+    return np.where(rows | over, np.inf, result * _UP)
 
 
 def of_run(run: Run, precision: Precision) -> Floats:
@@ -154,7 +154,7 @@ def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[
         raise Refused("this specification is bounded in balls")
     reference = run(spec, inputs, kind=Enclosure)
     try:
-        found = Enclosed(reference, precision, shares=True)
+        result = Enclosed(reference, precision, shares=True)
     except Undecided:
         return np.full(reference.output.plain_shape, np.inf), {}
-    return found.allowed, found.shares
+    return result.allowed, result.shares

@@ -69,8 +69,8 @@ def far_below(t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: Any, prec
         top = t.argmax(axis=-1)[..., None]
         m, own = (np.take_along_axis(x, top, axis=-1) for x in (t, tau))
         lost = tau + own + g(2, p.score) * (np.abs(m) + own) + 2 * reach
-        found = ((m - t) * (1 - 2.0**-40) - lost * (1 + 2.0**-40)) * (1 - g(3, p.score)) >= least
-    return np.asarray(found & open_ & np.isfinite(m))
+        result = ((m - t) * (1 - 2.0**-40) - lost * (1 + 2.0**-40)) * (1 - g(3, p.score)) >= least
+    return np.asarray(result & open_ & np.isfinite(m))
 
 
 def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], Any] = g) -> Any:
@@ -160,9 +160,13 @@ class Exponents:
         log_n = log(self.n) * (1 + 4 * U)
         given = Given(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
         counted: Any = SimpleNamespace(below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room)
-        found = exponents(given, p, counted, _NUMBERS)
-        self.grown = np.broadcast_to(np.asarray(found.grown, dtype=np.float64), self.m.shape)
-        self.a, self.alone, self.below = found.a, np.atleast_2d(np.asarray(found.alone, dtype=self.kind)), found.below
+        result = exponents(given, p, counted, _NUMBERS)
+        self.grown = np.broadcast_to(np.asarray(result.grown, dtype=np.float64), self.m.shape)
+        self.a, self.alone, self.below = (
+            result.a,
+            np.atleast_2d(np.asarray(result.alone, dtype=self.kind)),
+            result.below,
+        )
         if not self.all:
             self.a *= s.open_
 
@@ -184,10 +188,10 @@ class Exponents:
             return float(min(most, self.n - 1))
         s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
         if self.t.size * self.n <= PAIRWISE:
-            found = compared(self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_)
+            values = compared(self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_)
         else:
-            found = in_buckets(self.fall, 2.1 * (4 / 3 * self.star + more), None if self.all else s.open_)
-        return self.counts.rescalings(found)
+            values = in_buckets(self.fall, 2.1 * (4 / 3 * self.star + more), None if self.all else s.open_)
+        return self.counts.rescalings(values)
 
 
 # -- how many keys have larger scores ----------------------------------------------------------------------------------
@@ -199,8 +203,8 @@ def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
     """#{i ≠ j: off_i − fall_i > −off_j − fall_j}, for the keys in ``open_``; 0 for others. All shapes (rows, n)."""
     high, low = np.where(open_, off - fall, -np.inf), -off - fall
     above = high[:, None, :] > low[:, :, None]
-    found = above.sum(axis=-1) - np.einsum("ijj->ij", above)
-    return np.where(open_, found, 0).astype(fall.dtype)
+    result = above.sum(axis=-1) - np.einsum("ijj->ij", above)
+    return np.where(open_, result, 0).astype(fall.dtype)
 
 
 def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None) -> Floats:

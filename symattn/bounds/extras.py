@@ -47,7 +47,7 @@ NAMES = (*_ENTRIES, *_AT)
 
 def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> dict[str, Array]:
     """Draw the inputs of ``shapes`` that this module knows; the queries stand at the end of the keys."""
-    made = {n: _ENTRIES[n](shapes[n], rng) for n in _ENTRIES if n in shapes}
+    result = {n: _ENTRIES[n](shapes[n], rng) for n in _ENTRIES if n in shapes}
     n_k = max((shapes[n][0] for n in _AT if n in shapes), default=0)
     top_left = spec.alignment == "top-left"
     starts = rng.integers(0, 3) + np.cumsum(rng.integers(1, 3, n_k))
@@ -58,14 +58,14 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
         n = shapes[name][0]
         rows = slice(0, n) if top_left or not name.endswith("_q") else slice(n_k - n, n_k)
         if name.startswith("doc"):
-            made[name] = labels[rows]
+            result[name] = labels[rows]
         elif name.startswith("positions"):
-            made[name] = starts[rows]
+            result[name] = starts[rows]
         else:
             f = shapes[name][1]
             angles = np.arange(n_k)[rows, None] * 10000.0 ** (-np.arange(f) / f)
-            made[name] = np.cos(angles) if name.startswith("cos") else np.sin(angles)
-    return made
+            result[name] = np.cos(angles) if name.startswith("cos") else np.sin(angles)
+    return result
 
 
 def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Array:
@@ -75,5 +75,5 @@ def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Arr
         return np.ones((n_q, n_k), dtype=bool)
     names = {"q", "k", "v", *labels}
     step = next(s for s in bare.pipeline(names) if s.name == "masked")
-    found = step.run(np.zeros((1,) * (spec.heads > 1) + (n_q, n_k)), *(labels[n] for n in step.of[1:]))
-    return np.asarray(np.isfinite(found)).reshape(n_q, n_k)
+    result = step.run(np.zeros((1,) * (spec.heads > 1) + (n_q, n_k)), *(labels[n] for n in step.of[1:]))
+    return np.asarray(np.isfinite(result)).reshape(n_q, n_k)

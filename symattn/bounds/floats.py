@@ -109,8 +109,8 @@ class Rows:
         o, off = self._outputs(own)
         size = np.abs(o) + off
         moved, spread = self._moved(o, off, own, size)
-        found = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
-        kept, middle, factor, sums = found
+        results = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
+        kept, middle, factor, sums = results
         below, vanishes = self._underflow(lost * scaled)
         parts = Parts(moved, kept, middle, factor * apart, factor * sums, below + self._far())
         total = moved + kept + middle + parts.apart + parts.sums + parts.underflow
@@ -237,5 +237,5 @@ def shares(rows: Rows, parts: Parts) -> dict[str, Floats]:
 
 def _mean(rows: Rows, x: Any) -> Floats:
     """Σ w_j x_j."""
-    found = np.einsum("ij,ij->i", rows.w, np.broadcast_to(x, rows.w.shape))
-    return np.asarray(found[:, None] * rows.scale)
+    result = np.einsum("ij,ij->i", rows.w, np.broadcast_to(x, rows.w.shape))
+    return np.asarray(result[:, None] * rows.scale)

@@ -78,18 +78,18 @@ class Equations:
 
 def defined(definitions: Iterable[Relation], letters: Mapping[str, float]) -> dict[str, float]:
     """Every letter, those given and those defined, each by those before it."""
-    found = dict(letters)
+    result = dict(letters)
     for equation in definitions:
-        found[text(equation.first)] = value(equation.rest[0][1], found)
-    return found
+        result[text(equation.first)] = value(equation.rest[0][1], result)
+    return result
 
 
 def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, ...]:
     """The rule for a, s and b, run on letters, with a letter for each error that they are made of."""
-    made: dict[str, Node] = {}
+    outcome: dict[str, Node] = {}
 
     def named(letter: str, x: Node) -> Node:
-        made[letter] = x
+        outcome[letter] = x
         return Name(letter)
 
     t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
@@ -99,9 +99,9 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
     numbers = Numbers(lambda n, _: _grown(n * LAMBDA_S), lambda _: LAMBDA_A, larger, named=named)
     below, merges = int(counts.below.max()), counts.merges
     counted: Any = SimpleNamespace(below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each)
-    found = exponents(given, precision, counted, numbers)
-    read = {"b": found.below, "s": found.alone, "a": found.a}
-    for letter, x in reversed(made.items()):
+    result = exponents(given, precision, counted, numbers)
+    read = {"b": result.below, "s": result.alone, "a": result.a}
+    for letter, x in reversed(outcome.items()):
         if any(nt.replaced(y, {Name(letter): Name("")}) != y for y in read.values()):
             read[letter] = x
     return tuple(equals(letter, _without_zeros(x)) for letter, x in reversed(read.items()))
@@ -176,7 +176,7 @@ def formula() -> tuple[Node, ...]:
 
 def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) -> tuple[tuple[Node, str, float], ...]:
     """Each letter: how it is written, in words, value."""
-    found: list[tuple[Node, str, float]] = [
+    result: list[tuple[Node, str, float]] = [
         (Name("n"), "keys", float(sizes.n)),
         (name("d", "k"), "width of queries and keys", float(sizes.d_k)),
         (Name("T"), "largest sum of absolute values of a score, scaled", sizes.score_max),
@@ -222,7 +222,7 @@ def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) ->
         (name("η", "O"), "what the output may lose where it underflows"),
         (_RHO, "what makes up for the roundings of this evaluation"),
     ]
-    return (*found, *((letter, words, values[text(letter)]) for letter, words in letters if text(letter) in values))
+    return (*result, *((letter, words, values[text(letter)]) for letter, words in letters if text(letter) in values))
 
 
 def derivation(precision: Precision) -> tuple[str, ...]:

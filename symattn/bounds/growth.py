@@ -36,8 +36,8 @@ def g(n: int, f: Format) -> float:
 def growth_of(x: Fraction | float) -> float:
     """e^x − 1 of one number, rounded up."""
     exact = Fraction(x)
-    found = (flint.arb(flint.fmpq(exact.numerator, exact.denominator))).exp() - 1
-    return float(np.nextafter(float(found.upper()), np.inf)) if exact else 0.0
+    result = (flint.arb(flint.fmpq(exact.numerator, exact.denominator))).exp() - 1
+    return float(np.nextafter(float(result.upper()), np.inf)) if exact else 0.0
 
 
 def growth(x: Any, most: float | None = None) -> NDArray[Any]:
@@ -58,8 +58,8 @@ def growth(x: Any, most: float | None = None) -> NDArray[Any]:
     exp_moderate(out)
     out *= _UP
     out -= 1.0
-    found = np.where(x == 0, 0.0, out.reshape(x.shape))
-    return found if most > _OF_FLOAT32 else found.astype(x.dtype)
+    values = np.where(x == 0, 0.0, out.reshape(x.shape))
+    return values if most > _OF_FLOAT32 else values.astype(x.dtype)
 
 
 def power_up(x: float) -> float:

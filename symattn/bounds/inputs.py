@@ -49,17 +49,17 @@ class Sizes:
 def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
     """n_q, n_k, d_k, d_v of a head, d_model and h of inputs, as far as there are such."""
     known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads}
-    found: dict[str, int] = {"h": spec.heads}
+    result: dict[str, int] = {"h": spec.heads}
     for name in (n for n in inputs if n in _TELLING):
         axes = shape(name, spec, inputs).replace("…", "").split()
         for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):
             letters = [f for f in axis.split("*") if f not in known]
             if len(letters) == 1:
-                found.setdefault(letters[0], length // prod(known[f] for f in axis.split("*") if f in known))
-    found.setdefault("n_k", found["n_q"])
-    found.setdefault("d_k", found.get("d_model", 0))
-    found.setdefault("d_v", found["d_k"])
-    return {n: found[n] for n in ("n_q", "n_k", "d_k", "d_v", "d_model", "h") if n in found}
+                result.setdefault(letters[0], length // prod(known[f] for f in axis.split("*") if f in known))
+    result.setdefault("n_k", result["n_q"])
+    result.setdefault("d_k", result.get("d_model", 0))
+    result.setdefault("d_v", result["d_k"])
+    return {n: result[n] for n in ("n_q", "n_k", "d_k", "d_v", "d_model", "h") if n in result}
 
 
 def _wider(a: Array, width: int) -> Array:
@@ -85,10 +85,10 @@ class Maker:
     @property
     def names(self) -> tuple[str, ...]:
         """The arrays that a call gets."""
-        found = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
-        if "doc" in found:  # the labels of queries and keys at once
-            found = tuple(n for n in found if n not in ("doc_q", "doc_k"))
-        return found or ("q", "k", "v")
+        results = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
+        if "doc" in results:  # the labels of queries and keys at once
+            results = tuple(n for n in results if n not in ("doc_q", "doc_k"))
+        return results or ("q", "k", "v")
 
     @property
     def tokens(self) -> bool:
@@ -191,9 +191,9 @@ class Maker:
 
     def _width(self, d_k: int) -> int:
         """d_k as positions, latents, truncated scores and the domain need it."""
-        found = self._needed(d_k)
-        while (near := self.domain.widths.up(found)) is not None:
-            if near == (found := self._needed(near)):
+        result = self._needed(d_k)
+        while (near := self.domain.widths.up(result)) is not None:
+            if near == (result := self._needed(near)):
                 return near
         # The largest one; where the domain has none that the specification can take, the smallest that it can.
         widths = (self.domain.widths.down(n) for n in range(self.domain.max_width, 0, -1))
@@ -222,11 +222,11 @@ class Maker:
         letters |= {"d_y": d_model, "d_out": d_model, "d_s": s.d_k, "d_r": self._rotated, "d_n": s.d_k - self._rotated}
         letters |= {"f": (self._rotated or s.d_k) // 2, "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
         letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
-        found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
+        result = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
         form = next((a.form for a in self.convention.arguments if a.input == "bias"), "")
-        if "bias" in found and self.spec.heads > 1 and form != "qk":
-            found["bias"] = (*(1,) * len(s.batch), self.spec.heads, *found["bias"])
-        return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in found.items()}
+        if "bias" in result and self.spec.heads > 1 and form != "qk":
+            result["bias"] = (*(1,) * len(s.batch), self.spec.heads, *result["bias"])
+        return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in result.items()}
 
     def held(self, a: Array) -> Array:
         """As the format holds it; what is beyond its range, as its largest number, since some formats have no −∞."""
@@ -235,25 +235,25 @@ class Maker:
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""
-        made = self._made(self.fitted(sizes), entries, rng)
-        while self.domain.max_abs_score is not None and not self.admits(made):
+        result = self._made(self.fitted(sizes), entries, rng)
+        while self.domain.max_abs_score is not None and not self.admits(result):
             n_q, n_k = (max(n // 2, 1) for n in (sizes.n_q, sizes.n_k))
             if (n_q, n_k) == (sizes.n_q, sizes.n_k):
                 break
             sizes = replace(sizes, n_q=n_q, n_k=n_k)  # what is added to scores may grow with the distance
-            made = self._made(self.fitted(sizes), entries, rng)
-        return made
+            result = self._made(self.fitted(sizes), entries, rng)
+        return result
 
     def _made(self, s: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         shapes = self.shapes(s)
-        made = self._extras(shapes, rng)
-        arrays = {n: self.held(entries(n, shape)) for n, shape in shapes.items() if n not in made}
-        return self.tame(self._in_order(arrays | made | self.masks(s.n_q, s.n_k, rng, made, s.batch)))
+        result = self._extras(shapes, rng)
+        arrays = {n: self.held(entries(n, shape)) for n, shape in shapes.items() if n not in result}
+        return self.tame(self._in_order(arrays | result | self.masks(s.n_q, s.n_k, rng, result, s.batch)))
 
     def _extras(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, Array]:
         """Positions, tables, sinks and the like, as the format holds them."""
-        made = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
-        return {n: a if a.dtype.kind in "biu" else self.held(a) for n, a in made.items()}
+        result = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
+        return {n: a if a.dtype.kind in "biu" else self.held(a) for n, a in result.items()}
 
     def _in_order(self, arrays: dict[str, Array]) -> dict[str, Array]:
         order = [*self.names, "mask", "keep"]
@@ -275,10 +275,10 @@ class Maker:
         arrays = {name: self.held(a) for name, a in arrays.items()}
         shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
         # Without rng the probe speaks for itself, and what stands beside it is always the same.
-        made = self._extras(shapes, rng or np.random.default_rng(len(k)))
-        rest = {n: self._entries(shape) for n, shape in shapes.items() if n not in arrays and n not in made}
-        made = arrays | rest | made | self.masks(q.shape[-2], k.shape[-2], rng, made)
-        return self._in_order(made) if self.admits(made) else None
+        result = self._extras(shapes, rng or np.random.default_rng(len(k)))
+        rest = {n: self._entries(shape) for n, shape in shapes.items() if n not in arrays and n not in result}
+        result = arrays | rest | result | self.masks(q.shape[-2], k.shape[-2], rng, result)
+        return self._in_order(result) if self.admits(result) else None
 
     def _as_promised(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array] | None:
         """Queries, keys and values of sizes that are promised; None where there are none like these.
@@ -324,15 +324,15 @@ class Maker:
         n_q, n_k = q.shape[-2], k.shape[-2]
         y = np.concatenate([np.zeros((n_k, d_k)), k, v], axis=1)
         x = np.concatenate([q, np.zeros((n_q, d_k + d_v))], axis=1)
-        made = {"x": x, "y": y} if "y" in self.names else {"x": x + y}
+        result = {"x": x, "y": y} if "y" in self.names else {"x": x + y}
         picks = {"w_q": columns[:, :d_k], "w_k": columns[:, d_k : 2 * d_k], "w_v": columns[:, 2 * d_k :]}
         g = self.spec.key_heads
-        made |= {name: np.tile(w, (1, h if name == "w_q" else g)) for name, w in picks.items()}
+        result |= {name: np.tile(w, (1, h if name == "w_q" else g)) for name, w in picks.items()}
         widths = {"b_q": h * d_k, "b_k": g * d_k, "b_v": g * d_v, "b_o": d_model}
-        made |= {name: np.zeros(n) for name, n in widths.items() if name in self.names}
+        result |= {name: np.zeros(n) for name, n in widths.items() if name in self.names}
         if "w_o" in self.names:
-            made["w_o"] = np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
-        return {name: made[name] for name in self.names if name in made}
+            result["w_o"] = np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
+        return {name: result[name] for name in self.names if name in result}
 
     def masks(
         self,
@@ -347,29 +347,29 @@ class Maker:
         may = places(self.spec, n_q, n_k, labels)
         front = self.mask_front(batch)
         items = [self._masks(may, rng) for _ in range(prod(front))]
-        made = {name: np.stack([item[name] for item in items]) for name in items[0]}
+        result = {name: np.stack([item[name] for item in items]) for name in items[0]}
         if front and self.spec.heads > 1:
             front = (*front, 1)
         return {
             name: a.reshape((*(front if name == "mask" else front[: len(batch)]), *a.shape[1:]))
-            for name, a in made.items()
+            for name, a in result.items()
         }
 
     def _masks(self, may: Array, rng: np.random.Generator | None) -> dict[str, Array]:
         """The masks of one item, on top of what the specification and labels allow."""
-        made: dict[str, Array] = {}
+        result: dict[str, Array] = {}
         n_q, n_k = may.shape
         keep = np.ones(n_k, dtype=bool)
         if self.spec.padding:
             keep = keep if rng is None else self._keep(n_k, rng)
             if not self.domain.fully_masked_rows and not (may & keep).any(axis=1).all():
                 keep = np.ones(n_k, dtype=bool)
-            made["keep"] = keep
+            result["keep"] = keep
         if self.spec.mask is not None:
             open_ = np.ones((n_q, n_k), dtype=bool) if rng is None else rng.random((n_q, n_k)) < 0.6
             open_ = self._with_keys(open_, may & keep, rng)
-            made["mask"] = open_ if self.spec.mask == "boolean" else self._additive(open_, rng)
-        return made
+            result["mask"] = open_ if self.spec.mask == "boolean" else self._additive(open_, rng)
+        return result
 
     def _keep(self, n_k: int, rng: np.random.Generator) -> Array:
         """Valid keys: the first ones where the function takes their number, else any, the first one among them."""

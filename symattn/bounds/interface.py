@@ -43,8 +43,8 @@ class Bound:
 
     def steps(self) -> dict[str, float]:
         """The parts of the largest element, the largest part first."""
-        found = {name: float(part[self.where]) for name, part in self.parts.items()}
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        result = {name: float(part[self.where]) for name, part in self.parts.items()}
+        return dict(sorted(result.items(), key=lambda item: -item[1]))
 
 
 def bound(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision) -> Bound:

@@ -69,7 +69,7 @@ class Traced(Expected):
     def in_balls(self) -> Run:
         """The run on balls whose radius is negligible against what is allowed."""
         run = self.run
-        return run if run.kind is Ball else _sharp(run.spec, run.inputs, run.variant, lambda found: self.allowed)[0]
+        return run if run.kind is Ball else _sharp(run.spec, run.inputs, run.variant, lambda result: self.allowed)[0]
 
     @property
     def entries(self) -> np.ndarray:
@@ -129,13 +129,13 @@ def expected(
 def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced | None:
     """The output in float64, enclosed, and what is allowed, of a whole batch; None for what is not plain enough."""
     try:
-        found = enclose(spec, inputs) if plain.applies(spec, inputs) else None
+        result = enclose(spec, inputs) if plain.applies(spec, inputs) else None
     except (Refused, InputError):
         return None
-    if found is None:
+    if result is None:
         return None
     fast = plain.allowed(spec, inputs, precision)
-    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, found)
+    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, result)
 
 
 def _by_run(
@@ -150,10 +150,10 @@ def _by_run(
     """On enclosures where their radius is negligible, else in balls; the steps of a variant in balls."""
     count = products(spec, inputs) if most is not None else 0
     if variant is RIGHT and (not count or count <= _SCORES * inputs["v"].shape[-1]):
-        found = _enclosed(spec, inputs, precision, fast)
-        if found is not None and (lenient or found.narrow):
-            return replace(found, lenient=lenient)
-        fast = fast if found is None else found.allowed
+        result = _enclosed(spec, inputs, precision, fast)
+        if result is not None and (lenient or result.narrow):
+            return replace(result, lenient=lenient)
+        fast = fast if result is None else result.allowed
     if most is not None and count > most:
         raise Refused(f"{count} products of weights and values are too many for balls")
     return Traced.of(*_sharp(spec, inputs, variant, lambda run: allowed(run, precision) if fast is None else fast))
@@ -167,10 +167,10 @@ def _sharp(
     while True:
         try:
             with bits(at):
-                found = run(spec, inputs, variant)
-                limits = bound(found)
-            if at >= _LIMIT or _is_sharp(found.output.entries, limits):
-                return found, limits
+                result = run(spec, inputs, variant)
+                limits = bound(result)
+            if at >= _LIMIT or _is_sharp(result.output.entries, limits):
+                return result, limits
         except Undecided:
             if at >= _LIMIT:
                 raise
@@ -236,17 +236,17 @@ def judge(legal: Legal, precision: Precision, case: Case, outcome: Outcome, whol
 
     every = [_decided(legal.ways[0])]
     if every[0] is not None:
-        found = compare(every[0])
-        if len(legal.ways) == 1 or (not whole and found.finding not in ("values", "not finite")):
-            return replace(found, whole=len(legal.ways) == 1)
+        case_result = compare(every[0])
+        if len(legal.ways) == 1 or (not whole and case_result.finding not in ("values", "not finite")):
+            return replace(case_result, whole=len(legal.ways) == 1)
     every += map(_decided, legal.ways[1:])
     known = [outputs for outputs in every if outputs is not None]
     if not known:
         return replace(compare(legal.unsaid()), undecided=True)
     right = union(known)
-    found = compare(right)
-    if len(known) == len(every) or found.finding not in ("values", "not finite"):
-        return replace(found, whole=len(known) == len(every))
+    case_result = compare(right)
+    if len(known) == len(every) or case_result.finding not in ("values", "not finite"):
+        return replace(case_result, whole=len(known) == len(every))
     unbounded = [one.widened(np.full_like(one.allowed, np.inf)) for one in right]
     return replace(compare(unbounded), undecided=True, whole=False)
 
@@ -318,8 +318,8 @@ def _without_far_keys(spec: Attention, inputs: Inputs, precision: Precision, rig
     spec = replace(canonical(spec), mask="additive")
     open_ = inputs.get("mask", np.ones(right.run.final_scores.plain_shape[-2:], dtype=bool))
     inputs = {**inputs, "mask": np.where(open_, 0.0, -np.inf)}
-    found = _enclosed(spec, inputs, precision, None)
-    return right if found is None else right.widened(np.fmin(right.allowed, found.allowed))
+    result = _enclosed(spec, inputs, precision, None)
+    return right if result is None else right.widened(np.fmin(right.allowed, result.allowed))
 
 
 def _length(a: np.ndarray) -> float:
@@ -329,9 +329,9 @@ def _length(a: np.ndarray) -> float:
 
 def traced(judged: CaseResult) -> Traced:
     """Return the expected output of attention with its run."""
-    found = judged.parts[0].expected
-    assert isinstance(found, Traced)
-    return found
+    result = judged.parts[0].expected
+    assert isinstance(result, Traced)
+    return result
 
 
 def centres(a: Any) -> np.ndarray:

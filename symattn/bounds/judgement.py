@@ -125,17 +125,17 @@ def judge_output(
         if first.beyond:
             return first
     try:
-        found = judge_by_filter(spec, inputs, got, how, alpha, rows, most)
+        judgement = judge_by_filter(spec, inputs, got, how, alpha, rows, most)
     except Refused:
         return _judge_by_worst_case(spec, inputs, got, precision)
-    accused = found.accused
+    accused = judgement.accused
     if accused is None or not accused.count:
-        return found
+        return judgement
     some = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
     certified = _judge_by_worst_case(*only(spec, inputs, some), got[..., some, :], precision, some)
     if certified.beyond or not accused.counts:
         return replace(certified, accused=accused)
-    return replace(found, measured=certified.measured, rows=some)
+    return replace(judgement, measured=certified.measured, rows=some)
 
 
 def judge_by_filter(
@@ -152,14 +152,14 @@ def judge_by_filter(
     Elements are not ``beyond`` where right replays need too much of their tolerance. Raises ``Refused`` where nothing
     is known.
     """
-    made: Made = {}
-    accused = elements.judged(spec, inputs, how, got, alpha / 2, made)
+    result: Made = {}
+    accused = elements.judged(spec, inputs, how, got, alpha / 2, result)
     if accused.count:
         return Judgement("elements" if accused.counts else "", accused.share, accused.worst, accused=accused)
     most, n = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2]), got.shape[-2]
     some = chosen(spec, inputs, most) if n > most else list(range(n))
     called = some if rows is None else [rows[i] for i in some]
-    kept = made if len(some) == n else None
+    kept = result if len(some) == n else None
     mean = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, called, kept)
     if mean is None or not mean.counts:
         return Judgement("", accused.share, accused.worst)
@@ -213,9 +213,9 @@ def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precisi
 
     def part(index: tuple[int, ...]) -> Measured:
         right = log_sums(spec, element(spec, inputs, index), precision)
-        found = Measured.of(right, got[index])
+        result = Measured.of(right, got[index])
         forbidden = np.frompyfunc(lambda x: isinstance(x, Forbidden), 1, 1)(right.exact)
-        return replace(found, near=np.where(forbidden.astype(bool), -np.inf, found.near))
+        return replace(result, near=np.where(forbidden.astype(bool), -np.inf, result.near))
 
     batch = np.ndindex(got.shape[: got.ndim - 1 - (spec.heads > 1)])
     return Measured.whole(got.shape, ((index, part(index)) for index in batch))
@@ -227,11 +227,11 @@ def measure_scores(spec: Attention, inputs: Arrays, got: np.ndarray, precision: 
     Each may be off by τ of ``scores``, and by storing it; those that are forbidden are not judged. Raises ``Refused``
     and ``Undecided`` where they cannot be enclosed.
     """
-    found = run(spec, inputs, kind=Enclosure)
-    tau = np.asarray(score_errors(found, precision).tau, dtype=float)
-    exact = found.final_scores
+    result = run(spec, inputs, kind=Enclosure)
+    tau = np.asarray(score_errors(result, precision).tau, dtype=float)
+    exact = result.final_scores
     allowed = tau + float(stored.u) * (np.abs(exact.mid) + exact.rad + tau) + float(stored.eta)
-    ratios = np.where(found.allowed, shares(got, exact.mid, exact.rad, allowed)[0], 0.0)
+    ratios = np.where(result.allowed, shares(got, exact.mid, exact.rad, allowed)[0], 0.0)
     return Measured(ratios, exact.mid, allowed)
 
 

@@ -75,9 +75,9 @@ def in_fields(step: str, cause: str, **fields: Any) -> Mistake:
     """A mistake that is another specification. Of rows without any key it says nothing."""
 
     def changed(spec: Attention) -> Attention:
-        found = replace(spec, **fields)
-        empty = found.normaliser == "softmax" and found.sink is None and found.masks_anything
-        return replace(found, fully_masked="nan") if empty else found
+        attention = replace(spec, **fields)
+        empty = attention.normaliser == "softmax" and attention.sink is None and attention.masks_anything
+        return replace(attention, fully_masked="nan") if empty else attention
 
     return Mistake(step, cause, Variant(spec=changed))
 
@@ -113,8 +113,8 @@ def step(spec: Attention, values: Values, name: str) -> Step:
 
 def own(spec: Attention, values: Values, name: str, *first: Any) -> Any:
     """Return the result of the definition's step, with ``first`` in place of the first arrays that it takes."""
-    found = step(spec, values, name)
-    return found.run(*first, *(values[n] for n in found.of[len(first) :]))
+    result = step(spec, values, name)
+    return result.run(*first, *(values[n] for n in result.of[len(first) :]))
 
 
 def before(spec: Attention, values: Values, name: str) -> Any:

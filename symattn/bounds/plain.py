@@ -104,13 +104,13 @@ class ByHead:
         """The rows of one block: M, and the last rounding; +∞ where an intermediate result could leave the range."""
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
-        found = rows.found()
-        last = (found.size + found.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(found.moved)
+        result = rows.found()
+        last = (result.size + result.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(result.moved)
         most = limit(p)
-        over = found.vanishes | (scores.largest[:, 0] * (LOG2_E * 1.02) > most)
+        over = result.vanishes | (scores.largest[:, 0] * (LOG2_E * 1.02) > most)
         over |= bool(values.total.max() * 1.02 > most)
-        self.allowed[where] = np.where(over[:, None], np.inf, enlarged(found.moved + last))
-        for name, part in ({**shares(rows, found.parts), "output": last} if self.wanted else {}).items():
+        self.allowed[where] = np.where(over[:, None], np.inf, enlarged(result.moved + last))
+        for name, part in ({**shares(rows, result.parts), "output": last} if self.wanted else {}).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
 
 
@@ -211,8 +211,8 @@ def evaluate(
     spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
 ) -> tuple[Floats, dict[str, Floats]]:
     """The bound and its shares by step."""
-    found = Plain(spec, inputs, precision, shares)
-    return found.allowed, found.shares
+    result = Plain(spec, inputs, precision, shares)
+    return result.allowed, result.shares
 
 
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:

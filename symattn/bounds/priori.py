@@ -132,21 +132,21 @@ class _Formula:
         share = 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
         wide = self.precision.stored.u <= self.precision.accumulate.u
         every = formula_of.equations(wide, share < 0.5, self.definitions)
-        found = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
-        if found["D"] <= 0:
+        result = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
+        if result["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
-        up, factor = 1 + found["ρ"], (1 + found["G"]) * power_up(2 * found[text(formula_of.LAMBDA_P)])
-        parts = self._parts(found["W"], factor * found["S"], found["G"] * (found["V"] + found["W"] + found["P"]))
-        parts["sums"] += factor * found["E"]
-        last = found["bound"] / up - found["M"]
-        parts |= {"stored weights": found["P"], "underflow": found["U"], "output": last}
+        up, factor = 1 + result["ρ"], (1 + result["G"]) * power_up(2 * result[text(formula_of.LAMBDA_P)])
+        parts = self._parts(result["W"], factor * result["S"], result["G"] * (result["V"] + result["W"] + result["P"]))
+        parts["sums"] += factor * result["E"]
+        last = result["bound"] / up - result["M"]
+        parts |= {"stored weights": result["P"], "underflow": result["U"], "output": last}
         most = limit(self.precision)
         in_range = self.t * LOG2_E * 1.03 <= most and self.sizes.n * self.sizes.v_max * 1.03 <= most
         return APriori(
-            found["bound"] if in_range else inf,
+            result["bound"] if in_range else inf,
             {name: x * up for name, x in parts.items()},
             every.printed,
-            formula_of.quantities(self.sizes, self.precision, {**self.known, **found}),
+            formula_of.quantities(self.sizes, self.precision, {**self.known, **result}),
             formula_of.derivation(self.precision),
         )
 

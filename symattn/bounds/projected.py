@@ -22,8 +22,8 @@ _MADE = ("k", "c_q", "c_kv", "k_r", "q_n", "q_r", "k_n", "r_k", "p_k", "p_q")
 def leaves_range(run: Run, precision: Precision) -> np.ndarray:
     """Rows (…, n_q) of heads in which sums of queries may exceed the range; all rows where those of keys, latents or
     terms for distances may, since every row may meet them. Values count where they are weighed."""
-    most, made = limit(precision), {s.name for s in run.steps}
-    over = {n: upper(size(run.absolute.get(n, run.values[n]))) > most for n in ("q", *_MADE) if n in made}
+    most, result = limit(precision), {s.name for s in run.steps}
+    over = {n: upper(size(run.absolute.get(n, run.values[n]))) > most for n in ("q", *_MADE) if n in result}
     everywhere = any(bool(over[n].any()) for n in _MADE if n in over)
     return np.asarray(over["q"].any(axis=-1) | everywhere if "q" in over else everywhere)
 

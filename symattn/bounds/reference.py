@@ -116,8 +116,8 @@ class Run:
     @property
     def allowed(self) -> np.ndarray:
         """Booleans (…, n_q, n_k): which scores are no −∞."""
-        found: np.ndarray = np.asarray(self.kind.xp.isfinite(self.final_scores))
-        return found
+        result: np.ndarray = np.asarray(self.kind.xp.isfinite(self.final_scores))
+        return result
 
     @property
     def output_step(self) -> Step | None:
@@ -164,10 +164,10 @@ def canonical(spec: Attention) -> Attention:
 def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[Any] = Ball) -> Run:
     """Run the definition, or a variant of it, in balls at their present precision, or in enclosures."""
     spec, inputs = changed(canonical(spec), inputs, variant)
-    found = Run(spec, inputs, trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant), variant, kind)
+    result = Run(spec, inputs, trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant), variant, kind)
     if kind is Ball:
-        found.absolute  # noqa: B018 - made at the present precision, and kept
-    return found
+        result.absolute  # noqa: B018 - made at the present precision, and kept
+    return result
 
 
 def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attention, Inputs]:
@@ -207,21 +207,21 @@ def trace(
     steps = spec.pipeline(frozenset(given))
     held = values_name(steps)
     needed = _ancestors(steps, wanted) if wanted is not None else None
-    values, made = dict(given), variant.steps.get(variant.values)
+    values, result = dict(given), variant.steps.get(variant.values)
     for step in steps:
         if needed is not None and step.name not in needed:
             continue
         change, of = variant.steps.get(step.name), step.of
         if step.name in _CLOSING and held in of and variant.values != "v":
             of = tuple(variant.values if n == held else n for n in of)
-            if made and variant.values not in values:
-                values[variant.values] = made(spec, values)
+            if result and variant.values not in values:
+                values[variant.values] = result(spec, values)
         if known and not change and of == step.of and all(values[n] is known.get(n) for n in of):
             values[step.name] = known[step.name]
         else:
             values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
-    if made and held in values and variant.values not in values:
-        values[variant.values] = made(spec, values)
+    if result and held in values and variant.values not in values:
+        values[variant.values] = result(spec, values)
     return values
 
 
@@ -235,12 +235,12 @@ def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
     n, width = given[0].plain_shape[-2:]
     scaled = isinstance(spec.position, Rotary) and spec.position.scaling is not None
     key = spec.position, step.name, width, n if scaled else 0
-    found = _ANGLES.get(key)
-    if found is None or found.plain_shape[-2] < n:
+    enclosure = _ANGLES.get(key)
+    if enclosure is None or enclosure.plain_shape[-2] < n:
         rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
-        found = step.run(Enclosure.lift(np.zeros((rows, width))))
-        _keep(key, found)
-    return found[..., :n, :]
+        enclosure = step.run(Enclosure.lift(np.zeros((rows, width))))
+        _keep(key, enclosure)
+    return enclosure[..., :n, :]
 
 
 def _keep(key: tuple[Any, ...], table: Enclosure) -> None:
@@ -254,10 +254,10 @@ def _keep(key: tuple[Any, ...], table: Enclosure) -> None:
 
 
 def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:
-    found = set(wanted)
+    result = set(wanted)
     for step in reversed(steps):
-        found |= set(step.of) if step.name in found else set()
-    return found
+        result |= set(step.of) if step.name in result else set()
+    return result
 
 
 def lifted(array: Any, kind: Any = Ball) -> Any:
@@ -287,5 +287,5 @@ def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) ->
     if most > d_k or not of_products(spec):
         return np.full(shape, most)
     marks = {n: (np.asarray(inputs[n]) != 0).astype(float) for n in ("q", "k", "v", "x", "y") if n in inputs}
-    found = trace(spec, marks, Variant({n: c for n, c in variant.steps.items()}, values=variant.values), {"scores"})
-    return np.asarray(found["scores"]).astype(int)
+    result = trace(spec, marks, Variant({n: c for n, c in variant.steps.items()}, values=variant.values), {"scores"})
+    return np.asarray(result["scores"]).astype(int)

@@ -160,10 +160,10 @@ class _Scores:
         return sizes if step is None else size(step.run(sizes, *(self.run.values[n] for n in step.of[1:])))
 
     def _additive(self) -> tuple[Balls, Balls, Any]:
-        found = self._rounded()[self.run.raw]
+        result = self._rounded()[self.run.raw]
         sizes = self.xp.sum(size(self.run.values["v_s"]), axis=-1)[..., None, None]
-        v = self._scaled(self.xp.zeros(found.plain_shape) + sizes)
-        tau = self._error(found) + (self.eps + 6 * float(self.f.u)) * v
+        v = self._scaled(self.xp.zeros(result.plain_shape) + sizes)
+        tau = self._error(result) + (self.eps + 6 * float(self.f.u)) * v
         return tau, v, int(self.run.values["v_s"].plain_shape[-1]) + 1
 
     def _distance(self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int) -> tuple[Balls, Balls, Any]:
@@ -186,8 +186,8 @@ class _Scores:
         if step is not None and name.endswith("_rotated"):
             return self._rotated(step, *self._vector(step.of[0]))
         if step is not None and name in _LINEAR:
-            found = [self._vector(n) for n in step.of]
-            sizes, errors = step.run(*[a for a, _ in found]), step.run(*[e for _, e in found])
+            result = [self._vector(n) for n in step.of]
+            sizes, errors = step.run(*[a for a, _ in result]), step.run(*[e for _, e in result])
             return sizes, errors
         found_size = size(number(self.run.values[name]))
         if name == "k_n" and step is not None:

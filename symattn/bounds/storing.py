@@ -88,7 +88,7 @@ _STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
 
 def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
     """One array, or one constant, rounded."""
-    plain, made = spec.normaliser == "softmax" and spec.sink is None, {s.name for s in spec.pipeline(given)}
+    plain, result = spec.normaliser == "softmax" and spec.sink is None, {s.name for s in spec.pipeline(given)}
     for words, name in _NARROW.items():
         f = Format(name)
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
@@ -103,7 +103,7 @@ def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
             if given.issuperset(steps):  # tables that are given
                 of = {n: lambda spec, a, f=f: rounded(f, a) for n in steps}
                 yield read(step, f"{noun} rounded to {words}", **of)
-            elif (plain or round_ is _step) and made.issuperset(steps):
+            elif (plain or round_ is _step) and result.issuperset(steps):
                 yield _moved(step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f))
 
 
@@ -157,10 +157,10 @@ def _mistake(f: Format, inputs: int, scores: int, scaled: int, powers: str, out:
         return _in_steps(names, _step, f, by) | (_in_steps(("weights",), round_, f, by) if round_ else {})
 
     verb = "is" if said == [("normalize", "the sum of exponentials")] else "are"
-    found = _moved(said[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
+    mistake = _moved(said[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
 
     def read_(spec: Attention, given: Inputs) -> Inputs:
         return {n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}
 
-    variant, *around = (replace(v, inputs=read_ if inputs else None) for v in (found.variant, *found.around))
-    return replace(found, variant=variant, around=tuple(around), in_floats=True)
+    variant, *around = (replace(v, inputs=read_ if inputs else None) for v in (mistake.variant, *mistake.around))
+    return replace(mistake, variant=variant, around=tuple(around), in_floats=True)

@@ -28,12 +28,12 @@ def work(job: Job, folder: str | None = None) -> dict[str, Any]:
     started = monotonic()
     entries = {"key": job.key, "target": job.target, "spec": job.spec, "dtype": job.dtype, "domain": job.domain}
     try:
-        found = _verified(job)
+        result = _verified(job)
     except SymattnError as error:
-        found = {"verdict": "error", "error": str(error), "kind": type(error).__name__}
+        result = {"verdict": "error", "error": str(error), "kind": type(error).__name__}
     except Exception as error:  # a defect of ours must not end the campaign
-        found = {"verdict": "error", "error": f"{type(error).__name__}: {error}", "kind": "defect"}
-    return entries | found | {"seconds": round(monotonic() - started, 3)}
+        result = {"verdict": "error", "error": f"{type(error).__name__}: {error}", "kind": "defect"}
+    return entries | result | {"seconds": round(monotonic() - started, 3)}
 
 
 def _verified(job: Job) -> dict[str, Any]:

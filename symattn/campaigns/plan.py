@@ -65,34 +65,36 @@ class Job:
     @property
     def key(self) -> str:
         """A hash of all that the result depends on, by which it is known."""
-        told = [__version__, self.target, self.dtype, dict(self.fields), dict(self.promised), dict(self.options)]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        result = [__version__, self.target, self.dtype, dict(self.fields), dict(self.promised), dict(self.options)]
+        return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()[:16]
 
     RECORD = "key, target, spec, dtype, domain, fields, promised, options"
 
     @property
     def attention(self) -> tuple[Attention, str]:
         """The specification, and what was cut of a preset."""
-        told = dict(self.fields)
-        like = told.pop("like", None)
-        found = {name: field_of(Attention, name, value, f"specs.{self.spec}.{name}") for name, value in told.items()}
+        outcome = dict(self.fields)
+        like = outcome.pop("like", None)
+        result = {
+            name: field_of(Attention, name, value, f"specs.{self.spec}.{name}") for name, value in outcome.items()
+        }
         if like is not None and not isinstance(like, str):
             raise InputError(f"specs.{self.spec}.like must be the name of a model, got {like!r}")
-        return presets.small(like, **found) if like else (Attention(**found), "")
+        return presets.small(like, **result) if like else (Attention(**result), "")
 
 
 def read(path: Path) -> tuple[Job, ...]:
     """The jobs of a file. Raises ``InputError`` that names the entry and how to mend it."""
-    told = loaded(path, _LARGEST, toml=True)
-    known(told, _SECTIONS, str(path))
+    result = loaded(path, _LARGEST, toml=True)
+    known(result, _SECTIONS, str(path))
     for name in ("options", "specs", "domains"):
-        _table(told.get(name, {}), f"{path}: {name}")
+        _table(result.get(name, {}), f"{path}: {name}")
     return planned(
-        _list(told.get("targets", []), f"{path}: targets"),
-        told.get("specs", {}),
-        _list(told.get("dtypes", ["float32"]), f"{path}: dtypes"),
-        told.get("domains", {}),
-        told.get("options", {}),
+        _list(result.get("targets", []), f"{path}: targets"),
+        result.get("specs", {}),
+        _list(result.get("dtypes", ["float32"]), f"{path}: dtypes"),
+        result.get("domains", {}),
+        result.get("options", {}),
     )
 
 
@@ -115,9 +117,9 @@ def planned(
     for (target, own), (spec, of_spec), dtype, (domain, promised) in product(
         targets, _specs(specs), dtypes, _domains(domains)
     ):
-        told = {n: x for n, x in of_spec.items() if n not in OPTIONS}
+        result = {n: x for n, x in of_spec.items() if n not in OPTIONS}
         more = {n: x for n, x in of_spec.items() if n in OPTIONS}
-        job = Job(target, spec, dtype, domain, told, promised, {**options, **own, **more})
+        job = Job(target, spec, dtype, domain, result, promised, {**options, **own, **more})
         jobs.setdefault(job.key, job)
     return tuple(jobs.values())
 
@@ -136,25 +138,25 @@ def _targets(targets: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def _specs(specs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in specs.items():
         where = f"specs.{name}"
-        told = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
-        known(told, (*_FIELDS, "like", *OPTIONS), where)
-        _options({n: x for n, x in told.items() if n in OPTIONS}, where)
-        of_fields = {n: x for n, x in told.items() if n not in OPTIONS}
+        result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
+        known(result, (*_FIELDS, "like", *OPTIONS), where)
+        _options({n: x for n, x in result.items() if n in OPTIONS}, where)
+        of_fields = {n: x for n, x in result.items() if n not in OPTIONS}
         _ = Job("", name, "", "", of_fields, {}, {}).attention  # refuse what is no specification before any work
-        yield name, told
+        yield name, result
 
 
 def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in domains.items():
         where = f"domains.{name}"
-        told = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
-        known(told, _DOMAIN, where)
-        for field, value in told.items():
+        result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
+        known(result, _DOMAIN, where)
+        for field, value in result.items():
             whole = type(getattr(Domain(), field)) is int
             if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
                 raise InputError(f"{where}.{field} must be {'an integer' if whole else 'a value'}, got {value!r}")
-        Domain(**told)
-        yield name, told
+        Domain(**result)
+        yield name, result
 
 
 def _options(told: Mapping[str, Any], where: str) -> None:

@@ -69,19 +69,19 @@ class Store:
                 if not line.endswith(b"\n"):
                     return
                 try:
-                    found = json.loads(line)
+                    result = json.loads(line)
                 except ValueError:
-                    found = None
-                if not isinstance(found, dict) or not isinstance(found.get("key"), str):
+                    result = None
+                if not isinstance(result, dict) or not isinstance(result.get("key"), str):
                     raise InputError(f"{path}, line {number} is not a result; hint: remove the line, and run again")
-                yield found
+                yield result
 
     def plan(self) -> tuple[dict[str, Any], ...]:
         """The jobs as they were written down. Raises ``InputError`` where there are none."""
         path = self.folder / PLAN
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            jobs = tuple(dict(job) for job in found)
+            result = json.loads(path.read_text(encoding="utf-8"))
+            jobs = tuple(dict(job) for job in result)
             if not all({"key", "target", "spec", "dtype", "domain"} <= job.keys() for job in jobs):
                 raise ValueError("no jobs")
         except OSError as error:

@@ -20,10 +20,10 @@ def summary(folder: Path, command: str = "") -> Document:
     """The document of a campaign's folder. Raises ``InputError`` where it holds none."""
     store = Store(folder)
     jobs, results = store.plan(), store.results()
-    found = [results[job["key"]] | {name: job[name] for name in _NAMES} for job in jobs if job["key"] in results]
-    left = len(jobs) - len(found)
-    blocks: list[Block] = [Paragraph((_counts(found, left),)), *_verdicts(jobs, found), *_faults(found)]
-    blocks += [*_errors(found), *_took(found), *_notes(found)]
+    result = [results[job["key"]] | {name: job[name] for name in _NAMES} for job in jobs if job["key"] in results]
+    left = len(jobs) - len(result)
+    blocks: list[Block] = [Paragraph((_counts(result, left),)), *_verdicts(jobs, result), *_faults(result)]
+    blocks += [*_errors(result), *_took(result), *_notes(result)]
     if left:
         blocks.append(Note((f"{left} of {len(jobs)} verifications are not made yet; the same command goes on.",)))
     others = len(results.keys() - {job["key"] for job in jobs})
@@ -31,13 +31,13 @@ def summary(folder: Path, command: str = "") -> Document:
         blocks.append(Note((f"The folder holds {others} results of other plans, which are not counted.",)))
     return Document(
         "verification", "campaign", ("Campaign of verifications",), tuple(blocks),
-        subtitle=(f"{len(found)} of {len(jobs)} made",),
+        subtitle=(f"{len(result)} of {len(jobs)} made",),
         command=command,
         record={
             "planned": len(jobs),
-            "results": [{k: v for k, v in record.items() if k != "checks"} for record in found],
+            "results": [{k: v for k, v in record.items() if k != "checks"} for record in result],
         },
-        verdict=_verdict(found, left),
+        verdict=_verdict(result, left),
     )  # fmt: skip
 
 
@@ -62,15 +62,15 @@ def _verdicts(jobs: Sequence[Record], found: Sequence[Record]) -> Iterator[Block
     """A row for each target, specification and domain, a column for each dtype."""
     dtypes = list(dict.fromkeys(job["dtype"] for job in jobs))
     domains = len({job["domain"] for job in jobs}) > 1
-    made = {(*_place(record), record["dtype"]): record["verdict"] for record in found}
+    result = {(*_place(record), record["dtype"]): record["verdict"] for record in found}
     places = list(dict.fromkeys(_place(job) for job in jobs))
     columns = [Column(("target",), "left"), Column(("specification",), "left")]
     columns += [Column(("domain",), "left")] * domains + [Column((dtype,), "left") for dtype in dtypes]
     rows: list[tuple[Text, ...]] = []
     for place in places:
         names: list[Text] = [(Code(place[0]),), (place[1],), (place[2],)]
-        rows.append((*names[: 2 + domains], *((made.get((*place, dtype), "–"),) for dtype in dtypes)))
-    wrong = tuple(i for i, p in enumerate(places) if any(made.get((*p, d)) == "fault" for d in dtypes))
+        rows.append((*names[: 2 + domains], *((result.get((*place, dtype), "–"),) for dtype in dtypes)))
+    wrong = tuple(i for i, p in enumerate(places) if any(result.get((*p, d)) == "fault" for d in dtypes))
     yield Table(tuple(columns), tuple(rows), shaded=wrong)
 
 

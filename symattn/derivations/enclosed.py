@@ -57,10 +57,10 @@ class Enclosed:
     def apply(self, name: str) -> Enclosed:
         """exp, log, sqrt, tanh, … of the number. Raises Undecided where the ball does not say whether there is one."""
         with flint.ctx.workprec(self.bits):
-            found = getattr(self.ball, name)()
-        if not found.is_finite():
+            result = getattr(self.ball, name)()
+        if not result.is_finite():
             raise Undecided(f"{name} of {self}: {self.bits} bits do not say")
-        return Enclosed(found, self.bits)
+        return Enclosed(result, self.bits)
 
     def overlaps(self, other: object) -> bool:
         """Return whether the number can be equal to another, by all that is known of them."""

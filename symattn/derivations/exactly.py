@@ -18,8 +18,8 @@ def value(x: Node, letters: Mapping[str, Any]) -> Quotient:
     """The number that a printed formula comes to, with a number for each of its letters: d_k → 64."""
     numbers = {key: Exact.lift(number) for key, number in letters.items()}
     glossary = Glossary(dict.fromkeys(numbers, ""), sizes={})
-    found: Quotient = Reader(glossary, numbers or {"": Exact.lift(1)}, {}).one(x).array.entries.item()
-    return found
+    quotient: Quotient = Reader(glossary, numbers or {"": Exact.lift(1)}, {}).one(x).array.entries.item()
+    return quotient
 
 
 def exact(data: object) -> Exact:
@@ -29,10 +29,10 @@ def exact(data: object) -> Exact:
 
 def entries(x: Any) -> Node:
     """The entries of an exact array, as a matrix; a number as it is."""
-    found = x.tolist()
-    if not isinstance(found, list):
-        return _entry(found)
-    rows = found if isinstance(found[0], list) else [found]
+    result = x.tolist()
+    if not isinstance(result, list):
+        return _entry(result)
+    rows = result if isinstance(result[0], list) else [result]
     return nt.matrix([[_entry(e) for e in row] for row in rows])
 
 

@@ -69,15 +69,15 @@ def _shown(value: Any) -> Node:
 
 def _whole(rng: Draw, low: int, high: int, *shape: int) -> list[Any]:
     """Whole numbers from ``low`` to ``high``, as nested lists."""
-    found: list[Any] = rng.integers(low, high + 1, shape).tolist()
-    return found
+    result: list[Any] = rng.integers(low, high + 1, shape).tolist()
+    return result
 
 
 def _scores(rng: Draw, n: int = 3) -> list[Any]:
     """Scores from 0 to 3 that are not all equal, so that exponents stay readable."""
-    while len(set(found := _whole(rng, 0, 3, n))) < 2:
+    while len(set(result := _whole(rng, 0, 3, n))) < 2:
         continue
-    return found
+    return result
 
 
 def scaled(rng: Draw) -> Task:

@@ -93,12 +93,12 @@ def _state(sheet: Sheet) -> dict[str, str]:
             f"{sheet.name} cannot be explored; a page takes x, w_q, w_k and w_v of at most {MOST} rows and columns, "
             "one head or two, scale 1 or 1/√d_k, and a causal mask"
         )
-    found = {name: ";".join(",".join(str(x.rational()) for x in row) for row in m) for name, m in rows.items()}
-    if "None" in "".join(found.values()):
+    result = {name: ";".join(",".join(str(x.rational()) for x in row) for row in m) for name, m in rows.items()}
+    if "None" in "".join(result.values()):
         raise InputError(f"{sheet.name} cannot be explored: its numbers are not all fractions")
     scale = "root" if spec.scale is None else "none"
     chosen = {"heads": str(spec.heads), "scale": scale, "causal": str(int(spec.causal))}
-    return found | chosen | {"words": ",".join(sheet.tokens or ()), "temperature": "1", "format": "float32"}
+    return result | chosen | {"words": ",".join(sheet.tokens or ()), "temperature": "1", "format": "float32"}
 
 
 def _page(sheet: Sheet, command: str) -> Document:

@@ -144,10 +144,10 @@ def _table() -> Table:
 
 
 def _row(beta: int) -> list[tuple[Node, ...]]:
-    found: list[tuple[Node, ...]] = []
+    result: list[tuple[Node, ...]] = []
     for scores in _SCORES:
         weights = softmax(exact([beta * x for x in scores])).tolist()
         if sum(weights[1:], weights[0]) != 1:
             raise FalseStep("the weights of the example do not sum to 1")
-        found += [(Decimal(w.decimal(3)),) for w in weights]
-    return found
+        result += [(Decimal(w.decimal(3)),) for w in weights]
+    return result

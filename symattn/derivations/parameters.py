@@ -25,21 +25,21 @@ _CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
 
 def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any], command: str = "derive") -> dict[str, Any]:
     """The given parameters, each one known to the derivation (or picture) and within its limits. Raises InputError."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for called, value in given.items():
         parameter = called if called in known else _CALLED.get(called, called)
         if parameter not in known:
             error = unknown(f"{command} {name}", _SYMBOLS.get(called, called), (_SYMBOLS.get(p, p) for p in known))
             options = ", ".join(f"--{p.replace('_', '-')}" for p in known)
             raise InputError(f"{error} (typed: {options})" if options else str(error))
-        if parameter in found:
+        if parameter in result:
             raise InputError(f"{command} {name}: {_SYMBOLS[parameter]} is given twice")
-        found[parameter] = value
+        result[parameter] = value
         if parameter in LIMITS:
             usual = 0 if parameter == "seed" else 1, LIMITS[parameter]
             least, most = _WRITTEN_OUT.get(name, {}).get(parameter, usual)
             whole(parameter, value, most, least)
-    return found
+    return result
 
 
 def whole(parameter: str, value: Any, most: int, least: int = 1) -> int:

@@ -102,11 +102,11 @@ def turns() -> list[tuple[Any, Any]]:
 def turned_scores() -> list[list[Any]]:
     """⟨R_m q, R_n k⟩ of the example, by m and n. Raises FalseStep if they are not equal along diagonals."""
     angles = turns()
-    found = [
+    result = [
         [dot_scores(rotate_interleaved(exact([QUERY]), *a), rotate_interleaved(exact([KEY]), *b))[0, 0] for b in angles]
         for a in angles
     ]
     inner = range(1, POSITIONS)
-    if not all(found[i][j] == found[i - 1][j - 1] for i in inner for j in inner):
+    if not all(result[i][j] == result[i - 1][j - 1] for i in inner for j in inner):
         raise FalseStep("the scores of the example are not equal along diagonals")
-    return found
+    return result

@@ -127,8 +127,8 @@ def _enumerated(setting: Setting, centre: Fraction) -> tuple[Block, ...]:
     d_k, unit = setting.d_k, centre.denominator
     low, high = (centre.numerator - unit, centre.numerator + unit)  # in units of 1/unit
     first, second = moments(cube(d_k, 1, low, high)[0])
-    found = [(_MEAN, first / unit**2), (_VARIANCE, second / unit**4), (_SCALED, second / unit**4 / d_k)]
-    steps = [_agrees(setting, centre, formula, value, 2 * d_k) for formula, value in found]
+    result = [(_MEAN, first / unit**2), (_VARIANCE, second / unit**4), (_SCALED, second / unit**4 / d_k)]
+    steps = [_agrees(setting, centre, formula, value, 2 * d_k) for formula, value in result]
     if 3 * d_k <= _LARGEST_CUBE:
         one, other = cube(d_k, 2, low, high)
         steps.append(_agrees(setting, centre, _GAP, moments(one - other)[1] / unit**4, 3 * d_k))
@@ -167,8 +167,8 @@ def _sampled(setting: Setting, centre: Fraction, seed: int) -> tuple[Block, ...]
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
     one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
     root = sqrt(setting.d_k)
-    found = [(_MEAN, one, False), (_VARIANCE, one, True), (_SCALED, one / root, True), (_GAP, one - other, True)]
-    steps = [_near(setting, centre, formula, estimate(values, spread), seed) for formula, values, spread in found]
+    result = [(_MEAN, one, False), (_VARIANCE, one, True), (_SCALED, one / root, True), (_GAP, one - other, True)]
+    steps = [_near(setting, centre, formula, estimate(values, spread), seed) for formula, values, spread in result]
     words = f"{rows} queries with two keys each, drawn from normal laws in float64 (seed {seed}), with "
     return Paragraph((words, *_there(setting, centre), ":")), together(steps)
 

@@ -182,9 +182,9 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     arrays = {key: _ball(x) for key, x in letters.items()}
     reader = Reader(Glossary(defined={"d_k": lambda reader: reader.arrays["d"]}, sizes={}), arrays, {})
     try:
-        found = [_ball(moments[x](d_k * square**2, _BITS)) if x in moments else reader.one(x).array for x in sides]
+        result = [_ball(moments[x](d_k * square**2, _BITS)) if x in moments else reader.one(x).array for x in sides]
         signs = [sign for sign, _ in relation.rest]
-        true = all(sign in "=≤≥" and holds(a, sign, b) for a, sign, b in zip(found, signs, found[1:], strict=False))
+        true = all(sign in "=≤≥" and holds(a, sign, b) for a, sign, b in zip(result, signs, result[1:], strict=False))
     except (Unread, Refused, Undecided, ZeroDivisionError) as reason:
         raise FalseStep(f"{text(relation)}: {reason}") from reason
     if not true:

@@ -104,8 +104,8 @@ def hold(truth: bool, formula: Node, reason: Text | str, evidence: Evidence) -> 
 
 def of_all(first: Step, *others: Step) -> Evidence:
     """The evidence of the first of several steps in a box, and of the others no better a grade."""
-    found = [step.evidence for step in (first, *others) if step.evidence]
-    return replace(found[0], grade=weakest(found))
+    result = [step.evidence for step in (first, *others) if step.evidence]
+    return replace(result[0], grade=weakest(result))
 
 
 def defined(formula: Node, reason: Text | str = "definition") -> Step:

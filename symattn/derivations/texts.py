@@ -72,7 +72,7 @@ class Telling:
     def document(self, name: str, typed: str, **more: Any) -> Document:
         """The whole document that a text says."""
         (title, _), *lines = _lines(typed)
-        heads = [found.groups() for line, _ in lines if (found := _HEAD.fullmatch(line))]
+        heads = [match.groups() for line, _ in lines if (match := _HEAD.fullmatch(line))]
         hints = tuple(said for kind, said in heads if kind == "hint")
         below = "".join(said for kind, said in heads if kind == "subtitle")
         blocks = self._blocks([line for line in lines if not _HEAD.fullmatch(line[0])])
@@ -92,16 +92,16 @@ class Telling:
 
     def _blocks(self, lines: list[Line]) -> tuple[Block, ...]:
         """Steps that follow each other are one group, and so are hypotheses."""
-        found: list[Any] = []
+        result: list[Any] = []
         for kind, group in groupby((part for line in lines for part in self._parts(*line)), type):
             if kind is Step:
-                found.append(model.Steps(tuple(group)))
+                result.append(model.Steps(tuple(group)))
             elif kind is Assumption:
-                found.append(model.Assumptions(tuple(replace(a, label=f"A{i}") if not a.label else a
+                result.append(model.Assumptions(tuple(replace(a, label=f"A{i}") if not a.label else a
                                                      for i, a in enumerate(group, 1))))  # fmt: skip
             elif kind is not str:
-                found += group
-        return tuple(found)
+                result += group
+        return tuple(result)
 
     def _parts(self, line: str, options: list[str]) -> Iterator[Any]:
         if step := _STEP.fullmatch(line):
@@ -121,7 +121,7 @@ class Telling:
             return section.define(formula, reason or "definition")
         if mark == "→":
             return section.tends(formula, self.formula(parts[1]), self.formula(form[0]) if form else None)
-        free = {found[2]: found[3] for x in options if (found := _OPTION.fullmatch(x)) and found[1] == "free"}
+        free = {match[2]: match[3] for x in options if (match := _OPTION.fullmatch(x)) and match[1] == "free"}
         return section.claim(formula, reason, free=free or None, keep="keep" in options, **self._shown(options))
 
     def _said(self, kind: str, section: Any, typed: str, options: list[str]) -> Iterator[Any]:
@@ -150,23 +150,23 @@ class Telling:
         """Return the argument that a side is larger, or of which sign it is."""
         shown: dict[str, Any] = {"gap": {}, "sign": {}}
         for option in options:
-            if (found := _OPTION.fullmatch(option)) and found[1] in shown:
-                shown[found[1]][self.formula(found[2])] = self.formula(found[3])
+            if (match := _OPTION.fullmatch(option)) and match[1] in shown:
+                shown[match[1]][self.formula(match[2])] = self.formula(match[3])
         return {f"{kind}s": sides or None for kind, sides in shown.items()}
 
 
 def _lines(typed: str) -> list[Line]:
     """The lines with those that go on with them, and their options."""
-    found: list[Line] = []
+    result: list[Line] = []
     for line in typed.strip().splitlines():
-        before, options = found[-1] if found else ("", [])
+        before, options = result[-1] if result else ("", [])
         if not line.startswith(" "):
-            found.append((line, []))
+            result.append((line, []))
         elif _OPTION.fullmatch(line.strip()):
             options.append(line.strip())
         else:
-            found[-1] = (f"{before} {line.strip()}", options)
-    return found
+            result[-1] = (f"{before} {line.strip()}", options)
+    return result
 
 
 # -- theorems ----------------------------------------------------------------------------------------------------------

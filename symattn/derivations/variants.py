@@ -69,10 +69,10 @@ class Support:
 
 def support(name: str, variant: Variant, kinds: tuple[str, ...] = KINDS) -> Support:
     """Run a variant on every kind."""
-    found = Support(name, variant)
+    result = Support(name, variant)
     for kind in kinds:
-        found.found[kind] = _reason(_CHECKS[kind], found)
-    return found
+        result.found[kind] = _reason(_CHECKS[kind], result)
+    return result
 
 
 def _reason(check: Callable[[Support], str | None], of: Support) -> str | None:
@@ -153,14 +153,16 @@ def shapes_in_letters(variant: Variant) -> dict[str, str]:
         written["d_k"] = f"{spec.truncate}+rest"
     sizes = {**SIZES, **variant.sizes}
     written |= {letter: str(sizes[letter]) for letter in ("n_b", "n_d")}  # as many as the specification says
-    found = {}
+    result = {}
     for name in variant.names:
         axes = shape(name, spec, variant.names).replace("…", "").replace("(h?)", "").replace("?", "").split()
-        found[name] = " ".join(_times(*(written.get(f, f) for f in axis.split("*"))) for axis in axes)
+        result[name] = " ".join(_times(*(written.get(f, f) for f in axis.split("*"))) for axis in axes)
     if spec.packed:
         columns = "+".join(f"{blocks}*d_k" for blocks in (h, g, g))
-        found |= {name: found[name].replace(f"{h + 2 * g}*d_k", columns) for name in ("w_in", "b_in") if name in found}
-    return found
+        result |= {
+            name: result[name].replace(f"{h + 2 * g}*d_k", columns) for name in ("w_in", "b_in") if name in result
+        }
+    return result
 
 
 def _times(*factors: str) -> str:

@@ -43,10 +43,10 @@ def get(kind: str, key: str) -> str | None:
         path = _path(kind, key)
         if not _ours(path):
             return None
-        told, _, text = path.read_text(encoding="utf-8").partition("\n")
+        result, _, text = path.read_text(encoding="utf-8").partition("\n")
     except (OSError, ValueError, RuntimeError):
         return None
-    return text if told == digest([kind, key, text]) else None
+    return text if result == digest([kind, key, text]) else None
 
 
 def put(kind: str, key: str, text: str) -> None:
@@ -59,11 +59,11 @@ def put(kind: str, key: str, text: str) -> None:
 
 def sizes() -> dict[str, tuple[int, int]]:
     """Return how many files of each kind are kept, or for Coq compiled theories, and how many bytes."""
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for entry in _entries():
         with contextlib.suppress(OSError):
-            found.setdefault(entry.parent.name, []).append(sum(file.stat().st_size for file in _files(entry)))
-    return {kind: (len(each), sum(each)) for kind, each in sorted(found.items())}
+            result.setdefault(entry.parent.name, []).append(sum(file.stat().st_size for file in _files(entry)))
+    return {kind: (len(each), sum(each)) for kind, each in sorted(result.items())}
 
 
 def clear() -> int:
@@ -122,10 +122,10 @@ def _path(kind: str, key: str) -> Path:
 
 def _ours(path: Path) -> bool:
     """Return whether it is a file that nobody but this user, and the system's administrator, could have written."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+    results = path.stat()
+    if not stat.S_ISREG(results.st_mode) or results.st_size > _LARGEST:
         return False
-    return sys.platform == "win32" or (found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022)
+    return sys.platform == "win32" or (results.st_uid in (os.getuid(), 0) and not results.st_mode & 0o022)
 
 
 def replaced(path: Path, content: bytes, mode: int) -> None:

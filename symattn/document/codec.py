@@ -62,17 +62,17 @@ def record(x: Any) -> Any:
 
 def _recorded(x: Any) -> dict[str, Any]:
     """Return the entries that ``RECORD`` names, or all fields."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     entries = x.RECORD.split(", ") if hasattr(x, "RECORD") else [f.name for f in fields(x)]
     for entry in entries:
         name, optional, condition = entry.partition("?")
         key, _, path = name.partition(" = ")
         value = _at(x, path or key.removeprefix("*"))
         if key.startswith("*"):
-            found |= record(value)
+            result |= record(value)
         elif not optional or (_at(x, condition) if condition else value):
-            found[key] = record(value)
-    return found
+            result[key] = record(value)
+    return result
 
 
 def _at(x: Any, path: str) -> Any:
@@ -162,12 +162,12 @@ def read(source: str, kind: type[_Kept], *parts: type[Any]) -> _Kept:
     Raises ValueError for any other text.
     """
     try:
-        found = _meant(json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
+        result = _meant(json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
     except (KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
         raise ValueError(f"no {kind.__name__}: {error}") from error
-    if not isinstance(found, kind):
+    if not isinstance(result, kind):
         raise ValueError(f"no {kind.__name__}")
-    return found
+    return result
 
 
 def _plain(x: Any) -> Any:

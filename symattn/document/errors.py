@@ -91,14 +91,14 @@ def article(word: str) -> str:
 
 def near(word: str, known: Iterable[str]) -> str:
     """`` Did you mean 'scaling'?``, or nothing where no known word is near: what follows a sentence."""
-    found = _nearest(word, known)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    result = _nearest(word, known)
+    return f" Did you mean {result[0]!r}?" if result else ""
 
 
 def perhaps(word: str, known: Iterable[str]) -> str:
     """``; did you mean scaling?``, or nothing where no known word is near: the end of a line of error."""
-    found = _nearest(word, known)
-    return f"; did you mean {found[0]}?" if found else ""
+    result = _nearest(word, known)
+    return f"; did you mean {result[0]}?" if result else ""
 
 
 def _nearest(word: str, known: Iterable[str]) -> list[str]:

@@ -74,8 +74,8 @@ def running_text(typed: Text | str, roles: Roles = ROLES, values: Mapping[str, L
 @cache
 def _split(typed: str) -> tuple[tuple[str, str, bool], ...]:
     """The tokens: kind, text, and whether it touches what stands before."""
-    found = [(kind := str(m.lastgroup), m[kind]) for m in _TOKENS.finditer(typed)]
-    return tuple((*now, before[0] != "gap") for before, now in pairwise([("gap", ""), *found]) if now[0] != "gap")
+    result = [(kind := str(m.lastgroup), m[kind]) for m in _TOKENS.finditer(typed)]
+    return tuple((*now, before[0] != "gap") for before, now in pairwise([("gap", ""), *result]) if now[0] != "gap")
 
 
 class _FormulaReader:
@@ -86,10 +86,10 @@ class _FormulaReader:
         self.closing: list[str] = []
 
     def whole(self) -> Node:
-        found = self.row()
+        result = self.row()
         if self.at < len(self.tokens):
             raise self.wrong()
-        return found
+        return result
 
     def wrong(self) -> InputError:
         rest = "".join(" " * (not touches) + word for _, word, touches in self.tokens[self.at :])
@@ -139,10 +139,10 @@ class _FormulaReader:
         return nt.Relation(first, tuple(rest)) if rest else first
 
     def sum(self) -> Node:
-        found = self.signed()
+        result = self.signed()
         while sign := self.take("+", "−", "-"):
-            found = found + self.product() if sign == "+" else found - self.product()
-        return found
+            result = result + self.product() if sign == "+" else result - self.product()
+        return result
 
     def signed(self) -> Node:
         if self.take("−", "-"):
@@ -151,23 +151,23 @@ class _FormulaReader:
 
     def product(self) -> Node:
         """Products and quotients from left to right; beside a dot, a product without a sign holds together."""
-        found = self.factors()
+        result = self.factors()
         while True:
             if self.take("/"):
-                found = nt.Over(_bare(found), _bare(self.power()))
+                result = nt.Over(_bare(result), _bare(self.power()))
             elif sign := self.take("·", "×"):
-                before = found.factors if isinstance(found, nt.Product) and found.sign == sign else (found,)
-                found = nt.Product((*before, self.factors()), sign)  # type: ignore[arg-type]
+                before = result.factors if isinstance(result, nt.Product) and result.sign == sign else (result,)
+                result = nt.Product((*before, self.factors()), sign)  # type: ignore[arg-type]
             elif self.begins():
-                found = found * self.power()
+                result = result * self.power()
             else:
-                return found
+                return result
 
     def factors(self) -> Node:
-        found = self.power()
+        result = self.power()
         while self.begins():
-            found = found * self.power()
-        return found
+            result = result * self.power()
+        return result
 
     def begins(self) -> bool:
         """Return whether a factor begins here, and not a bracket that ends."""
@@ -176,23 +176,23 @@ class _FormulaReader:
         return self.kind() in ("number", "word", "value") or opens
 
     def power(self) -> Node:
-        found = self.atom()
+        result = self.atom()
         while True:
             if self.take("ᵀ"):
-                found = nt.Transposed(found)
+                result = nt.Transposed(result)
             elif self.kind() == "raised":
-                found = found ** formula("".join(_RAISED[c] for c in self.take()))
+                result = result ** formula("".join(_RAISED[c] for c in self.take()))
             elif self.take("^"):
-                found = found ** self.atom()
+                result = result ** self.atom()
             else:
-                return found
+                return result
 
     def until(self, end: str) -> Node:
         self.closing.append(end)
-        found = self.row()
+        result = self.row()
         self.closing.pop()
         self.need(end)
-        return found
+        return result
 
     # -- atoms --------------------------------------------------------------------------------------------------------
     def atom(self) -> Node:
@@ -250,33 +250,33 @@ class _FormulaReader:
         first = _parts(sub[0])[0] if sub else None
         below = f"{base}_{first.base}" if isinstance(first, nt.Name) else ""
         role = self.roles.get(below, self.roles.get(base.rstrip("'")))
-        found = nt.Name(base, sub, role, word == "𝟏")
+        name = nt.Name(base, sub, role, word == "𝟏")
         if self.touches("(", "["):
             opened = self.take()
-            return nt.Call(found, _parts(self.until(")" if opened == "(" else "]")), opened == "[")
-        return found
+            return nt.Call(name, _parts(self.until(")" if opened == "(" else "]")), opened == "[")
+        return name
 
     def below(self) -> tuple[Node, ...]:
         """The indices after ``_``, whose letters have no roles."""
         roles, self.roles = self.roles, {}
-        found: list[Node] = []
+        result: list[Node] = []
         while self.touches("_"):
             self.take()
             plus = self.take("+")
-            found += [nt.Name(plus)] if plus else [self.atom()] if self.peek() == "{" else self.run()
+            result += [nt.Name(plus)] if plus else [self.atom()] if self.peek() == "{" else self.run()
         self.roles = roles
-        return tuple(found)
+        return tuple(result)
 
     def run(self) -> list[Node]:
         """An index for each letter and number that follow without a space, or a word of three letters and more."""
-        found = ""
+        result = ""
         while self.kind() in ("word", "number") and self.tokens[self.at][2]:
-            found += self.take()
-        if not found:
+            result += self.take()
+        if not result:
             raise self.wrong()
-        if len(found) > 2 and found.isalpha():
-            return [nt.Name(found)]
-        return [nt.node(int(c) if c.isdigit() else c) for c in found]
+        if len(result) > 2 and result.isalpha():
+            return [nt.Name(result)]
+        return [nt.node(int(c) if c.isdigit() else c) for c in result]
 
     def big(self, operator: Literal["sum", "prod", "max", "min"]) -> Node:
         sub, low = self.below(), None

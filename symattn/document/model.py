@@ -255,8 +255,8 @@ class Document(Printable):
     @property
     def verdict_word(self) -> str:
         """The verdict of a verification, else the weakest grade in the document, or of the theorems that it lists."""
-        told: str = self.record.get("verdict", "") or weakest(self.evidence()).value
-        return self.verdict.value if self.verdict else told
+        result: str = self.record.get("verdict", "") or weakest(self.evidence()).value
+        return self.verdict.value if self.verdict else result
 
     @property
     def holds(self) -> bool | None:
@@ -264,8 +264,8 @@ class Document(Printable):
         if self.verdict is not None:
             return {Verdict.FAULT: False, Verdict.UNDECIDED: None}.get(self.verdict, True)
         if self.kind == "claim":
-            told: bool | None = self.record.get("holds")
-            return told
+            result: bool | None = self.record.get("holds")
+            return result
         theorems = self.record["theorems"] if self.kind == "proof" else ()
         grades = {entry["grade"] for entry in theorems} or {evidence.grade for evidence in self.evidence()}
         if Grade.REFUTED in grades:

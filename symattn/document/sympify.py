@@ -32,11 +32,11 @@ def from_sympy(expression: Any, roles: dict[str, nt.Role] | None = None) -> nt.N
 
 def symbol_name(text: str, roles: dict[str, nt.Role] | None = None) -> nt.Name:
     """``q_1``, ``d_model``, ``sigma_Q``, ``x2`` or ``s_ij`` as a name with indices."""
-    found = _NAME.fullmatch(text.replace("{", "").replace("}", ""))
-    if found is None:
+    match = _NAME.fullmatch(text.replace("{", "").replace("}", ""))
+    if match is None:
         return nt.Name(text)
-    base = GREEK.get(found["letter"], found["letter"])
-    parts = ([found["number"]] if found["number"] else []) + [p for p in re.split(r"[_,]", found["subs"]) if p]
+    base = GREEK.get(match["letter"], match["letter"])
+    parts = ([match["number"]] if match["number"] else []) + [p for p in re.split(r"[_,]", match["subs"]) if p]
     subs = tuple(s for part in parts for s in indices(part))
     return nt.Name(base, subs, (ROLES if roles is None else roles).get(base))
 

@@ -87,11 +87,11 @@ def corpus() -> tuple[Fault, ...]:
 
 def named(name: str) -> Fault:
     """The fault of this name. Raises ``InputError`` where there is none."""
-    found = {fault.name: fault for fault in corpus()}
-    if name not in found:
-        mend = perhaps(name, found) or "; `symattn faults list` names them"
+    result = {fault.name: fault for fault in corpus()}
+    if name not in result:
+        mend = perhaps(name, result) or "; `symattn faults list` names them"
         raise InputError(f"there is no fault {name!r}{mend}")
-    return found[name]
+    return result[name]
 
 
 def sample(fault: Fault, seed: int, sizes: Sizes = TELLING) -> Sample:
@@ -108,8 +108,8 @@ def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
         raise InputError(f"seed must be 0 or more, got {seed}")
     rng = np.random.default_rng(seed)
     maker = Maker(spec, convention(spec), Precision.of("float32"), DOMAIN)
-    made = maker.make(sizes, FAMILIES["normal"](rng), rng)
-    return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in made.items()}
+    result = maker.make(sizes, FAMILIES["normal"](rng), rng)
+    return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in result.items()}
 
 
 def names(spec: Attention) -> frozenset[str]:
@@ -129,7 +129,7 @@ def _order(name: str) -> tuple[int, str]:
 
 def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> Array:
     """The definition or a variant of it, on NumPy's floats, in the type of q."""
-    found, given = changed(canonical(spec), dict(inputs), variant)
+    attention, values = changed(canonical(spec), dict(inputs), variant)
     with np.errstate(all="ignore"):
-        output = trace(found, dict(given), variant)["output"]
+        output = trace(attention, dict(values), variant)["output"]
     return np.asarray(output, dtype=inputs["q"].dtype)

@@ -14,18 +14,18 @@ from symattn.verification.report_document import sentence, typeset
 
 def listed(faults: Iterable[Fault]) -> Document:
     """A line for each fault."""
-    found = tuple(faults)
+    results = tuple(faults)
     columns = (Column(("fault",), "left"), Column(("step",), "left"), Column(("specification",), "left"),
                Column(("what is wrong",), "left"), Column(("reported",), "left"))  # fmt: skip
     rows = tuple(
         ((Code(f.name),), (f.mistake.step,), (_fields(f),), typeset(f.words), (", ".join(map(_short, f.reports)),))
-        for f in found
+        for f in results
     )
-    told = sum(bool(f.reports) for f in found)
-    blocks = (Paragraph((f"{len(found)} faults; {told} resemble public reports.",)), Table(columns, rows))
+    result = sum(bool(f.reports) for f in results)
+    blocks = (Paragraph((f"{len(results)} faults; {result} resemble public reports.",)), Table(columns, rows))
     return Document(
         "listing", "faults", ("Faults of attention code",), blocks, command="symattn faults list",
-        record=record({"faults": found}),
+        record=record({"faults": results}),
     )  # fmt: skip
 
 
@@ -47,28 +47,28 @@ def shown(fault: Fault) -> Document:
 
 def compared(rows: Iterable[Found]) -> Document:
     """Which rule finds which fault."""
-    found = tuple(rows)
+    results = tuple(rows)
     columns = (Column(("fault",), "left"), *(Column((name,), "left") for name in RULES), Column(("symattn",), "left"))
-    lines = tuple(map(_line, found))
-    counts = {name: sum(r.rules[name] for r in found) for name in RULES}
-    counts["symattn"] = sum(r.after is not None for r in found)
+    lines = tuple(map(_line, results))
+    counts = {name: sum(r.rules[name] for r in results) for name in RULES}
+    counts["symattn"] = sum(r.after is not None for r in results)
     words = ", ".join(f"{name} {count}" for name, count in counts.items())
-    of = found[0].fault.name if len(found) == 1 else "--all"
+    of = results[0].fault.name if len(results) == 1 else "--all"
     blocks = (
         Table(columns, lines),
-        Paragraph((f"Found, of {len(found)}: {words}.",)),
+        Paragraph((f"Found, of {len(results)}: {words}.",)),
         Note(("The first two rules at entries N(0, 1), n = d = 16, at five seeds; symattn with the inputs of verify, "
               "of which the first that shows the fault is counted.",)),
     )  # fmt: skip
     return Document(
         "listing", "faults-found", ("Which rule finds which fault",), blocks, command=f"symattn faults run {of}",
-        record={"faults": [{"name": r.fault.name, **r.rules, "symattn": r.after} for r in found], "found": counts},
+        record={"faults": [{"name": r.fault.name, **r.rules, "symattn": r.after} for r in results], "found": counts},
     )  # fmt: skip
 
 
 def _line(row: Found) -> tuple[Text, ...]:
-    told: tuple[Text, ...] = tuple((_word(row.rules[name]),) for name in RULES)
-    return ((Code(row.fault.name),), *told, (_after(row.after),))
+    results: tuple[Text, ...] = tuple((_word(row.rules[name]),) for name in RULES)
+    return ((Code(row.fault.name),), *results, (_after(row.after),))
 
 
 def _word(yes: bool) -> str:

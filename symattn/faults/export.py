@@ -32,15 +32,15 @@ def export(folder: Path, seeds: int = 1, faults: Sequence[Fault] | None = None, 
         raise InputError(f"seeds must be from 1 to {_MOST}, got {seeds}")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a folder; hint: name a new folder")
-    found = tuple(faults) if faults is not None else corpus()
-    paths = {(k, seed): folder / f"{f.name}-{seed}.npz" for k, f in enumerate(found) for seed in range(seeds)}
+    results = tuple(faults) if faults is not None else corpus()
+    paths = {(k, seed): folder / f"{f.name}-{seed}.npz" for k, f in enumerate(results) for seed in range(seeds)}
     table = folder / "corpus.json"
     folder.mkdir(parents=True, exist_ok=True)
     for path in (table, *paths.values()):
         files.check(path, force)
     for (k, seed), path in paths.items():
-        files.write(path, packed(sample(found[k], seed)), force)
-    entries = [{**record(f), "files": [paths[k, s].name for s in range(seeds)]} for k, f in enumerate(found)]
+        files.write(path, packed(sample(results[k], seed)), force)
+    entries = [{**record(f), "files": [paths[k, s].name for s in range(seeds)]} for k, f in enumerate(results)]
     files.write(table, written({"schema": 1, "about": _README, "faults": entries}), force)
     return [table, *paths.values()]
 

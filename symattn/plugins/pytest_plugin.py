@@ -47,10 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _seconds(text: str) -> float:
-    found = float(text)
-    if not 0 < found < float("inf"):
+    result = float(text)
+    if not 0 < result < float("inf"):
         raise ValueError(text)
-    return found
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,12 +66,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 def _settings(item: pytest.Item) -> testing.Settings:
     config = item.config
-    told = {"budget": config.getoption("--symattn-budget"), "seed": config.getoption("--symattn-seed")}
+    result = {"budget": config.getoption("--symattn-budget"), "seed": config.getoption("--symattn-seed")}
     listed = config.getini("symattn_baseline")
     root = config.inipath.parent if config.inipath else config.rootpath
     effort = testing.EFFORTS[config.getoption("--symattn-effort")]
     return testing.Settings(
-        {**effort, **{name: value for name, value in told.items() if value is not None}},
+        {**effort, **{name: value for name, value in result.items() if value is not None}},
         root / listed if listed else None,
         lambda report: item.user_properties.extend(_properties(report)),
         lambda sought: item.user_properties.extend(
@@ -97,9 +97,9 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     for one in report.power:
         if one.seen:
             yield f"{_PREFIX}power", f"{one.step} {one.mistake}, from {_percent(one.share)} of it on"
-    for found in report.sought:
-        if found.seen:
-            yield f"{_PREFIX}power", _would_be_seen(found)
+    for result in report.sought:
+        if result.seen:
+            yield f"{_PREFIX}power", _would_be_seen(result)
 
 
 def _would_be_seen(found: Sought) -> str:
@@ -185,28 +185,28 @@ def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> 
 
 def _section(terminalreporter: Any) -> None:
     """For each test that passed: the arithmetic, and the smallest part of a mistake in each step that was seen."""
-    told = [(r.nodeid, list(_of_test(r))) for r in terminalreporter.getreports("passed")]
-    told = [(name, lines) for name, lines in told if lines]
-    if told:
+    result = [(r.nodeid, list(_of_test(r))) for r in terminalreporter.getreports("passed")]
+    result = [(name, lines) for name, lines in result if lines]
+    if result:
         terminalreporter.section("symattn: arithmetic, and what would have been seen")
-    for name, lines in told:
+    for name, lines in result:
         terminalreporter.write_line("\n  ".join((name, *lines)))
 
 
 def _of_test(report: Any) -> Iterator[str]:
-    found = [(name.removeprefix(_PREFIX), value) for name, value in report.user_properties]
+    result = [(name.removeprefix(_PREFIX), value) for name, value in report.user_properties]
     for kind in ("arithmetic", "power", "contract"):
-        words = "; ".join(dict.fromkeys(str(value) for name, value in found if name == kind))
+        words = "; ".join(dict.fromkeys(str(value) for name, value in result if name == kind))
         if words:
             yield f"{kind}: {words}"
 
 
 def _annotate(terminalreporter: Any) -> None:
     for report in terminalreporter.getreports("failed"):
-        told = dict(report.user_properties)
-        if f"{_PREFIX}message" in told:
-            path, _, line = told[f"{_PREFIX}at"].rpartition(":")
-            terminalreporter.write_line(_annotation(path, line, report.nodeid, told[f"{_PREFIX}message"]))
+        result = dict(report.user_properties)
+        if f"{_PREFIX}message" in result:
+            path, _, line = result[f"{_PREFIX}at"].rpartition(":")
+            terminalreporter.write_line(_annotation(path, line, report.nodeid, result[f"{_PREFIX}message"]))
 
 
 def _annotates(config: pytest.Config) -> bool:

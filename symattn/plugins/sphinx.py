@@ -81,15 +81,15 @@ class Directive(SphinxDirective):
         try:
             words = shlex.split(command)
         except ValueError as error:
-            told = f"`symattn {command}`: {error}; hint: quote what has a space or a quote in it"
-            raise ExtensionError(f"{place}: {told}") from error
-        found = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=_folder(self.env))
+            outcome = f"`symattn {command}`: {error}; hint: quote what has a space or a quote in it"
+            raise ExtensionError(f"{place}: {outcome}") from error
+        result = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=_folder(self.env))
         if "terminal" in self.options or _lists(words):
-            return [self.terminal(found, command)]
+            return [self.terminal(result, command)]
         if {"start-at", "end-before", "says"} & {*self.options}:
             raise ExtensionError(f"{place}: start-at, end-before and says are for text; hint: add :terminal:")
-        found["html"] = _printed(found, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"])
-        return [found]
+        result["html"] = _printed(result, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"])
+        return [result]
 
     def terminal(self, node: answer, command: str) -> nodes.Node:
         """The command behind its prompt, what it prints, and its exit code where that is not 0."""
@@ -113,10 +113,10 @@ class Directive(SphinxDirective):
         if option not in self.options:
             return otherwise
         wanted = self.options[option]
-        found = next((i for i, line in enumerate(lines) if i >= begin and wanted in line), None)
-        if found is None:
+        result = next((i for i, line in enumerate(lines) if i >= begin and wanted in line), None)
+        if result is None:
             raise ExtensionError(f"{place}: {option}: {wanted!r} stands in no line that the command prints")
-        return found
+        return result
 
 
 class File(SphinxDirective):
@@ -170,8 +170,8 @@ def _printed(node: answer, form: list[str]) -> str:
     ran = _ran([*words, *form], node["folder"])
     if ran.returncode != wanted:
         why = ran.stderr.strip().splitlines()[-1:] or ["see what it prints"]
-        told = f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {wanted}: {why[0]}"
-        raise ExtensionError(f"{node['place']}: {told}")
+        result = f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {wanted}: {why[0]}"
+        raise ExtensionError(f"{node['place']}: {result}")
     return ran.stdout
 
 
@@ -194,8 +194,8 @@ class Formula(SphinxRole):
         except (SymattnError, ValueError) as error:
             raise ExtensionError(f"{self.get_location()}: :symattn:`{self.text}`: {error}") from error
         forms = _forms(step.formula)
-        found: list[nodes.Node] = [nodes.raw(self.rawtext, shown, format=form) for form, shown in forms.items()]
-        return [*found, *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else [])], []
+        result: list[nodes.Node] = [nodes.raw(self.rawtext, shown, format=form) for form, shown in forms.items()]
+        return [*result, *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else [])], []
 
 
 def _forms(formula: nt.Node) -> dict[str, str]:

@@ -63,13 +63,13 @@ def _work(task: Callable[[], Any], writing: int, seconds: float) -> None:
 
 def _read(reading: int, waiting: Waiting) -> bytes | None:
     """All that comes, or None after the time."""
-    found = b""
+    result = b""
     while True:
         if select.select([reading], [], [], 0.1)[0]:
             part = os.read(reading, 1 << 16)
             if not part:
-                return found
-            found += part
+                return result
+            result += part
         elif waiting.over:
             return None
 

@@ -87,21 +87,25 @@ def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS
     spec = _spec(spec, how.domain, how.dtype)
     with how.child(target, spec) as child:
         answer = _answer(child, spec, how.dtype, how.domain, how.seed, keys)
-    told = {"dtype": how.dtype, "keys": keys if keys != KEYS else None, "seed": how.seed if how.seed != SEED else None}
+    result = {
+        "dtype": how.dtype,
+        "keys": keys if keys != KEYS else None,
+        "seed": how.seed if how.seed != SEED else None,
+    }
     line = command_line(
-        target, spec=spec, request=how.request(spec), domain=how.domain or Domain(), options=told, origin=how.origin,
+        target, spec=spec, request=how.request(spec), domain=how.domain or Domain(), options=result, origin=how.origin,
         name="arithmetic",
     )  # fmt: skip
     return replace(answer, command=line)
 
 
 def _spec(spec: Told | None, domain: Domain | None, dtype: str) -> Told:
-    found = checked(spec, domain)
-    if not isinstance(found, Attention | LayerNorm | RMSNorm):
+    result = checked(spec, domain)
+    if not isinstance(result, Attention | LayerNorm | RMSNorm):
         raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype}; its bits tell nothing here; hint: {' or '.join(DTYPES)}")
-    return replace(found, lse=False) if isinstance(found, Attention) else found
+    return replace(result, lse=False) if isinstance(result, Attention) else result
 
 
 def _check_keys(keys: int) -> None:
@@ -132,5 +136,5 @@ def _of_attention(runner: Runner, spec: Attention, dtype: str, domain: Domain | 
     trial = tried(session, taken=False) if dtype in HALF else None
     if trial is None and dtype in HALF:
         raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
-    found = order(runner, session.maker, keys)
-    return Answer(runner.describe(), trial, found, scores(runner, session.maker, keys))
+    result = order(runner, session.maker, keys)
+    return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))

@@ -63,6 +63,6 @@ def _of_power(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     assert asked.power is not None
     of = ready(asked)
     of = of._replace(inputs=on_cpu(of.inputs))  # what would be seen is NumPy's to tell
-    words, found = sought(of, asked.out, asked.power, asked.alpha or 1.0, asked.rows)
-    missed = [f"No fault was found, but {one.words} would not be seen\n{one.how}" for one in found if not one.seen]
-    return words or "\n".join(missed), found
+    words, results = sought(of, asked.out, asked.power, asked.alpha or 1.0, asked.rows)
+    missed = [f"No fault was found, but {one.words} would not be seen\n{one.how}" for one in results if not one.seen]
+    return words or "\n".join(missed), results

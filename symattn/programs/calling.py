@@ -51,25 +51,25 @@ class _Agreement(Parameters):
 
     def _meanings(self) -> dict[str, str]:
         """parameter → input or setting, each of them once."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         r = self.request
         foreign = {*NEEDED, *OPTIONAL} - {*MASKS, *SETTINGS, *r.extras, *r.optional}  # inputs that it does not have
         for p in self.parameters:
             what = None if p.name in (*self.told, self.mask_name) else meaning(p.name)
-            if what and what not in foreign and (what not in found.values() or what in ("tile", "more", "bounds")):
-                found[p.name] = what
-        self._find_keep(found)
+            if what and what not in foreign and (what not in result.values() or what in ("tile", "more", "bounds")):
+                result[p.name] = what
+        self._find_keep(result)
         known = (*MASKS, *SETTINGS, *AROUND, *OF_POSITIONS, *self.request.extras, *self.request.optional)
-        others = {n: what for n, what in found.items() if what in known}
-        if set(_QKV) <= set(found.values()):
-            found = others | {n: what for n, what in found.items() if what in (*_QKV, "w_o", "b_o")}
-            return found | self._left_over(found)
+        others = {n: what for n, what in result.items() if what in known}
+        if set(_QKV) <= set(result.values()):
+            result = others | {n: what for n, what in result.items() if what in (*_QKV, "w_o", "b_o")}
+            return result | self._left_over(result)
         spec = self.request.spec
         projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
-        if set(projected) <= set(found.values()):
-            found = {n: what for n, what in found.items() if what not in _QKV}
-            return found | self._left_over(found)
-        placed = self._placed(found, others)
+        if set(projected) <= set(result.values()):
+            result = {n: what for n, what in result.items() if what not in _QKV}
+            return result | self._left_over(result)
+        placed = self._placed(result, others)
         return others | placed | self._left_over(others | placed)
 
     def _find_keep(self, found: dict[str, str]) -> None:
@@ -116,14 +116,14 @@ class _Agreement(Parameters):
         return roles
 
     def _arguments(self, meanings: dict[str, str]) -> tuple[Argument, ...]:
-        found: list[Argument] = []
+        result: list[Argument] = []
         leading = True  # a place can be used as long as every place before it is
         for p in self.parameters:
             leading = leading and is_place(p) and p.name not in self.told
             argument = self._argument(p, meanings.get(p.name), leading)
             if argument is not None:
-                found.append(argument)
-        return tuple(found)
+                result.append(argument)
+        return tuple(result)
 
     def _argument(self, p: Parameter, what: str | None, positional: bool) -> Argument | None:
         required = p.default is Parameter.empty
@@ -151,8 +151,8 @@ class _Agreement(Parameters):
 
     def _mask(self, name: str, what: str, positional: bool, required: bool) -> Argument | None:
         """A parameter whose name says that it is a mask. One that must be given and has nothing to say gets None."""
-        told = self._mask_input() if self.mask_name else None
-        if what in self.request.masks and what != told:
+        result = self._mask_input() if self.mask_name else None
+        if what in self.request.masks and what != result:
             return Argument(name, what, None, positional, required, inverted=plain(name) in AMBIGUOUS)
         if not required:
             return None
@@ -172,8 +172,8 @@ class _Agreement(Parameters):
     @property
     def _causal_by_mask(self) -> bool:
         named = {meaning(p.name) for p in self.parameters}
-        told = self.request.masks or self.mask_name or "causal" in named
-        return self.request.causal and not told
+        result = self.request.masks or self.mask_name or "causal" in named
+        return self.request.causal and not result
 
     def _around(self, p: Parameter, what: str, positional: bool, required: bool) -> Argument | None:
         """Return what is made of other inputs: numbers of tokens, of valid keys, bounds of documents."""
@@ -257,8 +257,8 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
         return 0.0 if required else None
     if what == "scale":
         return request.scale
-    found = dict(request.settings).get(what)
-    return request.heads if what == "kv_heads" and required and found is None else found
+    result = dict(request.settings).get(what)
+    return request.heads if what == "kv_heads" and required and result is None else result
 
 
 def is_setting(what: str) -> bool:

@@ -107,10 +107,10 @@ class Child:
 
     def _agreed(self) -> Convention:
         """Find the target and agree on the call, for the first time."""
-        found = self._ask("find", self._target, self._request)
-        if isinstance(found, Failure):
-            raise CannotRun(f"{self._target} cannot be imported: its import {found.message}")
-        self.display, self._request = found
+        result = self._ask("find", self._target, self._request)
+        if isinstance(result, Failure):
+            raise CannotRun(f"{self._target} cannot be imported: its import {result.message}")
+        self.display, self._request = result
         answer = self._ask("prepare", self._request)
         if isinstance(answer, Failure):  # the one small call did not come back: let the calls themselves show it
             layout = "nd" if self._request.layout == "auto" else self._request.layout
@@ -124,8 +124,8 @@ class Child:
         """A failure if the target cannot be brought up again after the process has ended."""
         if self._process is not None:
             return None
-        found = self._ask("find", self._target, self._request)
-        return found if isinstance(found, Failure) else self._ask("prepare", self._request, self._convention)
+        result = self._ask("find", self._target, self._request)
+        return result if isinstance(result, Failure) else self._ask("prepare", self._request, self._convention)
 
     def _ask(self, question: str, *rest: Any) -> Any:
         """The worker's answer, or a failure, after which there is no process."""

@@ -135,8 +135,8 @@ def close(
     if words:
         return words
     spec, inputs = (of.spec, of.inputs) if rows is None else only(of.spec, of.inputs, rows)
-    found = judge_output(spec, inputs, got, of.precision, of.how, alpha, every, averaged)
-    words = _describe(found, of._replace(spec=spec, inputs=inputs), got, alpha, every, called)
+    judgement = judge_output(spec, inputs, got, of.precision, of.how, alpha, every, averaged)
+    words = _describe(judgement, of._replace(spec=spec, inputs=inputs), got, alpha, every, called)
     if words or lse is None:
         return words
     return _logarithms(of.spec, of.inputs, of.precision, lse, of.shape[:-1], rows or range(of.shape[-2]))[0]
@@ -156,8 +156,8 @@ def worst_share(
     out: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> float:
     """The largest error as a part of what the worst case allows; ∞ for a wrong shape."""
-    found = measured(out, given, spec, precision, rows)
-    return float("inf") if found is None else float(found.ratios.max(initial=0.0))
+    result = measured(out, given, spec, precision, rows)
+    return float("inf") if result is None else float(result.ratios.max(initial=0.0))
 
 
 def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Attention, Arrays]:
@@ -210,9 +210,9 @@ def _describe(found: Judgement, of: Ready, got: Any, alpha: float, rows: list[in
 
 def _alike(spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]) -> Iterator[str]:
     """A line on the known mistake that these rows look like, where there is one."""
-    found = means.looks_like(spec, inputs, how, got, rows)
-    if found is not None:
-        place, words = found
+    results = means.looks_like(spec, inputs, how, got, rows)
+    if results is not None:
+        place, words = results
         yield f"The worst rows{'' if place == 'of all rows' else f', {place},'} are {words}"
 
 
@@ -263,8 +263,8 @@ def _logarithms(
     if words:
         return words, float("inf")
     (spec, inputs), got = of_rows(spec, inputs, rows), got[..., list(rows)]
-    found = measure_logarithms(spec, on_cpu(inputs), got, precision)
-    return _told("lse", got, found, precision, lambda at: "", rows), float(found.ratios.max(initial=0.0))
+    result = measure_logarithms(spec, on_cpu(inputs), got, precision)
+    return _told("lse", got, result, precision, lambda at: "", rows), float(result.ratios.max(initial=0.0))
 
 
 def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:

@@ -44,11 +44,11 @@ def check_domain(spec: object, domain: Domain) -> None:
     subject = next(subjects_of(spec))
     names = set(subject.named(subject.shapes[0]))
     for promise in domain.promises:
-        told = f"--{promise.replace('_', '-')}"
+        result = f"--{promise.replace('_', '-')}"
         if promise in _OF_ATTENTION:
-            raise InputError(f"{told}: definitions other than plain attention do not know it; hint: leave it out")
+            raise InputError(f"{result}: definitions other than plain attention do not know it; hint: leave it out")
         if not _OF_BOTH.get(promise, set()) <= names:
-            raise InputError(f"{told}: {subject.title} has no such sizes; hint: leave it out")
+            raise InputError(f"{result}: {subject.title} has no such sizes; hint: leave it out")
         if promise == "fully_masked_rows" and subject.closing is None:
             raise InputError(f"--fully-masked: {subject.title} has no rows without any key; hint: leave it out")
 
@@ -73,14 +73,14 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     frameworks.numpy_dtype(request.dtype)
     name = name or getattr(function, "__name__", type(function).__name__)
     function, request = _differentiated(*_held(function, settled(function, request), name))
-    made, note = preferred(function, request, lambda told: _laid(function, told, name))
-    layout = made.place[0]
+    result, note = preferred(function, request, lambda outcome: _laid(function, outcome, name))
+    layout = result.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
     notes += (function.note,) if isinstance(function, _HELD) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are taken to be {in_words(layout)}, found by trial; --layout tells another order.",)
-    notes += (*made.other_readings, *note)
-    return Laid(made, made.formed((*made.convention.notes, *notes)), name)
+    notes += (*result.other_readings, *note)
+    return Laid(result, result.formed((*result.convention.notes, *notes)), name)
 
 
 def restored(function: Callable[..., Any], request: Request, agreed: Formed, name: str) -> Laid:
@@ -159,7 +159,7 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
     named = documented(function)
     orders: tuple[Layout, ...] = tuple(dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS)))
     orders = orders if ordered(request.spec) else ("nd",)
-    found: dict[bool | None, Adapted] = {}
+    result: dict[bool | None, Adapted] = {}
     wrong: dict[Layout, None] = {}  # orders in which it runs and gives something else
     refused: list[InputError] = []
     failed: Failure | None = None
@@ -172,27 +172,27 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
             continue
         for form, subject in enumerate(forms):
             try:
-                made = Adapted(function, subject, request, name, (layout, form))
+                outcome = Adapted(function, subject, request, name, (layout, form))
             except InputError as error:
                 refused.append(error)
                 continue
-            made.try_out(request)
-            failed = failed or made.error
-            if not ordered(request.spec) and made.error is None:
+            outcome.try_out(request)
+            failed = failed or outcome.error
+            if not ordered(request.spec) and outcome.error is None:
                 numbers, every = axes_of(subject), axes_of(forms[0])
                 # One that takes rows and matrices, and fails for a batch of them, is wrong there.
                 if len(numbers) > 1 and numbers[-1] < every[-1]:
                     break
-                made.other_readings = _of_axes(subject, failed) if form else ()
-                return made
-            if made.right or made.partly:
-                made.other_readings = _other_readings(layout, wrong, named)
-                return made
-            wrong |= {layout: None} if made.right is False else {}
-            found.setdefault(made.right, made)
-    if not found:
+                outcome.other_readings = _of_axes(subject, failed) if form else ()
+                return outcome
+            if outcome.right or outcome.partly:
+                outcome.other_readings = _other_readings(layout, wrong, named)
+                return outcome
+            wrong |= {layout: None} if outcome.right is False else {}
+            result.setdefault(outcome.right, outcome)
+    if not result:
         raise refused[-1]
-    return found.get(False) or found[None]
+    return result.get(False) or result[None]
 
 
 _ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd")
@@ -214,9 +214,9 @@ def axes_of(subject: Definition) -> list[int]:
 def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:
     """A note on the numbers of axes that a function takes, where it does not take all."""
     numbers = axes_of(subject)
-    told = f"{' or '.join(map(str, numbers))} {'axis' if numbers == [1] else 'axes'}"
+    result = f"{' or '.join(map(str, numbers))} {'axis' if numbers == [1] else 'axes'}"
     return (
-        f"{subject.inputs[0].name} is taken to have {told}, found by trial; with another number of axes: {failed}.",
+        f"{subject.inputs[0].name} is taken to have {result}, found by trial; with another number of axes: {failed}.",
     )
 
 
@@ -269,8 +269,13 @@ def _forward_alone(function: Callable[..., Any], request: Request) -> bool:
         return False
     subject = next(subjects_of(request.spec))
     words = {w for w, what in meanings(subject).items() if what == "do"}
-    found = parameters(function)
-    return found is not None and not words & {plain(p.name) for p in found} and not open_ended(found) and _has_torch()
+    results = parameters(function)
+    return (
+        results is not None
+        and not words & {plain(p.name) for p in results}
+        and not open_ended(results)
+        and _has_torch()
+    )
 
 
 def _has_torch() -> bool:
@@ -311,7 +316,7 @@ class Adapted:
 
     def try_out(self, request: Request) -> None:
         """Make small calls, and see whether they give about the right values."""
-        found: list[bool] = []
+        result: list[bool] = []
         for sizes in _shown(self.subject, ordered(request.spec)):
             inputs = _small(self.subject, self.convention, request, within(sizes, self.subject, request.domain))
             outcome = Target(self, self.convention).run(inputs)
@@ -322,8 +327,8 @@ class Adapted:
             self.error = self.error or outcome.error
             if right is None:
                 return
-            found.append(right)
-        self.right = all(found)
+            result.append(right)
+        self.right = all(result)
 
     def __call__(self, *places: Any, **keywords: Any) -> Any:
         if self._derived:

@@ -70,22 +70,22 @@ def arithmetic(
 
 def _number(given: Any, most: float) -> float:
     try:
-        found = float(given)
+        result = float(given)
     except (TypeError, ValueError):
-        found = float("nan")
-    if not 1 <= found <= most:
+        result = float("nan")
+    if not 1 <= result <= most:
         shown = " ".join(repr(given).split())
         raise InputError(f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}")
-    return found
+    return result
 
 
 def dequantised(spec: Attention, inputs: Arrays, factors: Mapping[str, Any]) -> Arrays:
     """The inputs times their factors. Raises ``InputError`` for factors that do not fit."""
-    found = dict(inputs)
+    result = dict(inputs)
     for name, given in factors.items():
         whose = NAMES[name]
-        found[whose] = found[whose] * _spread(name, _read(name, given), found[whose].shape, spec)
-    return found
+        result[whose] = result[whose] * _spread(name, _read(name, given), result[whose].shape, spec)
+    return result
 
 
 def _read(name: str, given: Any) -> np.ndarray:

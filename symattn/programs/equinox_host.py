@@ -34,9 +34,9 @@ class EquinoxHost:
         """All leaves in order; those that are no arrays of floats have no name."""
         import equinox
 
-        found, _ = self._jax.tree_util.tree_flatten_with_path(self.module)
+        result, _ = self._jax.tree_util.tree_flatten_with_path(self.module)
         name = partial(self._jax.tree_util.keystr, simple=True, separator=".")
-        return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in found]
+        return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in result]
 
     def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
         """Return the order that the class of the layer has."""
@@ -47,8 +47,8 @@ class EquinoxHost:
         return "out in" if type(layer).__name__ == "Linear" and plain(last) in OWN else None
 
     def parameters(self) -> tuple[Parameter, ...]:
-        found = signature(self.module).parameters.values()
-        return tuple(p for p in found if p.name not in _LEFT_OUT and p.kind not in STARS)
+        result = signature(self.module).parameters.values()
+        return tuple(p for p in result if p.name not in _LEFT_OUT and p.kind not in STARS)
 
     def tokens(self) -> tuple[str, ...]:
         return tokens_of([p for p in self.parameters() if p.default is Parameter.empty])
@@ -57,8 +57,8 @@ class EquinoxHost:
         """Run one compiled call for each shape; a norm of one vector is called for each row."""
         leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
-        told = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in given.items()}
-        return self._compiled()(leaves, arrays, told)
+        result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in given.items()}
+        return self._compiled()(leaves, arrays, result)
 
     def _compiled(self) -> Any:
         import equinox

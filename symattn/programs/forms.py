@@ -109,8 +109,8 @@ def _whole(name: str, value: Any, front: int) -> Any:
 
 def _counted(keep: Any) -> Any:
     """(b,) from (b, n_k) or (b, 1, n_k)."""
-    found = keep.sum(axis=-1)
-    return found.reshape(-1) if found.ndim < 2 else found[:, 0]
+    result = keep.sum(axis=-1)
+    return result.reshape(-1) if result.ndim < 2 else result[:, 0]
 
 
 def _bounds(labels: Any) -> np.ndarray:

@@ -155,8 +155,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(name)
     import ml_dtypes
 
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-    return found
+    result: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return result
 
 
 def _imported(name: str) -> Any:

@@ -54,8 +54,8 @@ def _judged(
     queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
     named = rows is None or not np.isscalar(rows)
     keys = np.arange(n_k) if rows is None else queries[queries < n_k] if named else sampled(n_k, int(rows))  # type: ignore[arg-type]
-    found = nearest(spec, inputs, do, how, got, queries, keys)
-    return next(filter(None, (_words(name, found[name], values, how) for name, values in got.items())), "")
+    result = nearest(spec, inputs, do, how, got, queries, keys)
+    return next(filter(None, (_words(name, result[name], values, how) for name, values in got.items())), "")
 
 
 def nearest(
@@ -76,16 +76,16 @@ def nearest(
     """
     first: dict[str, Gradient] = {}
     for one, given in scalings(spec, inputs, how):
-        found = gradients(one, given, do, how, queries, keys, factors)
-        if any(np.isnan(g.exact).any() for g in found.values()):
+        result = gradients(one, given, do, how, queries, keys, factors)
+        if any(np.isnan(g.exact).any() for g in result.values()):
             raise InputError(
                 f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
                 " hint: fully_masked='zeros'"
             )
-        if all((found[name].ratios(found[name].of(values)) <= 1).all() for name, values in got.items()):
-            return found
-        first = first or found
-        _check_range(spec, inputs, do, how, found, got)
+        if all((result[name].ratios(result[name].of(values)) <= 1).all() for name, values in got.items()):
+            return result
+        first = first or result
+        _check_range(spec, inputs, do, how, result, got)
     return first
 
 

@@ -55,11 +55,11 @@ class HeldLayer:
         state = {**self._state, _PACKED: xp.cat([given[name].mT for name in _QKV])}
         state |= {key: given[name].mT for name, key in _LINEAR.items()}
         state |= {key: given[name] for name, key in self._rows.items()}
-        told: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         if self._causal:
             n = x.shape[-2]
-            told = {"src_mask": xp.ones(n, n, dtype=xp.bool).triu(1), "is_causal": True}
-        return self._host.run(state, {"src": x}, told)
+            result = {"src_mask": xp.ones(n, n, dtype=xp.bool).triu(1), "is_causal": True}
+        return self._host.run(state, {"src": x}, result)
 
 
 def _check(module: object, spec: Block, label: str) -> None:

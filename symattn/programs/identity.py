@@ -56,8 +56,8 @@ def identity(
     given = [replace(maker.fitted(s), d_model=s.d_model, batch=batch) for s in sizes]
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
-        made = make(function, kind)
-        return lambda inputs: _call(made, how, inputs)
+        result = make(function, kind)
+        return lambda inputs: _call(result, how, inputs)
 
     def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
         return maker.masks(s.n_q, s.n_k, np.random.default_rng(random.getrandbits(32)), None, s.batch)
@@ -92,11 +92,11 @@ def understood(
 
         # JAX does not outlive a copy of the process
         return _quietly(lambda: identity(function, spec, how, domain=domain, make=on_kind))
-    found = _within(lambda: identity(function, spec, how, domain=domain), seconds)
-    if not found.agrees:
-        return found
+    result = _within(lambda: identity(function, spec, how, domain=domain), seconds)
+    if not result.agrees:
+        return result
     large = _within(lambda: identity(function, spec, how, LARGE, domain=domain), seconds)
-    return large if large.agrees is False else found.joined(large) if large.agrees else found
+    return large if large.agrees is False else result.joined(large) if large.agrees else result
 
 
 def _quietly(test: Callable[[], Identity]) -> Identity:
@@ -107,10 +107,10 @@ def _quietly(test: Callable[[], Identity]) -> Identity:
 
 def _within(test: Callable[[], Identity], seconds: float) -> Identity:
     try:
-        found: Identity = apart(lambda: _quietly(test), seconds)
+        result: Identity = apart(lambda: _quietly(test), seconds)
     except NotDone as error:
         return _not_tried(str(error))
-    return found
+    return result
 
 
 def _not_tried(reason: str) -> Identity:

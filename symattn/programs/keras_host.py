@@ -54,8 +54,8 @@ class KerasHost:
         return "in out" if plain(key.rpartition(".")[2]) == "kernel" else None
 
     def parameters(self) -> tuple[Parameter, ...]:
-        found = signature(self.module.call).parameters.values()
-        return tuple(p for p in found if p.name not in _LEFT_OUT and p.kind not in STARS)
+        result = signature(self.module.call).parameters.values()
+        return tuple(p for p in result if p.name not in _LEFT_OUT and p.kind not in STARS)
 
     def tokens(self) -> tuple[str, ...]:
         """Queries, keys and values, of which keys may be left out, but are given; or the first parameter."""
@@ -65,9 +65,9 @@ class KerasHost:
         """``stateless_call``, without a gradient."""
         tensor = self._keras.ops.convert_to_tensor
         weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
-        told = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **given}.items()}
+        result = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **given}.items()}
         fixed = [v.value for v in self.module.non_trainable_variables]
-        output, _ = self.module.stateless_call(weights, fixed, **told)
+        output, _ = self.module.stateless_call(weights, fixed, **result)
         return output
 
     @property
@@ -80,6 +80,6 @@ class KerasHost:
             check_wide(dtype)
         if self.module.compute_dtype == dtype:
             return self
-        made = type(self.module).from_config({**self.module.get_config(), "dtype": dtype})
-        made.build_from_config(self.module.get_build_config())
-        return KerasHost(made)
+        result = type(self.module).from_config({**self.module.get_config(), "dtype": dtype})
+        result.build_from_config(self.module.get_build_config())
+        return KerasHost(result)

@@ -32,8 +32,8 @@ def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
     """A note on the layouts in which a function is right though it is wrong in the one that is taken, or wrong."""
     if layouts:
         gives = "gives" if right else "runs too, and does not give"
-        told = f"With the axes {' or '.join(map(in_words, layouts))} it {gives} what the specification says"
-        yield f"{told}: --layout {layouts[0]} judges it so."
+        result = f"With the axes {' or '.join(map(in_words, layouts))} it {gives} what the specification says"
+        yield f"{result}: --layout {layouts[0]} judges it so."
 
 
 def undocumented(named: Layout, taken: Layout) -> str:
@@ -65,17 +65,17 @@ def from_layout(output: Any, inputs: Inputs, layout: Layout) -> Any:
         return output
     source = "q" if "q" in inputs else "x"
     axes = 3 if source == "x" else AXES[layout]
-    given = inputs[source]
-    if output.ndim != max(axes, given.ndim) - (layout in _SIDE_BY_SIDE and source == "q"):
+    array = inputs[source]
+    if output.ndim != max(axes, array.ndim) - (layout in _SIDE_BY_SIDE and source == "q"):
         return output
     if source == "q" and layout in _SIDE_BY_SIDE:
-        h = given.shape[-3] if given.ndim > 2 else 1
+        h = array.shape[-3] if array.ndim > 2 else 1
         if output.shape[-1] % h:
             return output
         output = output.reshape((*output.shape[:-1], h, output.shape[-1] // h))
     if source == "q" and layout in (*_SWAPPED, *_SIDE_BY_SIDE):
         output = output.swapaxes(-3, -2)
-    added = max(axes - given.ndim, 0)
+    added = max(axes - array.ndim, 0)
     return output.reshape(output.shape[added:]) if tuple(output.shape[:added]) == (1,) * added else output
 
 
@@ -108,8 +108,8 @@ _PATTERNS: tuple[tuple[Layout, str], ...] = (
 def documented(function: Callable[..., Any]) -> tuple[Layout, ...]:
     """The layouts that the text of the function names, the first one first."""
     text = _text(function).lower()
-    found = [(m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))]
-    return tuple(layout for _, layout in sorted(found))
+    result = [(m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))]
+    return tuple(layout for _, layout in sorted(result))
 
 
 _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
@@ -121,13 +121,13 @@ def lettered(function: Callable[..., Any]) -> frozenset[Layout]:
 
     Arrays may have been turned before, so that this is no more than a hint.
     """
-    found = set()
+    result = set()
     for texts in _EINSUM.findall(_text(function)):
         one, other, out = (x.split() if " " in x.strip() else [*x.strip()] for x in texts)
         tokens = [x for x in one if x not in other]
         if len(tokens) == 1 and one[-1] == other[-1] and one[-1] not in out:
-            found.add(_BY_PLACE.get((len(one), one.index(tokens[0]))))
-    return frozenset(layout for layout in found if layout)
+            result.add(_BY_PLACE.get((len(one), one.index(tokens[0]))))
+    return frozenset(layout for layout in result if layout)
 
 
 def _text(function: Callable[..., Any]) -> str:

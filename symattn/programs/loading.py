@@ -51,8 +51,8 @@ class Loaded:
     @property
     def display(self) -> str:
         """The name with its parameters: ``attn.py:attention(q, k, v)``."""
-        found = parameters(self.function)
-        return self.name if found is None else f"{self.name}({', '.join(map(printed, found))})"
+        results = parameters(self.function)
+        return self.name if results is None else f"{self.name}({', '.join(map(printed, results))})"
 
 
 def load(target: str) -> Loaded:
@@ -87,11 +87,11 @@ def choose_backend() -> None:
         return
     settings = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "keras.json"
     try:
-        told = json.loads(settings.read_text(encoding="utf-8")).get("backend")
+        result = json.loads(settings.read_text(encoding="utf-8")).get("backend")
     except (OSError, ValueError, AttributeError):
-        told = None
+        result = None
     backends = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
-    if told in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
+    if result in (None, "tensorflow") and backends and not importlib.util.find_spec("tensorflow"):
         os.environ["KERAS_BACKEND"] = backends[0]
 
 
@@ -158,17 +158,17 @@ def _guarded(name: str, bring: Callable[[], ModuleType]) -> ModuleType:
 
 def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
     owner: object = module
-    found: object = module
+    result: object = module
     seen = place
     for part in attribute.split("."):
-        owner = found
+        owner = result
         try:
-            found = getattr(owner, part)
+            result = getattr(owner, part)
         except AttributeError:
             mend = perhaps(part, (n for n in dir(owner) if not n.startswith("__")))
             raise NoSuchAttribute(f"{seen} has no {part}{mend}") from None
         seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
-    return _callable(found, owner, seen)
+    return _callable(result, owner, seen)
 
 
 def _callable(found: object, owner: object, seen: str) -> Callable[..., Any]:
@@ -214,8 +214,8 @@ def users_frame(frames: Sequence[tuple[str, int]]) -> str:
     """``file.py:line`` of the frame that a user wants to see, of frames from the outermost to the innermost."""
     known = [f for f in frames if own_frame(f[0])]
     own = [f for f in known if not installed(f[0])]
-    found = own[-1:] or known[:1]
-    return f"{Path(found[0][0]).name}:{found[0][1]}" if found else ""
+    result = own[-1:] or known[:1]
+    return f"{Path(result[0][0]).name}:{result[0][1]}" if result else ""
 
 
 def _first_on_path(folder: Path) -> None:

@@ -36,17 +36,17 @@ class Parameters:
     """
 
     def __init__(self, function: Callable[..., Any], request: Request, name: str, places: Iterable[str]) -> None:
-        found = parameters(function)
-        self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
+        results = parameters(function)
+        self.label = name if results is None else f"{name}({', '.join(map(printed, results))})"
         self.request, self.told = request, dict(request.call)
         self.mask_name = (request.mask_arg or "").removeprefix("~")
-        if found is None or open_ended(found):
-            rest = (Parameter("keywords", Parameter.VAR_KEYWORD),) if found is None else found
+        if results is None or open_ended(results):
+            rest = (Parameter("keywords", Parameter.VAR_KEYWORD),) if results is None else results
             of_places = (Parameter(n, Parameter.POSITIONAL_ONLY) for n in places)
-            found = (*of_places, *(p for p in rest if p.kind not in PLACED))
-        self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in found)
+            results = (*of_places, *(p for p in rest if p.kind not in PLACED))
+        self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in results)
         fixed = bound_keywords(function) - self.told.keys() - {self.mask_name}
-        self.parameters = [p for p in found if p.kind not in STARS and p.name not in fixed]
+        self.parameters = [p for p in results if p.kind not in STARS and p.name not in fixed]
         self._bring([*self.told, *filter(None, [self.mask_name])])
 
     def _bring(self, told: list[str]) -> None:
@@ -77,40 +77,40 @@ class Agreement(Parameters):
     def _meanings(self) -> dict[str, str]:
         """parameter → input or setting, each of them once; then required places in the order of the inputs."""
         known = meanings(self.subject)
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for p in sorted(self.parameters, key=lambda p: known.get(plain(p.name)) != p.name):
             what = None if p.name in self.told else known.get(plain(p.name))
             what = "mask" if p.name == self.mask_name else what
-            if what and what not in found.values():
-                found[p.name] = what
-        free = [p.name for p in self.parameters if is_place(p) and p.name not in found and p.name not in self.told]
-        left = [i.name for i in self.subject.inputs if i.name not in found.values()]
+            if what and what not in result.values():
+                result[p.name] = what
+        free = [p.name for p in self.parameters if is_place(p) and p.name not in result and p.name not in self.told]
+        left = [i.name for i in self.subject.inputs if i.name not in result.values()]
         needed = [i.name for i in self.subject.inputs if i.needed and i.name in left]
         for choice in (needed, left):
             if len(free) == len(choice):
-                return found | dict(zip(free, choice, strict=True))
-        return found
+                return result | dict(zip(free, choice, strict=True))
+        return result
 
     def _arguments(self, meanings: Mapping[str, str]) -> tuple[Argument, ...]:
         inputs = {i.name for i in self.subject.inputs}
-        found: list[Argument] = []
+        result: list[Argument] = []
         leading = True  # a place can be used as long as every place before it is
         for p in self.parameters:
             what, required = meanings.get(p.name), p.default is Parameter.empty
             leading = leading and p.kind in PLACED and what in inputs
             if p.name in self.told:
-                found.append(Argument(p.name, value=self.told[p.name]))
+                result.append(Argument(p.name, value=self.told[p.name]))
             elif what in inputs:
                 place = leading or p.kind is Parameter.POSITIONAL_ONLY
                 inverted = p.name == self.mask_name != self.request.mask_arg
-                found.append(Argument(p.name, what, None, place, required, inverted))
+                result.append(Argument(p.name, what, None, place, required, inverted))
             elif what is not None and callable(self.subject.settings[what]):
                 self.derived[p.name] = self.subject.settings[what]
             elif what is not None and self.subject.settings[what] is not None:
-                found.append(Argument(p.name, value=self.subject.settings[what]))
+                result.append(Argument(p.name, value=self.subject.settings[what]))
             elif required:
                 raise unknown(self.label, p.name)
-        return tuple(found)
+        return tuple(result)
 
     def _check_complete(self) -> None:
         placed = {a.input for a in self.arguments}
@@ -121,13 +121,13 @@ class Agreement(Parameters):
 
 def meanings(subject: Definition) -> dict[str, str]:
     """Names of parameters, plain, and what they mean; names of inputs before other words, inputs before settings."""
-    found = {plain(i.name): i.name for i in subject.inputs}
+    result = {plain(i.name): i.name for i in subject.inputs}
     for i in subject.inputs:
-        found = {plain(word): i.name for word in i.words.split()} | found
+        result = {plain(word): i.name for word in i.words.split()} | result
     for setting in subject.settings:
         words = (setting, *_SETTINGS.get(setting, "").split(), *FIELDS.get(setting, "").split())
-        found = {plain(word): setting for word in words} | found
-    return found
+        result = {plain(word): setting for word in words} | result
+    return result
 
 
 def open_ended(found: tuple[Parameter, ...]) -> bool:

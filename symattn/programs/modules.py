@@ -144,12 +144,12 @@ class HeldAttention:
     def note(self) -> str:
         """Which weights are given, for the report."""
         held = ", ".join(s.name for s in self._slots)
-        told = f"The module is called with other weights in the place of its own: {held}."
+        result = f"The module is called with other weights in the place of its own: {held}."
         if self.reading.by_head:
-            told += " Each head has its own q, k and v there, side by side."
+            result += " Each head has its own q, k and v there, side by side."
         if self.reading.order == "in out":
-            told += " Bare square matrices are read as they are, not transposed."
-        return told
+            result += " Bare square matrices are read as they are, not transposed."
+        return result
 
     def within(self, domain: Domain) -> Domain:
         """The domain with the sizes of the module alone."""
@@ -231,7 +231,7 @@ class HeldNorm:
 def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
     """The input that a parameter of a norm is."""
     last = plain(key.rpartition(".")[2])
-    found = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
-    if found is None or len(shape) != 1:
+    result = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
+    if result is None or len(shape) != 1:
         raise InputError(f"{label} holds {key} {shape}, which is not a gain or bias of a norm; give a function of x")
-    return found
+    return result

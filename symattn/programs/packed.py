@@ -85,8 +85,8 @@ class Packed:
     @property
     def note(self) -> str:
         """How the parts stand, for the report."""
-        told = (_STACKED | _PROJECTED)[self.reading][1]
-        return " ".join(f"{p} holds {', '.join(parts)}, {told}, found by trial." for p, parts in self._groups.items())
+        result = (_STACKED | _PROJECTED)[self.reading][1]
+        return " ".join(f"{p} holds {', '.join(parts)}, {result}, found by trial." for p, parts in self._groups.items())
 
     def within(self, domain: Domain) -> Domain:
         """The domain, with arrays of one shape where they stand in one array."""
@@ -143,8 +143,8 @@ class OneQuery:
     @property
     def note(self) -> str:
         """Say how it is called, for the report."""
-        told = "" if _AXES_OF_ONE[self.reading] is None else f", and {self._q} and the output have no axis for it"
-        return f"It takes one query at a time{told}, found by trial; --decoding promises that."
+        result = "" if _AXES_OF_ONE[self.reading] is None else f", and {self._q} and the output have no axis for it"
+        return f"It takes one query at a time{result}, found by trial; --decoding promises that."
 
     def within(self, domain: Domain) -> Domain:
         """The domain with n_q = 1."""

@@ -85,11 +85,11 @@ def _packed(cu_seqlens: Any, given: Mapping[str, Any], out: Any, lse: Any) -> It
 
 
 def _bounds(given: object, name: str, array: Array) -> list[int]:
-    found = _numbers("cu_seqlens", given, 1).tolist()
+    result = _numbers("cu_seqlens", given, 1).tolist()
     total = int(array.shape[-2])
-    if len(found) < 2 or found[0] != 0 or found[-1] != total or found != sorted(found):
-        raise InputError(f"cu_seqlens of {name} is {_short(found)}; hint: numbers that rise from 0 to {total}")
-    return [int(i) for i in found]
+    if len(result) < 2 or result[0] != 0 or result[-1] != total or result != sorted(result):
+        raise InputError(f"cu_seqlens of {name} is {_short(result)}; hint: numbers that rise from 0 to {total}")
+    return [int(i) for i in result]
 
 
 def _paged(table: object, lengths: object, given: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
@@ -119,10 +119,10 @@ def _gathered(cache: Any, used: np.ndarray, n: int) -> Any:
 
 
 def _numbers(name: str, given: Any, axes: int) -> np.ndarray:
-    found = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
-    if found.ndim != axes or found.dtype.kind not in "iu":
-        raise InputError(f"{name} has {found.ndim} axes of {found.dtype}; hint: {axes} of whole numbers")
-    return found.astype(np.int64)
+    values = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
+    if values.ndim != axes or values.dtype.kind not in "iu":
+        raise InputError(f"{name} has {values.ndim} axes of {values.dtype}; hint: {axes} of whole numbers")
+    return values.astype(np.int64)
 
 
 def _short(numbers: Sequence[int]) -> str:

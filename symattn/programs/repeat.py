@@ -53,10 +53,10 @@ def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
             session.records = list(calls)
             # No more is claimed than one case can tell: a mistake that explains it may not explain others.
             seen = "seen alone, this case is consistent with"
-            found = tuple(
+            results = tuple(
                 f if f.cause is None else replace(f, cause=None, message=f"{seen}: {f.cause}") for f in faults(session)
             )
-            return Repeated(calls, session.runner.convention, _report(session, found))
+            return Repeated(calls, session.runner.convention, _report(session, results))
     return Repeated(tuple(session.records), session.runner.convention, _report(session, ()))
 
 
@@ -76,15 +76,15 @@ def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Cas
 
 def _others(session: Session, inputs: Inputs) -> dict[str, np.ndarray]:
     """The arrays that hold numbers of any size, tokens, queries, keys and values among them, with the other sign."""
-    found = {name: 0.0 - a if name in session.subject.free(inputs) else a for name, a in inputs.items()}
-    return session.subject.completed(session, found)
+    result = {name: 0.0 - a if name in session.subject.free(inputs) else a for name, a in inputs.items()}
+    return session.subject.completed(session, result)
 
 
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     records = session.records
-    told = any(r.decisive for r in records if r.ratios is not None)
-    verdict = Verdict.FAULT if found else Verdict.NO_FAULT if told else Verdict.UNDECIDED
-    grade = Grade.REFUTED if found else Grade.SAMPLED if told else Grade.UNDECIDED
+    result = any(r.decisive for r in records if r.ratios is not None)
+    verdict = Verdict.FAULT if found else Verdict.NO_FAULT if result else Verdict.UNDECIDED
+    grade = Grade.REFUTED if found else Grade.SAMPLED if result else Grade.UNDECIDED
     wrong = sum(r.finding is not None for r in records)
     check = Check(GROUP, grade, len(records), wrong, max(r.worst for r in records))
     late = dict.fromkeys(f"{r.outcome.error}; hint: raise --time-limit" for r in records if r.outcome.late)
@@ -104,11 +104,11 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
     with how.child(target, spec) as child:
         domain = narrowed(child, how.domain or Domain()) or how.domain or Domain()
         session = Session(child, subject_of(child, spec), how.precision, domain, how.seed, 0, engine.BUDGET)
-        found = repeat(session, inputs, encode(spec, inputs, how.dtype))
-    if all(r.outcome.error is not None for r in found.calls) and not found.report.faults:
-        raise CannotRun(f"{found.report.target}: {found.judged.outcome.error}")
+        result = repeat(session, inputs, encode(spec, inputs, how.dtype))
+    if all(r.outcome.error is not None for r in result.calls) and not result.report.faults:
+        raise CannotRun(f"{result.report.target}: {result.judged.outcome.error}")
     usual = replace(how, examples=engine.EXAMPLES, budget=engine.BUDGET)  # they say nothing about one case
-    return replace(found, report=replace(found.report, command=usual.command(target, spec=spec)))
+    return replace(result, report=replace(result.report, command=usual.command(target, spec=spec)))
 
 
 def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **told: Any) -> Report:

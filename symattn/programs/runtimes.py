@@ -73,12 +73,12 @@ def suspect(q: Any) -> str:
 @contextmanager
 def suspects(framework: str, dtype: str) -> Iterator[list[str]]:
     """Collect what computes wrong under a call: the framework, and Triton's interpreter where it runs meanwhile."""
-    found, executor = [wrong_product(framework, dtype)], getattr(sys.modules.get(_INTERPRETER), "GridExecutor", None)
+    result, executor = [wrong_product(framework, dtype)], getattr(sys.modules.get(_INTERPRETER), "GridExecutor", None)
     if not executor or not (interpreted := wrong_product("triton", dtype)):
-        yield found
+        yield result
         return
     from unittest.mock import patch
 
     with patch.object(executor, "__call__", autospec=True, side_effect=executor.__call__) as launched:
-        yield found
-    found += [interpreted] if launched.called else []
+        yield result
+    result += [interpreted] if launched.called else []

@@ -54,7 +54,7 @@ def sought(
     if of.spec.lse:
         raise InputError("power is for an output alone; hint: leave out lse")
     looks, got = _looks(of, rows), read_array("out", out)[0]
-    found, left, share = dict[Aim, Sought](), list(wanted), alpha / len(looks)
+    result, left, share = dict[Aim, Sought](), list(wanted), alpha / len(looks)
     look = None
     for at in looks:
         words = close(of, out, None, share, at, averaged=len(at))
@@ -62,14 +62,14 @@ def sought(
             return words, ()
         look = _Look(of, got, at, share)
         seen = [aim for aim in left if look.shows(aim.variants())]
-        found |= {aim: Sought(aim.step, aim.share, aim.words, True, f"in {look.words}") for aim in seen}
+        result |= {aim: Sought(aim.step, aim.share, aim.words, True, f"in {look.words}") for aim in seen}
         left = [aim for aim in left if aim not in seen]
         if not left:
             break
     assert look is not None
     for aim in left:
-        found[aim] = Sought(aim.step, aim.share, aim.words, False, look.why(aim, rows))
-    return "", tuple(found[aim] for aim in wanted)
+        result[aim] = Sought(aim.step, aim.share, aim.words, False, look.why(aim, rows))
+    return "", tuple(result[aim] for aim in wanted)
 
 
 def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:

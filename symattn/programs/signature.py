@@ -71,10 +71,10 @@ def _documented(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
 def _of_tree(arguments: ast.arguments) -> tuple[Parameter, ...]:
     positional = [*arguments.posonlyargs, *arguments.args]
     first_default = len(positional) - len(arguments.defaults)
-    found = [
+    result = [
         Parameter(a.arg, Parameter.POSITIONAL_OR_KEYWORD, default=Parameter.empty if i < first_default else None)
         for i, a in enumerate(positional)
     ]
     for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        found.append(Parameter(a.arg, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is None else None))
-    return tuple(found)
+        result.append(Parameter(a.arg, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is None else None))
+    return tuple(result)

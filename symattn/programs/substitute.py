@@ -40,8 +40,8 @@ def substitute(function: Callable[..., Any], kind: type[Planes]) -> Callable[...
     call = getattr(type(function), "__call__", None)  # noqa: B004 - the code is wanted, not whether there is any
     if isinstance(call, types.FunctionType):  # an object of a class of the user's
         function = types.MethodType(call, function)
-    made: Callable[..., Any] = _Substitution(function, kind).value(function)
-    return made
+    result: Callable[..., Any] = _Substitution(function, kind).value(function)
+    return result
 
 
 class _Numpy:
@@ -54,15 +54,15 @@ class _Numpy:
         self.copy = lambda a, *_, **__: kind.xp.array(a)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
+        result = getattr(np, name)
         if name in _AS_ARRAY:
             return self._kind.xp.asarray
         if name in _CREATION:
             return getattr(self._kind.xp, name)
         if name == "sqrt":
             return functools.partial(_square_root, self._kind, np.sqrt)
-        plain = isinstance(found, (type, types.ModuleType, np.ufunc)) or not callable(found)
-        return found if plain else functools.partial(_with_plain_sizes, found)
+        plain = isinstance(result, (type, types.ModuleType, np.ufunc)) or not callable(result)
+        return result if plain else functools.partial(_with_plain_sizes, result)
 
 
 class _Math:
@@ -168,14 +168,14 @@ class _Substitution:
         if f in self._functions:
             return self._functions[f]
         cells = tuple(types.CellType() for _ in f.__closure__ or ())
-        made = types.FunctionType(f.__code__, self._names(f.__globals__), f.__name__, None, cells or None)
-        self._functions[f] = made  # before its parts are looked at, since it may reach itself
-        made.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
-        made.__kwdefaults__ = f.__kwdefaults__ and {k: self.value(v) for k, v in f.__kwdefaults__.items()}
+        result = types.FunctionType(f.__code__, self._names(f.__globals__), f.__name__, None, cells or None)
+        self._functions[f] = result  # before its parts are looked at, since it may reach itself
+        result.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
+        result.__kwdefaults__ = f.__kwdefaults__ and {k: self.value(v) for k, v in f.__kwdefaults__.items()}
         for cell, given in zip(cells, f.__closure__ or (), strict=True):
             with suppress(ValueError):  # a cell that is still empty stays so
                 cell.cell_contents = self.value(given.cell_contents)
-        return made
+        return result
 
     def _names(self, given: dict[str, Any]) -> dict[str, Any]:
         if id(given) not in self._globals:

@@ -54,13 +54,13 @@ def summation(
 
     def run(*given: Array) -> Array:
         try:
-            found = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in given)))[0]
+            values = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in given)))[0]
         except Exception as error:  # whatever a foreign function does
             raise NoTree(f"the function refuses what is asked ({one_line(error)})") from None
         wanted = (len(given[0]),) if kind == "sum" else (len(given[0]), given[1].shape[1])
-        if found.shape != wanted:
-            raise NoTree(f"the function gives an output of the shape {found.shape}, and not {wanted}")
-        return found
+        if values.shape != wanted:
+            raise NoTree(f"the function gives an output of the shape {values.shape}, and not {wanted}")
+        return values
 
     def call(columns: Array) -> Array:
         return run(columns.T) if kind == "sum" else run(np.ones((_ROWS, len(columns))), columns)[0]

@@ -111,12 +111,12 @@ class Target:
         if memory == "transposed" and values.ndim > 1:
             turned = np.ascontiguousarray(values.swapaxes(-1, -2))
             return self._arrays.make(turned, dtype).swapaxes(-1, -2)
-        made = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
+        result = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
         if memory == "strided" and values.ndim > 0:
-            apart = self._arrays.blank(made, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
-            apart[...] = made
+            apart = self._arrays.blank(result, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
+            apart[...] = result
             return apart
-        return self._arrays.lying(made, memory)
+        return self._arrays.lying(result, memory)
 
     def _bits(self, array: Any) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
@@ -173,26 +173,26 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> Ta
     ways = tuple(wrappers(function, request, name))
     if ways:
         return _wrapped(*_best(ways, request, name), request, name)
-    found, note = _agreed(function, settled(function, request), name)
-    single = tuple(packed.one_query(function, name)) if found.tried and found.right is None else ()
+    trial, note = _agreed(function, settled(function, request), name)
+    single = tuple(packed.one_query(function, name)) if trial.tried and trial.right is None else ()
     if single and not request.domain.square:
         best = _best(single, request, name)
         # What gives an output for several queries takes them, and what is wrong with it is a fault.
-        alone = request.domain.decoding or best[1].convention.layout not in found.ran
+        alone = request.domain.decoding or best[1].convention.layout not in trial.ran
         if alone and (best[1].right or (best[1].right is False and request.domain.decoding)):
             return _wrapped(*best, request, name)
-    return Target(function, found.noted(*note), name)
+    return Target(function, trial.noted(*note), name)
 
 
 def _best(ways: Sequence[Wrapper], request: Request, name: str) -> tuple[Wrapper, _Trial, tuple[str, ...]]:
     """The first of several ways to call a function that is right, else the first that runs, else the first."""
     best: tuple[Wrapper, _Trial, tuple[str, ...]] | None = None
     for way in ways:
-        told = replace(settled(way, request), domain=way.within(request.domain))
-        found, note = _tried(way, told, name)
-        if best is None or found.right or (best[1].right is None and found.right is not None):
-            best = way, found, note
-        if found.right:
+        result = replace(settled(way, request), domain=way.within(request.domain))
+        trial, note = _tried(way, result, name)
+        if best is None or trial.right or (best[1].right is None and trial.right is not None):
+            best = way, trial, note
+        if trial.right:
             break
     assert best is not None
     return best
@@ -200,16 +200,16 @@ def _best(ways: Sequence[Wrapper], request: Request, name: str) -> tuple[Wrapper
 
 def _wrapped(chosen: Wrapper, found: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
     how = found.noted(*note)
-    told = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
-    return Target(chosen, Wrapped(**told, reading=chosen.reading, domain=chosen.within(request.domain)), name)
+    result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
+    return Target(chosen, Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)), name)
 
 
 def restored(function: Callable[..., Any], request: Request, agreed: Convention, name: str) -> Target:
     """The function ready to be called as has been agreed before; nothing is tried."""
     if isinstance(agreed, Wrapped):
         ways: Iterator[Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
-        found = (way for way in ways if way.reading == agreed.reading)
-        return Target(next(found), agreed, name)
+        results = (way for way in ways if way.reading == agreed.reading)
+        return Target(next(results), agreed, name)
     return Target(function, agreed, name)
 
 
@@ -257,14 +257,14 @@ def settled(function: Callable[..., Any], request: Request) -> Request:
 def _agreed(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
     """The function in the framework, the layout and the forms of arguments by which it runs, as far as that is open."""
     if request.framework:
-        found = _Trial(function, request, name)
-        if not is_open(function, found.convention, request):
-            return found, ()
+        trial = _Trial(function, request, name)
+        if not is_open(function, trial.convention, request):
+            return trial, ()
     return _tried(function, request, name)
 
 
 def _tried(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
-    return preferred(function, request, lambda told: _Trial(function, told, name).run())
+    return preferred(function, request, lambda result: _Trial(function, result, name).run())
 
 
 class Attempt(Protocol):
@@ -319,9 +319,9 @@ class _Trial:
     def run(self) -> _Trial:
         """Make the calls."""
         self.tried = True
-        found = settle(self._function, self.convention, self._request, self._call)
-        self.right = found.near if found else None
-        self.convention = found.convention if found else self.convention if self.ran else self._furthest()
+        result = settle(self._function, self.convention, self._request, self._call)
+        self.right = result.near if result else None
+        self.convention = result.convention if result else self.convention if self.ran else self._furthest()
         return self
 
     def _furthest(self) -> Convention:

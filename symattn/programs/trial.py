@@ -74,8 +74,8 @@ def settle(function: Callable[..., Any], convention: Convention, request: Reques
 def is_open(function: Callable[..., Any], convention: Convention, request: Request) -> bool:
     """Return whether the convention is one of several that could be meant."""
     trial = _Trial(function, request, lambda how, inputs: Outcome())
-    found = (how for variant in trial.variants(convention) for how in trial.formed(variant))
-    return next(found, None) is not None and next(found, None) is not None
+    conventions = (how for variant in trial.variants(convention) for how in trial.formed(variant))
+    return next(conventions, None) is not None and next(conventions, None) is not None
 
 
 class _Trial:
@@ -97,11 +97,11 @@ class _Trial:
         """The best of all, with a note on what was found."""
         best: Possible | None = None
         for variant in self.variants(convention):
-            found = self._best(variant)
-            if found and not found.near and any(a.numbers for a in variant.arguments):
+            result = self._best(variant)
+            if result and not result.near and any(a.numbers for a in variant.arguments):
                 continue  # a mask goes in as numbers only where that is right
-            if found and (best is None or found.rank < best.rank or self._needs_mask(best, found)):
-                best = found
+            if result and (best is None or result.rank < best.rank or self._needs_mask(best, result)):
+                best = result
             if best and best.near:
                 break
         if best is None and self._effort.over:
@@ -165,16 +165,16 @@ class _Trial:
     def _is_near(self, best: Possible, layout: Layout) -> bool | None:
         """Return whether some form gives the right output in another layout; None where nothing runs in it."""
         forms = _forms(replace(best.convention, layout=layout), self._request)
-        found = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
-        return any(found) if found else None
+        result = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
+        return any(result) if result else None
 
     def _negated(self, best: Possible) -> Iterator[str]:
         """Masks whose negation makes the output right."""
         for i, a in enumerate(best.convention.arguments):
             if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != ("mask", "boolean"):
                 continue
-            found = self._possible(_with(best.convention, i, replace(a, inverted=not a.inverted)), at=best.level)
-            if found and found.near:
+            result = self._possible(_with(best.convention, i, replace(a, inverted=not a.inverted)), at=best.level)
+            if result and result.near:
                 yield (
                     f"With the negation of what is passed as {a.parameter} it gives what the specification says: "
                     f"--mask-arg {'' if a.inverted else '~'}{a.parameter} judges it so."
@@ -189,9 +189,9 @@ class _Trial:
         if not padded or best.convention.layout in self._documented or self._effort.over:
             return best
         bare = tuple(replace(a, form="") if a.input == "bias" else a for a in best.convention.arguments)
-        found = self._possible(replace(best.convention, layout="nd", arguments=bare))
-        unbiased = found and self._possible(found.convention, without=("bias",))
-        return found if found and unbiased and unbiased.near and found.level == best.level else best
+        result = self._possible(replace(best.convention, layout="nd", arguments=bare))
+        unbiased = result and self._possible(result.convention, without=("bias",))
+        return result if result and unbiased and unbiased.near and result.level == best.level else best
 
     def variants(self, convention: Convention) -> Iterator[Convention]:
         """As it is; with other masks that could be meant; with the causal mask; without a cache's length."""
@@ -202,8 +202,8 @@ class _Trial:
             if a.input == PAST and not a.required:
                 yield replace(convention, arguments=(*convention.arguments[:i], *convention.arguments[i + 1 :]))
         settled = any(a.input == CAUSAL_MASK or meaning(a.parameter) == "causal" for a in convention.arguments)
-        told = {self._request.mask_arg, *dict(self._request.call)}
-        if self._request.causal and not settled and self._optional_mask and self._optional_mask[0] not in told:
+        result = {self._request.mask_arg, *dict(self._request.call)}
+        if self._request.causal and not settled and self._optional_mask and self._optional_mask[0] not in result:
             mask = Argument(self._optional_mask[0], CAUSAL_MASK)
             notes = tuple(n for n in convention.notes if "--mask-arg" not in n)
             for one in (mask, *self._other_masks(mask)):
@@ -223,7 +223,7 @@ class _Trial:
             yield replace(a, numbers="additive")
 
     def _best(self, convention: Convention) -> Possible | None:
-        found: list[Possible] = []
+        result: list[Possible] = []
         for layout in self._layouts(convention):
             here: list[Possible] = []
             for formed in _forms(replace(convention, layout=layout), self._request):
@@ -231,12 +231,12 @@ class _Trial:
                 here += [possible] if possible else []
                 if (possible and possible.near) or self._effort.over:
                     break
-            found += _batched_first(here)
+            result += _batched_first(here)
             plain_runs = self._is_plain(layout) and any(p.level <= self._request.domain.square for p in here)
             if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
                 break
-        told = [p for p in found if p.convention.layout in self._documented and (p.near or p.local)]
-        return min(told or found, key=lambda p: p.rank, default=None)
+        outcome = [p for p in result if p.convention.layout in self._documented and (p.near or p.local)]
+        return min(outcome or result, key=lambda p: p.rank, default=None)
 
     def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
         """The one that was told, else those that are documented first."""
@@ -296,10 +296,10 @@ class _Trial:
     def _specified(self, inputs: Inputs) -> Any:
         try:
             with np.errstate(all="ignore"):
-                found = self._request.spec(**inputs)
+                result = self._request.spec(**inputs)
         except SymattnError:
             return None
-        return found[0] if isinstance(found, tuple) else found
+        return result[0] if isinstance(result, tuple) else result
 
     def _near(self, got: Any, right: Any) -> bool:
         u = float(Precision.of(self._request.dtype).input.u)

@@ -85,8 +85,8 @@ def verify(
     def one(spec: Specification) -> Report:
         request = requested(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
         runner = called(function, request)
-        told: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "power": power}
-        return _verified(runner, spec, arithmetic, domain, **told)
+        result: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "power": power}
+        return _verified(runner, spec, arithmetic, domain, **result)
 
     return _whole(spec, one)
 
@@ -137,8 +137,8 @@ class Options:
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
         """Return the command line that gives a report again; ``others`` are further options."""
-        told = effort(self.contract, self.time_limit, self.budget, self.examples, self.seed) | others
-        how: dict[str, Any] = {"domain": self.domain or Domain(), "options": told, "origin": self.origin}
+        result = effort(self.contract, self.time_limit, self.budget, self.examples, self.seed) | others
+        how: dict[str, Any] = {"domain": self.domain or Domain(), "options": result, "origin": self.origin}
         return command_line(*targets, spec=spec, request=self.request(spec), name=name, **how)
 
 

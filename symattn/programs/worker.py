@@ -40,8 +40,8 @@ def main() -> None:
     server = _Server(partial(_send, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
-        for told in rest[0] if question == "ahead" else [rest]:
-            _send(replies, _reply(server, "run" if question == "ahead" else question, told))
+        for result in rest[0] if question == "ahead" else [rest]:
+            _send(replies, _reply(server, "run" if question == "ahead" else question, result))
 
 
 def _reply(server: _Server, question: str, told: Sequence[Any]) -> tuple[Any, ...]:

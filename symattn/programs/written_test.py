@@ -69,7 +69,7 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
             "hint: write it for a function of these inputs; --case repeats the case"
         )
     torch = first.convention.framework == "torch"
-    path, found = _import(target, folder)
+    path, result = _import(target, folder)
     libraries = "import torch\n" if torch else "import ml_dtypes\n" if _strange(first.convention.dtype) else ""
     head = _HEAD.format(
         title=f"Faults of {target}, found by symattn.",
@@ -78,7 +78,7 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
         imports="import sys" if path else "",
         path="from pathlib import Path\n" if path else "",
         libraries=libraries,
-        found=f"{path}{found}\n",
+        found=f"{path}{result}\n",
         values="result.detach().cpu().double().numpy()" if torch else "np.asarray(result, dtype=np.float64)",
     )
     parts = [head, *(_test(target.rpartition(":")[2], word, one) for word, one in repeated)]
@@ -90,12 +90,12 @@ def _import(target: str, folder: Path) -> tuple[str, str]:
     place, _, attribute = target.rpartition(":")
     root, module = _home(place)
     name = attribute.partition(".")[0]
-    found = f"from {module} import {name}  # noqa: E402" if root else f"from {module} import {name}"
+    result = f"from {module} import {name}  # noqa: E402" if root else f"from {module} import {name}"
     if not root:
-        return "", found
+        return "", result
     relative = os.path.relpath(root, folder.resolve())
     here = "Path(__file__).resolve().parent" + (f" / {Path(relative).as_posix()!r}" if relative != "." else "")
-    return f"sys.path.insert(0, str({here}))\n", found
+    return f"sys.path.insert(0, str({here}))\n", result
 
 
 def _home(place: str) -> tuple[Path | None, str]:
@@ -220,9 +220,9 @@ def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tu
     for at in np.ndindex(entries.shape):
         x: Any = entries[at]
         limit = float(allowed[at])
-        told = "nan" if isinstance(x, Undefined) else x.mid().str(_DIGITS, radius=False)
-        away = 0.0 if told == "nan" else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
-        digits[at], limits[at] = told, np.nextafter(limit + away, np.inf)
+        result = "nan" if isinstance(x, Undefined) else x.mid().str(_DIGITS, radius=False)
+        away = 0.0 if result == "nan" else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
+        digits[at], limits[at] = result, np.nextafter(limit + away, np.inf)
     like = "q" if "q" in judged.case.inputs else "x"
     return to_layout(like, digits, convention.layout), to_layout(like, limits, convention.layout)
 
@@ -258,10 +258,10 @@ def tests_of(target: str, spec: Specification, report: Report, path: Path, **tol
     repeated: list[tuple[str, Repeated]] = []
     for fault in report.faults:
         if fault.counterexample is not None and fault.counterexample.inputs:
-            found = repeat_target(target, spec, inputs_of(fault, spec), **told)
-            if found.report.faults:
-                whole = replace(found.report, faults=(fault,))  # what all cases together have told of it
-                repeated.append((fault.case, replace(found, report=whole)))
+            result = repeat_target(target, spec, inputs_of(fault, spec), **told)
+            if result.report.faults:
+                whole = replace(result.report, faults=(fault,))  # what all cases together have told of it
+                repeated.append((fault.case, replace(result, report=whole)))
     if not report.faults:
         raise InputError(f"--write-test {path}: no fault was found, and nothing is written")
     if not repeated:

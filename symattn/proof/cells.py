@@ -238,13 +238,13 @@ def _next(script: tuple[int, ...], counts: Sequence[int]) -> tuple[int, ...] | N
 
 
 def _differences(stated: Sequence[tuple[Any, Any]]) -> list[Any] | None:
-    found: list[Any] = []
+    result: list[Any] = []
     for left, right in stated:
         for a, b in np.broadcast(Branching.of(left).entries, Branching.of(right).entries):
             if isinstance(a, (Undefined, Forbidden)) or isinstance(b, (Undefined, Forbidden)):
                 return None
-            found.append(a - b)
-    return found
+            result.append(a - b)
+    return result
 
 
 def _tried(
@@ -255,21 +255,21 @@ def _tried(
     if not open_ or (not path.constraints and not any(map(_decided, open_))):
         return [], ""
     symbols = {t for x in (*open_, *(c for _, c in path.constraints)) for t in x.free_symbols}
-    found = _numbers(path.constraints, sorted(symbols, key=str), literals)
+    result = _numbers(path.constraints, sorted(symbols, key=str), literals)
     where = ", ".join(f"{x} {relation} 0" for relation, x in path.constraints) or "nothing is compared"
     inner = _inside([(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints])
     full = inner is not None and all(relation != "=" for relation, _ in path.constraints)
-    doubt = "" if found else f"no numbers were tried where {where}"
+    doubt = "" if result else f"no numbers were tried where {where}"
     if full and any(map(_decided, open_)):
         doubt = doubt or f"the sides are not the same expression where {where}"
-    return [_Chosen(letters, values) for values in found], doubt
+    return [_Chosen(letters, values) for values in result], doubt
 
 
 def _broken(
     path: Path, letters: _Letters, differences: Sequence[Any] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
     """Numbers in a cell at which a difference may be 0 or more; there is no doubt where none are found."""
-    found: list[Numbers] = []
+    result: list[Numbers] = []
     for x in dict.fromkeys(map(sympy.expand, differences or ()) if path.constraints else ()):
         within: list[list[Constraint]] = [[*path.constraints, (relation, x)] for relation in (">", "≥")]
         if x.is_number:
@@ -279,8 +279,8 @@ def _broken(
         for constraints in within:
             symbols = sorted({t for _, c in constraints for t in c.free_symbols}, key=str)
             with suppress(Refused, sympy.PolynomialError):
-                found += [_Chosen(letters, one) for one in _numbers(constraints, symbols, literals, _FEW)[:1]]
-    return found, ""
+                result += [_Chosen(letters, one) for one in _numbers(constraints, symbols, literals, _FEW)[:1]]
+    return result, ""
 
 
 def _numbers(
@@ -290,11 +290,11 @@ def _numbers(
     drawn = ([_wild(symbols, Random(seed), literals) for seed in range(draws)]) if symbols else []
     if all(v.is_Symbol for _, x in constraints for v in _linear(x)[0]):
         solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
-        return [{**one, **found} for one, found in zip(drawn, solved, strict=False)] or solved
+        return [{**one, **outcome} for one, outcome in zip(drawn, solved, strict=False)] or solved
     functions = [(relation, sympy.lambdify(symbols, x, "math")) for relation, x in constraints]
-    found = list(islice((one for one in drawn if _holds(functions, one.values())), _POINTS))
-    lines = _on_lines([f for _, f in functions], drawn[:_LINES]) if not found else ()
-    return found or list(islice((one for one in lines if _holds(functions, one.values())), 1))
+    result = list(islice((one for one in drawn if _holds(functions, one.values())), _POINTS))
+    lines = _on_lines([f for _, f in functions], drawn[:_LINES]) if not result else ()
+    return result or list(islice((one for one in lines if _holds(functions, one.values())), 1))
 
 
 def _on_lines(
@@ -362,7 +362,7 @@ _TERMS = 40  # of what is factored: more take minutes
 @cache
 def _factors(x: Any) -> tuple[int, tuple[tuple[Any, int], ...]]:
     """The sign, and the factors of which it depends, with their powers."""
-    unit, found = 1, []
+    unit, result = 1, []
     if len(sympy.Add.make_args(x := sympy.expand(x))) > _TERMS:
         raise Refused(f"a comparison of more than {_TERMS} terms")
     for part in sympy.fraction(sympy.together(x)):
@@ -372,22 +372,22 @@ def _factors(x: Any) -> tuple[int, tuple[tuple[Any, int], ...]]:
             if f.is_negative:
                 unit *= (-1) ** power
             elif not f.is_positive:
-                found.append((f, int(power)))
-    return unit, tuple(found) if unit else ()
+                result.append((f, int(power)))
+    return unit, tuple(result) if unit else ()
 
 
 @cache
 def _linear(x: Any) -> tuple[dict[Any, Fraction], Fraction]:
     """The coefficients of the monomials, and the constant."""
     polynomial = sympy.Poly(x)
-    found: dict[Any, Fraction] = {}
+    result: dict[Any, Fraction] = {}
     for powers, c in polynomial.terms():
         if not c.is_Rational:
             raise Refused(f"the coefficient {c}")
         monomial = sympy.prod([g**e for g, e in zip(polynomial.gens, powers, strict=True)])
-        found[monomial] = found.get(monomial, Fraction(0)) + Fraction(int(c.p), int(c.q))
-    constant = found.pop(sympy.Integer(1), Fraction(0))
-    return found, constant
+        result[monomial] = result.get(monomial, Fraction(0)) + Fraction(int(c.p), int(c.q))
+    constant = result.pop(sympy.Integer(1), Fraction(0))
+    return result, constant
 
 
 def _inside(constraints: Sequence[Constraint], random: Random | None = None) -> dict[Any, Fraction] | None:

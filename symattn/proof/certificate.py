@@ -78,13 +78,13 @@ def _any(x: Proof | pr.Premise) -> dict[str, Any]:
 
 def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
     """Conclusions: each a part for every key, with their free indices."""
-    found = []
+    result = []
     for parts in every:
         indices = bare(*parts)
         names = numbered(indices)
         sides = {key: written(x, names) for key, x in zip(keys, parts, strict=True)}
-        found.append({"free": free(indices, names), **sides})
-    return found
+        result.append({"free": free(indices, names), **sides})
+    return result
 
 
 def _concluded(x: pr.Concluded) -> dict[str, Any]:
@@ -96,20 +96,20 @@ def _inducted(x: pr.Inducted) -> dict[str, Any]:
     place = ["total", "s", x.sort, ["is", "≤", ["s"], ["t"]]]
     total = ["total", "t", x.sort, with_value(term, x.letter, place)]
     sides = {"left": total, "right": with_value(closed, x.letter, ["size", x.sort])}
-    told = {"letter": x.letter, "sort": x.sort, "term": term, "closed": closed}
-    return {**told, "premises": list(map(_any, x.premises)), "conclusions": [{"free": [], **sides}]}
+    result = {"letter": x.letter, "sort": x.sort, "term": term, "closed": closed}
+    return {**result, "premises": list(map(_any, x.premises)), "conclusions": [{"free": [], **sides}]}
 
 
 def _tending(x: pr.Tending) -> dict[str, Any]:
     conclusions = _conclusions(x.conclusions, ("of", "form", "value"))
-    told = {"letter": x.letter, "to": x.to, "size": x.size}
-    return {**told, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
+    result = {"letter": x.letter, "to": x.to, "size": x.size}
+    return {**result, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
 
 
 def _instance(x: pr.Instance) -> dict[str, Any]:
     parts = _conclusions([(x.left, x.form, x.right)], ("left", "form", "right"))
-    told = {"sort": x.sort, "length": str(x.length)}
-    return {**told, "premises": list(map(_any, x.premises)), "conclusions": parts}
+    result = {"sort": x.sort, "length": str(x.length)}
+    return {**result, "premises": list(map(_any, x.premises)), "conclusions": parts}
 
 
 def _enclosed(x: pr.Enclosed) -> dict[str, Any]:

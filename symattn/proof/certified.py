@@ -27,6 +27,6 @@ def accepted(evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Pre
     """``evidence`` that it is proved, where the checker accepts every certificate and there is one; else undecided."""
     if evidence.grade not in (Grade.PROVED, Grade.ARGUED):
         return evidence
-    found = verdicts(certificates(proofs, premises))
-    refused = next((v.why for v in found if not v.accepted), "" if found else "there is no certificate")
+    results = verdicts(certificates(proofs, premises))
+    refused = next((v.why for v in results if not v.accepted), "" if results else "there is no certificate")
     return Evidence(Grade.UNDECIDED, f"the checker refuses it: {refused}") if refused else evidence

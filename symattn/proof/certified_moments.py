@@ -47,12 +47,12 @@ def vanishing(law: Law, formula: Node, size: str) -> bool:
     """Return whether the checker accepts that a formula tends to 0 as a size grows."""
     try:
         form = written(law.value(formula))
-        found = _proof(law, formula, form)
+        proof = _proof(law, formula, form)
         parts = [_in_letters(law, x) for x in (formula, form, nt.node(0))]
-        step = Tending((found,), size, "∞", (unsimplified(lambda: tuple(x.at(()) for x in parts)),), True)
+        step = Tending((proof,), size, "∞", (unsimplified(lambda: tuple(x.at(()) for x in parts)),), True)
     except (Refused, Undecided, InputError):
         return False
-    return found.proved and accepted(_PROVED, (), (step,)) is _PROVED
+    return proof.proved and accepted(_PROVED, (), (step,)) is _PROVED
 
 
 def _equal(law: Law, left: Node, right: Node) -> bool:
@@ -60,9 +60,9 @@ def _equal(law: Law, left: Node, right: Node) -> bool:
     match left:
         case nt.At(body, nt.Relation(nt.Name() as size, (("=", nt.Number() as length),))) if size in _axes(law):
             return _instance(law, body, letter_name(size), int(length.value), right)
-    found = _proof(law, left, right)
-    if found.proved:
-        return accepted(_PROVED, (found,)) is _PROVED
+    proof = _proof(law, left, right)
+    if proof.proved:
+        return accepted(_PROVED, (proof,)) is _PROVED
     squares, (a, b) = _proof(law, left**2, right**2), (_in_letters(law, x) for x in (left, right))
     if not squares.proved:
         return False

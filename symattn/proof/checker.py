@@ -113,9 +113,9 @@ def _equation(e: Record, rules: Rules, signs: Signs, simplify: Simplifying, dice
         expect(form(left, names) == form(right, names), "the normal forms differ")
         return
     numerator = simplify(read(e["numerator"], scope))
-    told = [(form(simplify(read(d, scope)), {i: i for i in scope}), times) for d, times in e["divisors"]]
-    divisors = dict(told)
-    expect(set(told) == set(divisors.items()), "two powers of one divisor")
+    result = [(form(simplify(read(d, scope)), {i: i for i in scope}), times) for d, times in e["divisors"]]
+    divisors = dict(result)
+    expect(set(result) == set(divisors.items()), "two powers of one divisor")
     needed = needed_sizes(e, numerator, scope, bool(rules))
     expect(as_set(e["sizes"]) == as_set(needed), "the sizes are not those that the cut-off asks for")
     own, own_divisors = difference(left, right)

@@ -45,9 +45,9 @@ def enclosed(record: Mapping[str, Any]) -> None:
     effort = sum(10 if y.kind in ("exp", "function") else 1 for y in every)
     for n, (piece, ball) in enumerate(_pieces(record["pieces"], box)):
         expect_few(effort * (n + 1))
-        found = enclosure(x, piece)
+        result = enclosure(x, piece)
         expect(ball.low > 0, "a ball that shows no sign")
-        expect(ball.low <= found.low and found.high <= ball.high, "a ball that is not shown to hold the value")
+        expect(ball.low <= result.low and result.high <= ball.high, "a ball that is not shown to hold the value")
 
 
 def _pieces(tree: Any, box: Mapping[str, Interval]) -> Iterator[tuple[Mapping[str, Interval], Interval]]:
@@ -67,8 +67,8 @@ def _pieces(tree: Any, box: Mapping[str, Interval]) -> Iterator[tuple[Mapping[st
 
 
 def _number(text: Any) -> Fraction:
-    found: Fraction = read(["number", text], {}).label
-    return found
+    result: Fraction = read(["number", text], {}).label
+    return result
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -83,10 +83,10 @@ def enclosure(x: Node, box: Mapping[str, Interval]) -> Interval:
     if x.kind == "sum":
         return _outward(sum((y.low for y in below), Fraction(0)), sum((y.high for y in below), Fraction(0)))
     if x.kind == "product":
-        found = Interval(Fraction(1), Fraction(1))
+        result = Interval(Fraction(1), Fraction(1))
         for y in below:
-            found = _times(found, y)
-        return found
+            result = _times(result, y)
+        return result
     if x.kind == "ratio":
         above, under = below
         expect(under.low > 0 or under.high < 0, "a divisor that may be zero")
@@ -132,10 +132,10 @@ def _exp(x: Fraction) -> Interval:
     for n in range(1, 70):  # 2⁻⁷⁰/70! is less than a unit
         term = term * r // (n * _FINE)
         total += term
-    found = _around(total, 400)
+    result = _around(total, 400)
     for _ in range(halvings):
-        found = _times(found, found)
-    return found
+        result = _times(result, result)
+    return result
 
 
 def _log(x: Fraction) -> Interval:

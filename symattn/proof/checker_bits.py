@@ -34,9 +34,9 @@ class Rounding(NamedTuple):
         exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
         exponent -= abs(x) < Fraction(2) ** exponent  # now 2^exponent ≤ |x| < 2^(exponent + 1)
         unit = Fraction(2) ** (max(exponent, self.least) - self.digits + 1)
-        found = round(x / unit) * unit  # Python rounds a tie to the even one
-        expect(abs(found) < Fraction(2) ** (self.most + 1), "a number beyond the format")
-        return found
+        result = round(x / unit) * unit  # Python rounds a tie to the even one
+        expect(abs(result) < Fraction(2) ** (self.most + 1), "a number beyond the format")
+        return result
 
 
 FORMATS = {"float32": Rounding(24, -126, 127), "float16": Rounding(11, -14, 15), "bfloat16": Rounding(8, -126, 127)}
@@ -77,16 +77,16 @@ def _expect_in_order(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
 
 def _classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:
     """A number for each term, the same for those that are one computation up to the order of operands that commute."""
-    found: list[int] = []
+    result: list[int] = []
     numbers: dict[Any, int] = {}
     for operation, operands in terms:
         if operation in ("input", "number"):
             key: tuple[Any, ...] = (operation, str(operands[0]))
         else:
-            below = [found[k] for k in operands]
+            below = [result[k] for k in operands]
             key = (operation, *(sorted(below) if operation in _COMMUTING else below))
-        found.append(numbers.setdefault(key, len(numbers)))
-    return found
+        result.append(numbers.setdefault(key, len(numbers)))
+    return result
 
 
 def _values(
@@ -99,21 +99,21 @@ def _values(
         if n not in needed:
             needed.add(n)
             open_ += [] if terms[n][0] in ("input", "number") else terms[n][1]
-    found: dict[int, Fraction | bool] = {}
+    result: dict[int, Fraction | bool] = {}
     for n in sorted(needed):
         operation, operands = terms[n]
         if operation == "input":
             expect(0 <= int(operands[0]) < len(inputs), "an input without a number")
-            found[n] = inputs[int(operands[0])]
+            result[n] = inputs[int(operands[0])]
         elif operation == "number":
-            found[n] = rounded(read(["number", operands[0]], {}).label)
+            result[n] = rounded(read(["number", operands[0]], {}).label)
         else:
-            given = [found[k] for k in operands]
+            given = [result[k] for k in operands]
             truths = [isinstance(x, bool) for x in given]
             expect(truths == [operation == "where" and k == 0 for k in range(len(given))], "a number for a truth")
             value = _DONE[operation](*given)
-            found[n] = value if isinstance(value, bool) else rounded(value)
-    return found
+            result[n] = value if isinstance(value, bool) else rounded(value)
+    return result
 
 
 def _over(a: Fraction, b: Fraction) -> Fraction:

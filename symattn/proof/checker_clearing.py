@@ -126,10 +126,10 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
 
 
 def _split(x: Node) -> Divisors:
-    found: Divisors = {}
+    result: Divisors = {}
     for f in factors(x):
-        found = _both(found, {f.own_form: (f, 1)})
-    return found
+        result = _both(result, {f.own_form: (f, 1)})
+    return result
 
 
 def _both(a: Divisors, b: Divisors) -> Divisors:

@@ -97,8 +97,8 @@ def row_grid(numerator: Node, scope: Mapping[str, str]) -> tuple[Limits, list[di
 
 def _forms(numerator: Node) -> list[tuple[Node, int]]:
     """The arguments of reciprocals up to the names of their rows, each with the most of that form in a term."""
-    found = {_row_form(x): x.below[0] for x in numerator.all() if x.kind == "function" and x.label == "1/"}
-    return [(z, _most(numerator, key)) for key, z in found.items()]
+    result = {_row_form(x): x.below[0] for x in numerator.all() if x.kind == "function" and x.label == "1/"}
+    return [(z, _most(numerator, key)) for key, z in result.items()]
 
 
 def _row_form(x: Node) -> str:
@@ -129,16 +129,16 @@ def bound_in_a_term(x: Node) -> Counter[str]:
     """The most bound indices of each sort in any term, outside exponents; a size counts as one."""
     if x.kind not in _NUMERATOR:
         raise Rejected(f"{x.kind} in a numerator")
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     if x.kind == "size":
-        found[x.label] = 1
+        results[x.label] = 1
     elif x.kind == "total":
-        found = bound_in_a_term(x.below[0]) + Counter(x.sorts)
+        results = bound_in_a_term(x.below[0]) + Counter(x.sorts)
     elif x.kind in ("sum", "product"):
         for y in x.below:
             there = bound_in_a_term(y)
-            found = found | there if x.kind == "sum" else found + there
-    return found
+            results = results | there if x.kind == "sum" else results + there
+    return results
 
 
 def monomials(x: Node) -> list[Monomial]:

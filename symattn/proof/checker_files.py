@@ -47,8 +47,8 @@ def check_file(content: bytes) -> Reading:
             return Reading(name, why=f"certificate {n} of {len(records)}: {_line(verdict.why)}")
         verdicts.append(verdict)
     hypotheses = tuple(map(_line, record["hypotheses"]))
-    told = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
-    return Reading(*told, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts))
+    results = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
+    return Reading(*results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts))
 
 
 def _record(content: bytes) -> Mapping[str, Any]:

@@ -42,9 +42,9 @@ def fold(record: Record, same: Any) -> None:
             raise Rejected("the merged state of two blocks is not the state of both")
     if len(record["made"]) != len(record["result"]):
         raise Rejected("more is made of a state than it is said to be, or less")
-    for made, result in zip(record["made"], record["result"], strict=True):
-        _expect_no_blocks(made["expression"], blocks)
-        _finished(made, result, meaning(state, FIRST, set(), sort), numbers, same)
+    for outcome, result in zip(record["made"], record["result"], strict=True):
+        _expect_no_blocks(outcome["expression"], blocks)
+        _finished(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)
 
 
 def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:

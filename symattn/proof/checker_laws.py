@@ -84,8 +84,8 @@ def bind(binder: Node, body: Node) -> Node:
 
 def _grows(x: Node, step: Node, scope: Scope, same: Same) -> bool:
     """Return whether ``x`` = f(b) − f(a) and ``step`` = b − a, for a function that grows."""
-    found = [f for f in _functions(x, scope, *GROWING) if len(f.below) == 1]
-    pairs = [(a, b) for a in found for b in found if a.label == b.label and a is not b]
+    result = [f for f in _functions(x, scope, *GROWING) if len(f.below) == 1]
+    pairs = [(a, b) for a in result for b in result if a.label == b.label and a is not b]
     return any(same(x, minus(b, a)) and same(step, minus(b.below[0], a.below[0])) for a, b in pairs)
 
 

@@ -104,13 +104,13 @@ def _taken(x: Node, fresh: Iterator[int]) -> Node:
 
 def _laws(every: Sequence[Node]) -> Laws:
     expect(bool(every) and all(map(_is_law, every)), "a mean without laws")
-    found = {x.label.removeprefix(_LAW): x.below for x in every}
-    expect(len(found) == len(every), "two laws of one array")
-    expect(all(name == array_of(name) for name in found), "a law of a part of an array")
+    result = {x.label.removeprefix(_LAW): x.below for x in every}
+    expect(len(result) == len(every), "two laws of one array")
+    expect(all(name == array_of(name) for name in result), "a law of a part of an array")
     for cumulant in (y for x in every for y in x.below):
-        random = any(y.kind == "letter" and array_of(y.label) in found for y in cumulant.all(into_functions=True))
+        random = any(y.kind == "letter" and array_of(y.label) in result for y in cumulant.all(into_functions=True))
         expect(not random and not cumulant.free, "a cumulant that is random, or is not one number")
-    return found
+    return result
 
 
 def _expect_apart(x: Node, laws: Laws) -> None:
@@ -131,14 +131,14 @@ class _Mean:
         self.laws, self.fresh = laws, fresh
 
     def of(self, x: Node) -> Node:
-        found, every = [], self._expanded(x)
+        result, every = [], self._expanded(x)
         expect_few(sum(_PARTITIONS[min(len(same), _HIGHEST)] for _, fs in every for same in self._of_each(fs)))
         for indices, factors in every:
             body = self._of_product(factors)
             for name, sort in reversed(indices):
                 body = Node("total", name, (), (sort,), (body,), body.free - {name})
-            found.append(body)
-        return plus(found)
+            result.append(body)
+        return plus(result)
 
     def _is_random(self, x: Node) -> bool:
         return any(y.kind == "letter" and array_of(y.label) in self.laws for y in x.all(into_functions=True))

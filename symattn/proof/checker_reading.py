@@ -67,13 +67,13 @@ class Node:
 
     def all(self, into_functions: bool = False) -> list[Node]:
         """This node and all below it; the arguments of functions only if asked for."""
-        found, open_ = [], [self]
+        result, open_ = [], [self]
         while open_:
             x = open_.pop()
-            found.append(x)
+            result.append(x)
             if x.kind != "function" or into_functions:
                 open_.extend(x.below)
-        return found
+        return result
 
 
 def scope_of(part: Mapping[str, Any]) -> dict[str, str]:
@@ -129,19 +129,19 @@ def _leaf(kind: str, label: Any) -> Node:
 
 
 def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> Node:
-    found = tuple(tuple(map(str, i)) for i in indices)
-    for i in found:
+    results = tuple(tuple(map(str, i)) for i in indices)
+    for i in results:
         if not i or i[0] not in scope:
             raise Rejected(f"the index {i} of {label} is bound nowhere")
-    return Node(kind, label, found, tuple(scope[i[0]] for i in found), (), frozenset(i[0] for i in found))
+    return Node(kind, label, results, tuple(scope[i[0]] for i in results), (), frozenset(i[0] for i in results))
 
 
 def _relation(rest: list[Any], scope: Mapping[str, str]) -> Node:
     relation, left, right = rest
-    made = _indexed("is", relation, [left, right], scope)
-    if relation not in _RELATIONS or made.sorts[0] != made.sorts[1]:
+    result = _indexed("is", relation, [left, right], scope)
+    if relation not in _RELATIONS or result.sorts[0] != result.sorts[1]:
         raise Rejected(f"{rest} compares nothing")
-    return made
+    return result
 
 
 def _binder(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:

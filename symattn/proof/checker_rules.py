@@ -108,8 +108,8 @@ def repeat(record: Record) -> None:
         pairs.append((factor, number(1)))
     simplify = Simplifying(frozenset(_positive(record)))
     wanted = [Claim(scope, simplify(a), simplify(b)) for a, b in pairs]
-    found = [c for p in record["premises"] for c in claims(p)]
-    if not all(any(_says(c, w) for c in found) for w in wanted):
+    result = [c for p in record["premises"] for c in claims(p)]
+    if not all(any(_says(c, w) for c in result) for w in wanted):
         raise Rejected("the premises do not say that the measure shrinks by the factor")
     signs = [p for p in record["premises"] if p["kind"] == "sign"]  # no other kind is held to its relation
     strict = [c for p in signs if p["relation"] == ">" for c in claims(p)]

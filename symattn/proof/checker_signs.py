@@ -155,24 +155,24 @@ def without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] | 
     """The terms but those that cancel with ``minus_these``; None where one of these does not."""
     left = list(terms)
     for t in minus_these:
-        found = next((y for y in left if vanishing(plus([y, t]))), None)
-        if found is None:
+        result = next((y for y in left if vanishing(plus([y, t]))), None)
+        if result is None:
             return None
-        left.remove(found)
+        left.remove(result)
     return left
 
 
 def hypotheses(data: Any, simplify: Simplifying, dice: Dice, known: frozenset[str] = frozenset()) -> Signs:
     """The relations that a certificate takes for granted, of what is simplified; none may be one that never holds."""
-    found: dict[Any, str] = {}
+    result: dict[Any, str] = {}
     for h in data:
         scope = scope_of(h)
         x = simplify(read(h["expression"], scope))
         expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is not a relation")
         if h["relation"] != "≥":
             expect_possible(x, scope, dice)
-        found[form(x, _in_order(x))] = h["relation"]
-    return Signs(found, simplify.positive, known)
+        result[form(x, _in_order(x))] = h["relation"]
+    return Signs(result, simplify.positive, known)
 
 
 def _in_order(x: Node) -> dict[str, Any]:

@@ -42,18 +42,18 @@ class Simplifying:
 
     def __call__(self, x: Node) -> Node:
         """``x`` simplified. Raises ``Rejected`` where −∞ is no argument of e or max."""
-        made = self._step(x)
-        if made.kind in ("masked", "bound"):
+        result = self._step(x)
+        if result.kind in ("masked", "bound"):
             raise Rejected("−∞ outside of an exponential")
-        return made
+        return result
 
     def _step(self, x: Node) -> Node:
         if not x.below and x.kind != "is":
             return x
-        found = self._known.get(x)
-        if found is None:
-            found = self._known[x] = self._rules[x.kind](self, x)
-        return found
+        result = self._known.get(x)
+        if result is None:
+            result = self._known[x] = self._rules[x.kind](self, x)
+        return result
 
     def demands(self, x: Node) -> Iterator[Demand]:
         """Yield what must be > 0, ≥ 0 or ≠ 0 for ``x``, as it is written, to have a value."""
@@ -164,8 +164,8 @@ class Simplifying:
                 return below[0]
         if x.label == "sqrt" and len(below) == 1:
             return self._root(below[0])
-        made = replace(x, below=tuple(below), free=frozenset().union(*[y.free for y in below]))
-        return _odd(made) if x.label == "sign" and len(below) == 1 else made
+        result = replace(x, below=tuple(below), free=frozenset().union(*[y.free for y in below]))
+        return _odd(result) if x.label == "sign" and len(below) == 1 else result
 
     def _root(self, x: Node) -> Node:
         if x.kind == "number" and x.label >= 0:
@@ -302,11 +302,11 @@ def _multiplied(xs: Iterable[Node]) -> Node:
 
 def _paired(xs: list[Node]) -> list[Node] | None:
     """The factors with two roots of one u joined; None if there are no two."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for n, x in enumerate(xs):
         if not _is_root(x):
             continue
-        first = found.setdefault(x.below[0].own_form, n)
+        first = result.setdefault(x.below[0].own_form, n)
         if first != n:
             inside = x.below[0]
             inverse = Node("ratio", "", (), (), (number(1), inside), inside.free)

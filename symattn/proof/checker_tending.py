@@ -55,8 +55,8 @@ def _expect_unbounded(record: Mapping[str, Any], letter: str) -> None:
 
 def _expect_laws(record: Mapping[str, Any], keys: tuple[str, ...]) -> None:
     """Each random array has one law in all conclusions, and no premise says more of it."""
-    told = [name for p in every_premise(record) for name in told_of(p)]
-    expect_laws([(c[key], scope_of(c)) for c in record["conclusions"] for key in keys], told)
+    result = [name for p in every_premise(record) for name in told_of(p)]
+    expect_laws([(c[key], scope_of(c)) for c in record["conclusions"] for key in keys], result)
 
 
 def instance(record: Mapping[str, Any], dice: Dice) -> None:

@@ -110,8 +110,8 @@ def as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...
 
 def expect_equal(left: Node, right: Node, scope: Scope, rules: Rules, dice: Dice) -> None:
     """Reject unless left = right, as quotients, at random points where sizes are 1, or 2, or 3 and 2 in turn."""
-    found = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
-    sorts = sorted(found | set(scope.values()))
+    result = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
+    sorts = sorted(result | set(scope.values()))
     seen = 0
     for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2)), {s: 3 - k % 2 for k, s in enumerate(sorts)}):
         at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
@@ -132,10 +132,10 @@ def expect_possible(x: Node, scope: Scope, dice: Dice) -> None:
     sizes = dict.fromkeys({s for y in x.all(into_functions=True) for s in _sorts(y)} | set(scope.values()), 3)
     for values in product(*[range(3)] * len(scope)):
         try:
-            found = dice.point(sizes, ()).value(x, dict(zip(scope, values, strict=True)))
+            results = dice.point(sizes, ()).value(x, dict(zip(scope, values, strict=True)))
         except (Retry, Rejected):  # it has no value at this point
             continue
-        expect(bool(found.value), "a hypothesis that cannot be met")
+        expect(bool(results.value), "a hypothesis that cannot be met")
 
 
 class _Nowhere(Rejected):
@@ -175,11 +175,11 @@ def _zero(value: Callable[[Point], Value], point: Point, rules: Rules, dice: Dic
     """Reject where a random point says that it is not zero; the point, or the one taken as it had no value there."""
     for _ in range(TRIES):
         try:
-            found = value(point)
+            results = value(point)
         except Retry:
             point = dice.point(point.sizes, rules, point.inverses)
             continue
-        dice.tested(found)
-        expect(not found.value, message)
+        dice.tested(results)
+        expect(not results.value, message)
         return point
     raise _Nowhere(f"a divisor is zero at the sizes {dict(point.sizes)}")

@@ -76,12 +76,12 @@ class Functions:
     def __call__(self, x: Node, at: Mapping[str, int]) -> tuple[str, int]:
         """The name of the function ``x``, its free indices having the values ``at``: it is the same at all sizes."""
         key = _with_place(x, at)
-        found = self._found.get(key)
-        if found is None:
+        results = self._found.get(key)
+        if results is None:
             expect_few(len(self._found))
             what = form(x, {i: ("at", at[i]) for i in x.free})
-            found = self._found[key] = ("function", self._forms.setdefault(what, len(self._forms)))
-        return found
+            results = self._found[key] = ("function", self._forms.setdefault(what, len(self._forms)))
+        return results
 
 
 class Point:
@@ -120,19 +120,19 @@ class Point:
 
     def draw(self, key: Any) -> int:
         """The value of a letter; where one has no inverse, another point is tried."""
-        found = self._drawn.get(key)
-        if found is None:
-            found = self._drawn[key] = self.random.randrange(1, self.modulus)
-        return found
+        result = self._drawn.get(key)
+        if result is None:
+            result = self._drawn[key] = self.random.randrange(1, self.modulus)
+        return result
 
     def value(self, x: Node, at: Mapping[str, int]) -> Value:
         """``x`` at the point, its free indices having the values ``at``."""
         key = _with_place(x, at)
-        found = self._known.get(key)
-        if found is None:
+        results = self._known.get(key)
+        if results is None:
             expect_few(len(self._known))
-            found = self._known[key] = self._value(x, at)
-        return found
+            results = self._known[key] = self._value(x, at)
+        return results
 
     def _value(self, x: Node, at: Mapping[str, int]) -> Value:
         if x.kind == "number":
@@ -219,11 +219,11 @@ class Point:
     def power(self, x: Node, at: Mapping[str, int]) -> Exponent:
         """An exponent as a polynomial in letters: its monomials and their coefficients."""
         key = _with_place(x, at)
-        found = self._powers.get(key)
-        if found is None:
+        result = self._powers.get(key)
+        if result is None:
             expect_few(len(self._powers))
-            found = self._powers[key] = self._power(x, at)
-        return found
+            result = self._powers[key] = self._power(x, at)
+        return result
 
     def _power(self, x: Node, at: Mapping[str, int]) -> Exponent:
         if x.kind == "number":

@@ -99,11 +99,11 @@ def is_reciprocal(x: ex.Expression) -> bool:
 
 
 def _split(x: ex.Expression) -> Denominators:
-    found: Denominators = {}
+    result: Denominators = {}
     for f in factors(x):
         key = ex.canonical(f)
-        found[key] = Power(f, found[key].times + 1 if key in found else 1)
-    return found
+        result[key] = Power(f, result[key].times + 1 if key in result else 1)
+    return result
 
 
 def _joined(a: Denominators, b: Denominators, together: bool) -> Denominators:

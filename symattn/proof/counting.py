@@ -118,20 +118,20 @@ def nodes(x: ex.Expression, arguments: bool = False) -> Iterator[ex.Expression]:
 @lru_cache(maxsize=100_000)
 def most_bound(x: ex.Expression) -> Counter[str]:
     """The most bound indices of each sort in any term, exponents left out. Not to be changed by the caller."""
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     if isinstance(x, ex.Sum):
         for y in x.children:
-            found = found | most_bound(y)
+            results = results | most_bound(y)
     elif isinstance(x, ex.Product):
         for y in x.children:
-            found = found + most_bound(y)
+            results = results + most_bound(y)
     elif isinstance(x, ex.Total):
-        found = most_bound(x.body) + Counter({x.index.sort: 1})
+        results = most_bound(x.body) + Counter({x.index.sort: 1})
     elif isinstance(x, ex.Count):
-        found = Counter({x.sort: 1})
+        results = Counter({x.sort: 1})
     elif not isinstance(x, (ex.Constant, ex.Letter, ex.Predicate, ex.Opaque, ex.Exponential)):
         raise Refused(f"{type(x).__name__.lower()} in a numerator")
-    return found
+    return results
 
 
 def _every_index_shows(numerator: ex.Expression) -> bool:

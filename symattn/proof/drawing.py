@@ -88,9 +88,11 @@ def on_circles(units: Iterable[tuple[str, str]], shapes: Mapping[str, str]) -> d
     """
     pairs = list(units)
     for pair in pairs:
-        found = {shapes[name] for name in pair if name in shapes}
-        if len(found) > 1:
-            raise InputError(f"units: {pair[0]} and {pair[1]} have the shapes {' and '.join(sorted(found))}; hint: one")
+        result = {shapes[name] for name in pair if name in shapes}
+        if len(result) > 1:
+            raise InputError(
+                f"units: {pair[0]} and {pair[1]} have the shapes {' and '.join(sorted(result))}; hint: one"
+            )
     sides: dict[str, tuple[str, bool]] = {}
     for pair in pairs:
         _spread(pair, pairs, sides)

@@ -39,13 +39,13 @@ class EnclosedOverBox:
     pieces: int = PIECES
 
     def decide(self) -> Decision:
-        found = self._cut()
-        if isinstance(found, Evidence):
-            return Decision(found)
-        count = _balls(found)
+        result = self._cut()
+        if isinstance(result, Evidence):
+            return Decision(result)
+        count = _balls(result)
         where = f"everywhere in {_shown(self.box)}" if self.box else "in numbers"
         words = f"Arb balls show it on each of {count} pieces" if self.box else "Arb balls show it"
-        premise = self._enclosed(found)
+        premise = self._enclosed(result)
         evidence = accepted(Evidence(Grade.PROVED, where), (), (premise,))
         return Decision(evidence, ((f"{words}, and the checker computes them anew",),), premises=(premise,))
 
@@ -54,10 +54,10 @@ class EnclosedOverBox:
         root: list[Any] = []
         waiting, done = deque([(dict(self.box), root)]), 0
         while waiting:
-            (piece, made), done = waiting.popleft(), done + 1
+            (piece, result), done = waiting.popleft(), done + 1
             value = _value(self.of, piece)
             if value is not None and value > 0:
-                made += _ball_around(value)
+                result += _ball_around(value)
                 continue
             if value is not None and value <= 0:
                 return Evidence(Grade.REFUTED, _where(piece))
@@ -65,7 +65,7 @@ class EnclosedOverBox:
                 return Evidence(Grade.UNDECIDED, f"not decided {_where(piece)}")
             name, place, *halves = _halved(piece)
             parts: tuple[list[Any], ...] = ([], [])
-            made += ("cut", name, place, *parts)
+            result += ("cut", name, place, *parts)
             waiting += zip(map(dict, halves), parts, strict=True)
         return _frozen(root)
 
@@ -102,10 +102,10 @@ class EnclosedOverBox:
 def _value(of: Callable[..., Any], piece: Box) -> Any:
     """The Arb ball of all values on a piece; None where there is none, as a logarithm or divisor meets 0."""
     try:
-        found = of(Ball.xp, **{name: Ball.lift(_ball(ends)) for name, ends in piece.items()})
+        result = of(Ball.xp, **{name: Ball.lift(_ball(ends)) for name, ends in piece.items()})
     except (Refused, Undecided, ZeroDivisionError):
         return None
-    return Ball.lift(found).entries[()]
+    return Ball.lift(result).entries[()]
 
 
 def _ball(interval: Interval) -> Any:

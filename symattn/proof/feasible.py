@@ -29,12 +29,12 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
     if not rows:
         return {}
     x, mine, combined = _eliminated(rows)
-    found = point([*combined, *(r for r in rows if x not in r[1])], random)
-    if found is None:
+    result = point([*combined, *(r for r in rows if x not in r[1])], random)
+    if result is None:
         return None
-    for variable in {v for _, c, _ in mine for v in c if v != x} - found.keys():
-        found[variable] = Fraction(random.randint(-20, 20), 3)
-    return {**found, x: _between(x, mine, found, random)}
+    for variable in {v for _, c, _ in mine for v in c if v != x} - result.keys():
+        result[variable] = Fraction(random.randint(-20, 20), 3)
+    return {**result, x: _between(x, mine, result, random)}
 
 
 def _eliminated(rows: Sequence[Row]) -> tuple[Variable, list[Row], list[Row]]:

@@ -31,7 +31,7 @@ def declared_hypotheses(
     declared: Declared, assumed: Assumed | None = None, laws: Mapping[str, Law] | None = None
 ) -> tuple[Text, ...]:
     """Signs, pairs on the circle, permutations, shapes that leave sizes out, what is ``assumed`` not negative, laws."""
-    found = [
+    result = [
         *_signs(declared, declared.positive, ">", "positive"),
         *_signs(declared, declared.nonnegative, "≥", "not negative"),
         *((equals(letter(c) ** 2 + letter(s) ** 2, 1), ", place by place") for c, s in declared.units),
@@ -40,7 +40,7 @@ def declared_hypotheses(
         *(_assumed(declared, given, which) for which, (_, given) in (assumed or {}).items()),
         *_independent(laws or {}),
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(result))
 
 
 def demanded(proof: Proof) -> Iterator[Text]:

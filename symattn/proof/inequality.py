@@ -90,8 +90,8 @@ class Certificate:
     def refute(self) -> Refutation:
         """Numbers that meet the hypotheses and at which the false variant fails."""
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
-        found = [self._failure(false) for false in variants]
-        return Refutation(all(found), "; ".join(filter(None, found)), any(map(self._shown, variants)))
+        result = [self._failure(false) for false in variants]
+        return Refutation(all(result), "; ".join(filter(None, result)), any(map(self._shown, variants)))
 
     def witness(self) -> str:
         """The first numbers that meet the hypotheses and at which the statement holds."""
@@ -138,7 +138,7 @@ class Certificate:
         laws = tuple((name, law) for name, (_, _, law) in self.laws.items())
         zero = [name + ZERO for name in self.zero]
         known = frozenset((*zero, *self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative))
-        found = []
+        result = []
         claimed = pairs(self.sides, self.declared, world)
         for gap, whole, pair in zip(
             _several(run(self.gap, self.declared, world, letters)), self._gaps(), claimed, strict=True
@@ -150,10 +150,10 @@ class Certificate:
                     return None
                 sides = unsimplified(partial(sides_at, smaller, larger, places))
                 relation = ">" if self.strict else "≥"
-                found.append(
+                result.append(
                     Sign(relation, x, known, meanings, whole.at(places), laws, sides, self.only, self.declared.units)
                 )
-        return tuple(found)
+        return tuple(result)
 
     def _failure(self, false: Sides) -> str:
         """Numbers at which a smaller side of the false variant is larger."""
@@ -168,10 +168,10 @@ class Certificate:
         """Sizes and seeds that meet the hypotheses, and whether all holds there; what is undecided is left out."""
         for sizes in every:
             for seed in range(seeds):
-                found = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
-                if found:
+                result = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
+                if result:
                     case = equal_sizes(sizes) + f" (seed {seed})"
-                    yield case, all_true([a <= b for a, b in found])
+                    yield case, all_true([a <= b for a, b in result])
 
     def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
         """The pairs in these numbers; none if they do not meet the hypotheses or cannot be compared."""
@@ -179,11 +179,11 @@ class Certificate:
             given = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
             if not all(all_true(run(f, self.declared, world, given) >= 0) for _, f in self.assumed.values()):
                 return []
-            found = pairs(sides, self.declared, world, given)
-            all_true([a <= b for a, b in found])
+            result = pairs(sides, self.declared, world, given)
+            all_true([a <= b for a, b in result])
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return []
-        return found
+        return result
 
 
 def _meanings(letters: Any, meant: Any) -> Iterator[tuple[Letter, Expression]]:

@@ -37,13 +37,13 @@ class Listed:
 
     def decide(self) -> Decision:
         """``checked`` if it holds in every case that can be decided, ``refuted`` if not."""
-        found = dict(self._cases(self.holds))
-        wrong = next((case for case, truth in found.items() if not truth), None)
+        result = dict(self._cases(self.holds))
+        wrong = next((case for case, truth in result.items() if not truth), None)
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
-        if not found:
+        if not result:
             return Decision(Evidence(Grade.UNDECIDED, "no case could be decided"), (self.obstacle,))
-        cases = "; ".join(dict.fromkeys(case.split(" (seed")[0] for case in found))
+        cases = "; ".join(dict.fromkeys(case.split(" (seed")[0] for case in result))
         evidence = Evidence(Grade.CHECKED, f"exact numbers at {cases}")
         said = declared_hypotheses(self.declared)
         return Decision(evidence, (self.obstacle,) if self.obstacle else (), declared=said)

@@ -51,17 +51,17 @@ def named(sides: Sides, declared: Declared) -> Named:
 def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int], ...], str]:
     """The sizes at which, and next to which, what the code asks of its sizes changes; and what is beyond them."""
     open_: list[dict[str, int]] = [dict.fromkeys(declared.sorts(), n) for n in (1, 2, 3, 4)]
-    found: list[dict[str, int]] = []
+    result: list[dict[str, int]] = []
     while open_:
         sizes = open_.pop()
         gaps = {tuple(sorted(gap.items())): gap for gap in _met(sides, declared, Letters(), sizes).branches}
         for gap, sort in ((gap, sort) for gap in gaps.values() for sort in sizes if any(sort in k for k in gap)):
             turns, far = _turns(gap, sort, sizes)
-            fresh = [new for new in ({**sizes, sort: n} for n in turns) if new not in found]
-            found, open_ = found + fresh, open_ + fresh
-            if far or len(found) > _BRANCHES:
-                return tuple(found), "the code branches on sizes, and not all of its ways were tried"
-    return tuple(found), ""
+            fresh = [new for new in ({**sizes, sort: n} for n in turns) if new not in result]
+            result, open_ = result + fresh, open_ + fresh
+            if far or len(result) > _BRANCHES:
+                return tuple(result), "the code branches on sizes, and not all of its ways were tried"
+    return tuple(result), ""
 
 
 def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[int], bool]:
@@ -83,14 +83,14 @@ def _sign(x: Fraction) -> int:
 
 def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapping[str, int] | None = None) -> Met:
     """Run until the statement ends, or is refused, and note the sizes it asks for; ``sizes`` decide comparisons."""
-    with meeting(sizes) as found, listening():
+    with meeting(sizes) as result, listening():
         try:
             for pair in pairs(sides, declared, world):
                 for side in pair:
                     _look_at(side)
         except (SymattnError, ArithmeticError):
             pass
-    return found
+    return result
 
 
 def _look_at(x: Any) -> None:
@@ -102,8 +102,8 @@ def _look_at(x: Any) -> None:
 def literals(*functions: Any) -> tuple[int, ...]:
     """The whole numbers above 1 in the code of functions, in what they hold, and in what they call of a user's."""
     seen: set[int] = set()
-    found = {abs(n) for f in functions for n in _of(f, seen, 0)}
-    return tuple(sorted(n for n in found if n > 1))
+    result = {abs(n) for f in functions for n in _of(f, seen, 0)}
+    return tuple(sorted(n for n in result if n > 1))
 
 
 def _of(x: Any, seen: set[int], depth: int) -> Iterator[int]:

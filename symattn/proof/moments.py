@@ -124,11 +124,11 @@ class _Evaluation:
 
     def written_indices(self, formula: Node) -> dict[str, tuple[Value, int]]:
         """The free letters among the indices as classes, after the numbers among them are noted in ``written``."""
-        found: dict[Node, set[str]] = defaultdict(set)
+        result: dict[Node, set[str]] = defaultdict(set)
         for base, place, index in free_indices(formula, self.families):
-            found[self.axis(base, place)].add(index)
+            result[self.axis(base, place)].add(index)
         classes: dict[str, tuple[Value, int]] = {}
-        for axis, indices in found.items():
+        for axis, indices in result.items():
             size = self.size(axis)
             numbers = self.written.setdefault(size, set())
             numbers |= {int(i) for i in indices if i.isdigit()}
@@ -302,14 +302,14 @@ class _Evaluation:
         family = self.families[x.base]
         if len(x.sub) != len(family.axes):
             raise Refused(f"moments: {_shown(x)} should have {len(family.axes)} indices")
-        found = []
+        result = []
         for index, axis in zip(x.sub, family.axes, strict=True):
             wanted = self.size(axis)
             size, c = self.class_of(index, wanted, classes)
             if size != wanted:
                 raise Refused(f"moments: an index of {x.base} runs to {size}, and is declared to run to {_shown(axis)}")
-            found.append(c)
-        return x.base, tuple(found)
+            result.append(c)
+        return x.base, tuple(result)
 
     def check_independence(self, bases: list[str]) -> None:
         for base in bases if len(bases) > 1 else ():

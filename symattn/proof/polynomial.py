@@ -153,7 +153,7 @@ def _primes_out(monomial: Monomial) -> tuple[Monomial, Rational]:
 
 def _factors(n: int) -> list[tuple[int, int]]:
     """The prime factors of n with their exponents, by trial division."""
-    found = []
+    result = []
     p = 2
     while n > 1:
         p = p if p * p <= n else n
@@ -162,9 +162,9 @@ def _factors(n: int) -> list[tuple[int, int]]:
             n //= p
             exponent += 1
         if exponent:
-            found.append((p, exponent))
+            result.append((p, exponent))
         p += 1
-    return found
+    return result
 
 
 def _power(x: Polynomial, exponent: Rational) -> Polynomial:

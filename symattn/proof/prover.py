@@ -111,7 +111,7 @@ def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
     cases: list[Case] = []
     demands: tuple[Demand, ...] = ()
     with listening() as notes:
-        found: dict[str, Any] = {"proved": True}
+        result: dict[str, Any] = {"proved": True}
         try:
             with recorded() as noted:
                 every = [(indices, *_settled(*at(), indices), at) for indices, at in _elements(left, right)]
@@ -121,13 +121,13 @@ def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
             for indices, a, b, at in every:
                 cases.append(replace(_case(indices, a, b, rules), at=at))
         except _NotShown as gap:
-            found = {"proved": False, "open_at": gap.sizes, "why": gap.why, "decisive": gap.decisive and not notes}
+            result = {"proved": False, "open_at": gap.sizes, "why": gap.why, "decisive": gap.decisive and not notes}
         except Refused as refusal:
             meaningless = isinstance(refusal, Meaningless)
-            found = {"proved": False, "why": str(refusal), "meaningless": meaningless}
+            result = {"proved": False, "why": str(refusal), "meaningless": meaningless}
     for message in notes:
         note(message)
-    return Proof(cases=tuple(cases), demands=demands, notes=tuple(notes), rules=rules, **found)
+    return Proof(cases=tuple(cases), demands=demands, notes=tuple(notes), rules=rules, **result)
 
 
 def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...], Expression, Expression]]:

@@ -73,9 +73,9 @@ def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries
     largest: dict[str, int] = {}
     for sizes in islice(growing_sizes(declared.sorts(), top), tries):
         for seed in range(seeds):
-            found, defined = _differs(sides, declared, Numbers(sizes, seed))
-            if found:
-                return Search(found, agreed, undefined, largest)
+            result, defined = _differs(sides, declared, Numbers(sizes, seed))
+            if result:
+                return Search(result, agreed, undefined, largest)
             agreed, undefined = agreed + defined, undefined + (not defined)
             largest = sizes if defined else largest
     return Search(None, agreed, undefined, largest)
@@ -86,11 +86,11 @@ def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) 
     agreed = undefined = 0
     largest: dict[str, int] = {}
     for sizes in spread_sizes(declared.sorts(), top):
-        found, defined = _differs(sides, declared, Numbers(sizes, agreed + undefined))
+        result, defined = _differs(sides, declared, Numbers(sizes, agreed + undefined))
         agreed, undefined = agreed + defined, undefined + (not defined)
         largest = sizes if defined else largest
-        if found or agreed == enough:
-            return Search(found, agreed, undefined, largest)
+        if result or agreed == enough:
+            return Search(result, agreed, undefined, largest)
     return Search(None, agreed, undefined, largest)
 
 
@@ -102,8 +102,8 @@ def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
 
 def counterexample(sides: Sides, declared: Declared, top: int = 3) -> Counterexample | None:
     """A counterexample in small numbers, else in others."""
-    found = search(sides, declared, top).counterexample
-    return found or thorough(sides, declared, top).counterexample
+    result = search(sides, declared, top).counterexample
+    return result or thorough(sides, declared, top).counterexample
 
 
 def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, int] | None = None) -> Search:
@@ -113,17 +113,17 @@ def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, i
     agreed = undefined = 0
     largest: dict[str, int] = {}
     for world in _worlds(sorts, brought, top, highest, beyond or {}):
-        found, defined = _differs(sides, declared, world)
+        result, defined = _differs(sides, declared, world)
         agreed, undefined = agreed + defined, undefined + (not defined)
         if defined and sum(world.sizes.values()) >= sum(largest.values()):
             largest = world.sizes
-        if found:
-            return Search(found, agreed, undefined, largest)
-    found, doubt = _by_floats(sides, declared, brought, top, highest)
+        if result:
+            return Search(result, agreed, undefined, largest)
+    result, doubt = _by_floats(sides, declared, brought, top, highest)
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = doubt or f"sizes beyond {max(brought.sizes)}, which the statement names, were not tried"
     doubt = doubt or brought.doubt or _untried(declared, brought)
-    return Search(found, agreed, undefined, largest, doubt)
+    return Search(result, agreed, undefined, largest, doubt)
 
 
 def by_cells(sides: Sides, declared: Declared, before: Search) -> Search:
@@ -133,9 +133,9 @@ def by_cells(sides: Sides, declared: Declared, before: Search) -> Search:
     with listening(), meeting():
         walked = cells(sides, declared, named(sides, declared))
     seen = [_differs(sides, declared, world) for world in walked.worlds]
-    found = next((found for found, _ in seen if found), None)
+    result = next((outcome for outcome, _ in seen if outcome), None)
     missing = before.undefined + (not walked.defined)
-    return Search(found, before.agreed, missing, before.largest, walked.doubt)
+    return Search(result, before.agreed, missing, before.largest, walked.doubt)
 
 
 def _worlds(sorts: list[str], brought: Named, top: int, highest: int, beyond: dict[str, int]) -> Iterator[Numbers]:
@@ -164,9 +164,9 @@ def _by_floats(
         if apart and max(sizes.values(), default=0) > CONFIRMED:
             return None, f"floating point differs at {equal_sizes(sizes)}"
         for balls in (True, False) if apart else ():
-            found, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
-            if found:
-                return found, ""
+            result, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
+            if result:
+                return result, ""
         confirmed += bool(apart)
         if confirmed == _LOOKED_AT:
             return None, ""
@@ -192,8 +192,8 @@ def _points(declared: Declared, brought: Named, top: int, highest: int) -> Itera
     """
     random, sorts = Random(1), declared.sorts()
     some = brought.sizes[:SEVERAL]
-    made = {*brought.sizes, *(a * b for a in some for b in some), *(a**3 for a in some)}
-    lengths = sorted({*range(1, EACH + 1), *(n + k for n in made if n <= LARGEST for k in (-1, 0, 1))})
+    result = {*brought.sizes, *(a * b for a in some for b in some), *(a**3 for a in some)}
+    lengths = sorted({*range(1, EACH + 1), *(n + k for n in result if n <= LARGEST for k in (-1, 0, 1))})
     alone = ({s: n if s == sort else 2 for s in sorts} for sort in sorts for n in lengths)
     for seed, sizes in enumerate([*map(dict, brought.branches), *alone]):
         if _fits(declared, sizes):
@@ -213,9 +213,9 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
         with np.errstate(all="ignore"):
             for left, right in pairs(sides, declared, world):
                 a, b = np.broadcast_arrays(_plain(left), _plain(right))
-                told = np.isfinite(a) & np.isfinite(b)
-                gap = np.abs(a[told] - b[told])
-                if (gap > _APART * np.maximum(np.abs(a[told]), np.abs(b[told])).max(initial=0)).any():
+                result = np.isfinite(a) & np.isfinite(b)
+                gap = np.abs(a[result] - b[result])
+                if (gap > _APART * np.maximum(np.abs(a[result]), np.abs(b[result])).max(initial=0)).any():
                     return True
     except Exception:  # whatever floats lack: they only say where to look
         return None
@@ -231,8 +231,8 @@ def _plain(x: object) -> np.ndarray:
 def _differs(sides: Sides, declared: Declared, world: Numbers) -> tuple[Counterexample | None, bool]:
     """A difference at these numbers, and whether both sides were defined and could be compared there."""
     with listening() as notes:
-        found, defined = _unequal(sides, declared, world)
-    return (None, False) if meaningless(notes) else (found, defined)
+        result, defined = _unequal(sides, declared, world)
+    return (None, False) if meaningless(notes) else (result, defined)
 
 
 def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Counterexample | None, bool]:
@@ -247,8 +247,8 @@ def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Countere
                 if world.balls and not (a[place] < b[place] or a[place] > b[place]):
                     continue  # balls that overlap say nothing
                 if a[place] != b[place]:
-                    told = world.sizes, world.seed, place, str(a[place]), str(b[place])
-                    return Counterexample(*told), True
+                    result = world.sizes, world.seed, place, str(a[place]), str(b[place])
+                    return Counterexample(*result), True
     except (Refused, Undecided, InputError, ZeroDivisionError):
         return None, False
     return None, not world.balls
@@ -269,8 +269,8 @@ def _comparable(a: Any, b: Any) -> bool:
 
 def meaningless(notes: Iterable[str]) -> str:
     """Return the note of a run that no number can mean: a float for π, a cast that rounds; empty if there is none."""
-    told = list(notes)
-    floats = (float(found[1]) for note in told if (found := _FLOAT.search(note)))
-    casts = (found[1] for note in told if (found := _CAST.search(note)))
+    result = list(notes)
+    floats = (float(match[1]) for note in result if (match := _FLOAT.search(note)))
+    casts = (match[1] for note in result if (match := _CAST.search(note)))
     wrong = next((f"the float {x!r} is not {name}" for x in floats if (name := irrational(x))), "")
     return wrong or next((f"a cast to {to} rounds" for to in casts if to not in _EXACTLY), "")

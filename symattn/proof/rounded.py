@@ -115,18 +115,18 @@ class SameBits:
         left, right = (tuple(x) for x in self.same(*self._terms()))
         if left != right:
             return Decision(Evidence(Grade.UNDECIDED, "both do not do the same operations"))
-        found = self._first(False)
-        if not found:
+        result = self._first(False)
+        if not result:
             return Decision(Evidence(Grade.UNDECIDED, "no numbers were found for which the bits differ"))
         words = "both do the same operations on the same numbers, but for the order of the operands of +, × and max"
-        premise = self._alike(found)
+        premise = self._alike(result)
         evidence = accepted(Evidence(Grade.PROVED, "every format"), (), (premise,))
-        return Decision(evidence, ((words,), (f"the others differ {found}",)), premises=(premise,))
+        return Decision(evidence, ((words,), (f"the others differ {result}",)), premises=(premise,))
 
     def refute(self) -> Refutation:
-        found = self._first(False)
+        result = self._first(False)
         a, b = (tuple(x) for x in self.different(*self._terms()))
-        return Refutation(bool(found), str(found or ""), accepted=a == b)
+        return Refutation(bool(result), str(result or ""), accepted=a == b)
 
     def witness(self) -> str:
         return str(self._first(True) or "")

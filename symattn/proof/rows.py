@@ -62,8 +62,8 @@ def _more(forms: Iterable[Form], rows: Sizes) -> Counter[str]:
 
 
 def _forms(numerator: Expression) -> tuple[Form, ...]:
-    found = {_key(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
-    return tuple(Form(z, _most(numerator, key)) for key, z in found.items())
+    result = {_key(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
+    return tuple(Form(z, _most(numerator, key)) for key, z in result.items())
 
 
 def _key(x: Expression) -> Canonical:

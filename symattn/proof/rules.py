@@ -75,14 +75,14 @@ class OfPremise(Rule):
 
 def refuted(false: Sides, declared: Declared, entries: int) -> Refutation:
     """Numbers at which what the false variant says fails."""
-    found = search(false, declared, entries).counterexample
-    return Refutation(bool(found), str(found or ""))
+    counterexample = search(false, declared, entries).counterexample
+    return Refutation(bool(counterexample), str(counterexample or ""))
 
 
 def together(*parts: Certificate | OfTheLargest | None) -> tuple[list[Decision], Decision | None]:
     """Decide each part; return the decisions and the first that is not proved, if any."""
-    found = [part.decide() for part in parts if part is not None]
-    return found, next((d for d in found if d.evidence.grade is not Grade.PROVED), None)
+    result = [part.decide() for part in parts if part is not None]
+    return result, next((d for d in result if d.evidence.grade is not Grade.PROVED), None)
 
 
 @dataclass(frozen=True)
@@ -102,17 +102,17 @@ class OfTheLargest(OfPremise):
         return self.premise
 
     def _decided(self) -> Decision:
-        found = self.premise.decide()
-        if found.evidence.grade is not Grade.PROVED:
-            return found
+        decision = self.premise.decide()
+        if decision.evidence.grade is not Grade.PROVED:
+            return decision
         wrong = self._stated.wrong()
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
-        known: Known = tuple(p for p in found.premises if isinstance(p, Sign))
+        known: Known = tuple(p for p in decision.premises if isinstance(p, Sign))
         for sides in (*self.between, self.sides):
             known = (Applied("largest", known, tuple(written(sides, self.premise.declared))),)
-        evidence = accepted(found.evidence, (), known)
-        return replace(found, evidence=evidence, argument=(*found.argument, LARGEST), premises=known)
+        evidence = accepted(decision.evidence, (), known)
+        return replace(decision, evidence=evidence, argument=(*decision.argument, LARGEST), premises=known)
 
     def witness(self) -> str:
         return self._stated.witness() and self.premise.witness()
@@ -180,7 +180,7 @@ class Fold(Rule):
             self.numbers,
             tuple(parts),
             tuple(_part(str(n), Indexed.lift(x)) for n, x in enumerate(merged)),
-            tuple(_part("", Indexed.lift(made)) for made, _ in ends),
+            tuple(_part("", Indexed.lift(outcome)) for outcome, _ in ends),
             tuple(_part("", Indexed.lift(result)) for _, result in ends),
         )
 
@@ -230,19 +230,19 @@ class Substitution(Rule):
 
     def _proofs(self) -> tuple[Proof, ...]:
         (left, right), (equal, to) = pairs(self.sides, self.declared, Letters())[0], self._ends()
-        found = [prove(left, self._put(equal)), prove(self._put(to), right)]
-        return (*found, prove(equal, to)) if self.shown else tuple(found)
+        result = [prove(left, self._put(equal)), prove(self._put(to), right)]
+        return (*result, prove(equal, to)) if self.shown else tuple(result)
 
     def _substituted(self) -> tuple[Substituted, ...]:
         ((left, right),) = pairs(self.sides, self.declared, Letters())
         letters = Letters().array(self.name, self.shape, self.declared)
         through, (equal, to) = self._put(letters), self._ends()
         put_in, put_out = (tuple(_at(letters, x, places) for places in letters.places()) for x in (equal, to))
-        found = []
+        result = []
         for places in through.places():
             a, b, c = (_at(through, x + 0 * through, places) for x in (left, right, through))
-            found.append(Substituted(a, b, c, put_in, put_out, self.shown))
-        return tuple(found)
+            result.append(Substituted(a, b, c, put_in, put_out, self.shown))
+        return tuple(result)
 
 
 @dataclass(frozen=True)
@@ -293,17 +293,17 @@ class Limit(OfPremise):
         return self.squeezed
 
     def _decided(self) -> Decision:
-        found = self.squeezed.decide()
-        if found.evidence.grade is not Grade.PROVED:
-            return found
+        decision = self.squeezed.decide()
+        if decision.evidence.grade is not Grade.PROVED:
+            return decision
         declared, world = self.squeezed.declared, Letters()
         of, value = (Indexed.lift(run(f, declared, world)) for f in (self.of, self.value))
-        signs = tuple(p for p in found.premises if isinstance(p, Sign))
+        signs = tuple(p for p in decision.premises if isinstance(p, Sign))
         premises = tuple(
             Limits(self.letter, signs, _at(of, of, places), _at(of, value + 0 * of, places)) for places in of.places()
         )
-        evidence = accepted(found.evidence, (), premises)
-        return replace(found, evidence=evidence, argument=(*found.argument, SQUEEZED), premises=premises)
+        evidence = accepted(decision.evidence, (), premises)
+        return replace(decision, evidence=evidence, argument=(*decision.argument, SQUEEZED), premises=premises)
 
 
 @dataclass(frozen=True)
@@ -318,19 +318,19 @@ class Discharge(OfPremise):
         return self.premise
 
     def _decided(self) -> Decision:
-        found, bad = together(self.premise, *self.shown.values())
+        result, bad = together(self.premise, *self.shown.values())
         if bad is not None:
             return bad
-        signs = tuple(p for d in found for p in d.premises if isinstance(p, Sign))
-        own, others = signs[: len(found[0].premises)], signs[len(found[0].premises) :]
+        signs = tuple(p for d in result for p in d.premises if isinstance(p, Sign))
+        own, others = signs[: len(result[0].premises)], signs[len(result[0].premises) :]
         premises = tuple(Discharged((one, *others), tuple(self.shown)) for one in own)
-        proofs = tuple(p for d in found for p in d.proofs)
-        evidence = accepted(found[0].evidence, (), premises)
+        proofs = tuple(p for d in result for p in d.proofs)
+        evidence = accepted(result[0].evidence, (), premises)
         rest = {name: given for name, given in self.premise.assumed.items() if name not in self.shown}
         declared = declared_hypotheses(self.premise.declared, rest)
-        argument = (*dict.fromkeys(a for d in found for a in d.argument), DISCHARGED)
+        argument = (*dict.fromkeys(a for d in result for a in d.argument), DISCHARGED)
         return replace(
-            found[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises, declared=declared
+            result[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises, declared=declared
         )
 
 
@@ -356,14 +356,14 @@ class Repeat(OfPremise):
         return self.shrinks
 
     def _decided(self) -> Decision:
-        found, bad = together(self.shrinks, self.floor, self.below_one)
+        result, bad = together(self.shrinks, self.floor, self.below_one)
         if bad is not None:
             return bad
-        known = tuple(p for d in found for p in d.premises if isinstance(p, (Sign, Applied)))
-        premises, proofs = (self._repeated(known),), tuple(p for d in found for p in d.proofs)
-        evidence = accepted(found[0].evidence, (), premises)
-        argument = (*dict.fromkeys(a for d in found for a in d.argument), REPEATED)
-        return replace(found[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises)
+        known = tuple(p for d in result for p in d.premises if isinstance(p, (Sign, Applied)))
+        premises, proofs = (self._repeated(known),), tuple(p for d in result for p in d.proofs)
+        evidence = accepted(result[0].evidence, (), premises)
+        argument = (*dict.fromkeys(a for d in result for a in d.argument), REPEATED)
+        return replace(result[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises)
 
     def witness(self) -> str:
         return self.shrinks.witness() and self.floor.witness()

@@ -44,9 +44,9 @@ def needed(noted: Iterable[ex.Demand], sides: Iterable[ex.Expression]) -> tuple[
 
 def _expect_divisors(every: Iterable[ex.Demand]) -> None:
     """Raise Refused where the code asks whether letters are zero that it does not divide by, as if they never were."""
-    found = {(d.relation == ex.TESTED, ex.canonical(x, named(x))): x for d in every for x in (_settled(d.expression),)}
-    for tested, key in found:
-        if tested and (False, key) not in found and not positive(found[tested, key]):
+    result = {(d.relation == ex.TESTED, ex.canonical(x, named(x))): x for d in every for x in (_settled(d.expression),)}
+    for tested, key in result:
+        if tested and (False, key) not in result and not positive(result[tested, key]):
             raise Refused("the code asks whether letters are zero, and divides by them nowhere: there is no answer")
 
 

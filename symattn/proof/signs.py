@@ -65,10 +65,10 @@ def _without(terms: Iterable[ex.Expression], minus_these: Iterable[ex.Expression
     """The terms but those that cancel with ``minus_these``; None where one of these does not."""
     left = [(ex.canonical(y), y) for y in terms]
     for t in minus_these:
-        found = next((pair for pair in left if pair[0] == ex.canonical(negate(t))), None)
-        if found is None:
+        result = next((pair for pair in left if pair[0] == ex.canonical(negate(t))), None)
+        if result is None:
             return None
-        left.remove(found)
+        left.remove(result)
     return [y for _, y in left]
 
 

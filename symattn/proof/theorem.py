@@ -151,37 +151,37 @@ class Identity:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
         look: Callable[..., Any] = spot_check if proved else search
-        found = look(self.sides, self.declared, self.top)
-        if proved and not found.counterexample:
+        result = look(self.sides, self.declared, self.top)
+        if proved and not result.counterexample:
             if self.rule:
                 return accepted(Evidence(Grade.ARGUED, "all sizes, by the rule printed"), proofs), ()
             return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
         gap = next((p for p in proofs if not p.proved), None)
-        if not found.counterexample and gap and not gap.meaningless:
-            found = thorough(self.sides, self.declared, self.top, gap.open_at)
-        if found.counterexample:
-            return Evidence(Grade.REFUTED, str(found.counterexample)), ()
-        if gap is None or gap.meaningless or gap.decisive or not found.agreed:
+        if not result.counterexample and gap and not gap.meaningless:
+            result = thorough(self.sides, self.declared, self.top, gap.open_at)
+        if result.counterexample:
+            return Evidence(Grade.REFUTED, str(result.counterexample)), ()
+        if gap is None or gap.meaningless or gap.decisive or not result.agreed:
             return Evidence(Grade.UNDECIDED, gap.why if gap else ""), ()
-        if not found.doubt:
-            found = by_cells(self.sides, self.declared, found)
-        if found.counterexample:
-            return Evidence(Grade.REFUTED, str(found.counterexample)), ()
-        if found.doubt:
-            return Evidence(Grade.UNDECIDED, found.doubt), ()
+        if not result.doubt:
+            result = by_cells(self.sides, self.declared, result)
+        if result.counterexample:
+            return Evidence(Grade.REFUTED, str(result.counterexample)), ()
+        if result.doubt:
+            return Evidence(Grade.UNDECIDED, result.doubt), ()
         why: Text = (f"not proved for all sizes: {gap.why}",)
-        where = f"exact numbers at sizes up to {equal_sizes(found.largest)}"
-        return Evidence(Grade.CHECKED, where + ", where both sides are defined" * bool(found.undefined)), why
+        where = f"exact numbers at sizes up to {equal_sizes(result.largest)}"
+        return Evidence(Grade.CHECKED, where + ", where both sides are defined" * bool(result.undefined)), why
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
-        found = [counterexample(false, self.declared, self.top) for false in variants]
+        result = [counterexample(false, self.declared, self.top) for false in variants]
         accepted = any(_accepted(false, self.declared) for false in variants)
-        return Refutation(all(found), "; ".join(str(c) for c in found if c), accepted)
+        return Refutation(all(result), "; ".join(str(c) for c in result if c), accepted)
 
     def witness(self) -> str:
-        found = spot_check(self.sides, self.declared, self.top, enough=1)
-        return f"exact numbers at {equal_sizes(found.largest)}" if found.agreed else ""
+        result = spot_check(self.sides, self.declared, self.top, enough=1)
+        return f"exact numbers at {equal_sizes(result.largest)}" if result.agreed else ""
 
 
 def theorem(

@@ -36,28 +36,28 @@ class Together:
     rule: Text = ()
 
     def decide(self) -> Decision:
-        found = [part.decide() for part in self.parts]
-        weakest_part = weakest(d.evidence for d in found)
+        result = [part.decide() for part in self.parts]
+        weakest_part = weakest(d.evidence for d in result)
         grade = Grade.ARGUED if self.rule and weakest_part is Grade.PROVED else weakest_part
-        where = dict.fromkeys(d.evidence.where for d in found if d.evidence.grade is weakest_part)
+        where = dict.fromkeys(d.evidence.where for d in result if d.evidence.grade is weakest_part)
         return Decision(
             Evidence(grade, "; ".join(where) + (", by the rule printed" if self.rule else "")),
-            tuple(dict.fromkeys([*[a for d in found for a in d.argument], *([self.rule] if self.rule else [])])),
-            tuple(dict.fromkeys(h for d in found for h in d.hypotheses)),
-            tuple(p for d in found for p in d.proofs),
-            _joined(dict.fromkeys(h for d in found for h in d.declared)),
-            tuple(p for d in found for p in d.premises),
+            tuple(dict.fromkeys([*[a for d in result for a in d.argument], *([self.rule] if self.rule else [])])),
+            tuple(dict.fromkeys(h for d in result for h in d.hypotheses)),
+            tuple(p for d in result for p in d.proofs),
+            _joined(dict.fromkeys(h for d in result for h in d.declared)),
+            tuple(p for d in result for p in d.premises),
         )
 
     def refute(self) -> Refutation:
-        found = [p.refute() for p in self.parts if getattr(p, "false", _equal_sides) is not _equal_sides]
-        words = "; ".join(r.counterexample for r in found)
-        refuted = bool(found) and all(r.refuted for r in found)
-        return Refutation(refuted, words, any(r.accepted for r in found))
+        result = [p.refute() for p in self.parts if getattr(p, "false", _equal_sides) is not _equal_sides]
+        words = "; ".join(r.counterexample for r in result)
+        refuted = bool(result) and all(r.refuted for r in result)
+        return Refutation(refuted, words, any(r.accepted for r in result))
 
     def witness(self) -> str:
-        found = [part.witness() for part in self.parts]
-        return found[0] if all(found) else ""
+        result = [part.witness() for part in self.parts]
+        return result[0] if all(result) else ""
 
 
 def also(*methods: Method) -> Callable[[Theorem], Theorem]:
@@ -166,14 +166,16 @@ class Fails:
     top: int = 3
 
     def decide(self) -> Decision:
-        found = search(self.sides, self.declared, self.top).counterexample
-        if not found:
+        counterexample = search(self.sides, self.declared, self.top).counterexample
+        if not counterexample:
             return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
-        evidence, premises = Evidence(Grade.PROVED, "by a counterexample"), self._differing(found.sizes)
+        evidence, premises = Evidence(Grade.PROVED, "by a counterexample"), self._differing(counterexample.sizes)
         if any(accepted(evidence, (), (p,)) is evidence for p in premises):
             kept = tuple(p for p in premises if accepted(evidence, (), (p,)) is evidence)[:1]
-            return Decision(evidence, ((f"{DIFFER}{found}",),), premises=kept)
-        return Decision(Evidence(Grade.CHECKED, f"by a counterexample at {found}"), ((f"{DIFFER}{found}",),))
+            return Decision(evidence, ((f"{DIFFER}{counterexample}",),), premises=kept)
+        return Decision(
+            Evidence(Grade.CHECKED, f"by a counterexample at {counterexample}"), ((f"{DIFFER}{counterexample}",),)
+        )
 
     def _differing(self, sizes: Mapping[str, int]) -> tuple[Differing, ...]:
         """The equations in letters, of which one may fail at these sizes; none where they cannot be written so."""

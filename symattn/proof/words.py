@@ -92,9 +92,9 @@ def with_formulas(words: Text) -> Text:
             out.append(part)
             continue
         end = 0
-        for found in _FORMULA.finditer(part):
-            out += [part[end : found.start()], _formula(found)]
-            end = found.end()
+        for match in _FORMULA.finditer(part):
+            out += [part[end : match.start()], _formula(match)]
+            end = match.end()
         out.append(part[end:])
     return tuple(p for p in out if p != "")
 

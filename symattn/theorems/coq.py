@@ -57,11 +57,11 @@ def states_it(method: Method) -> bool:
 def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
     accepted = [x for x in asked if x.name in judgement.accepted]
     why = _why_not(decided, asked, accepted, judgement) or _foreign(judgement)
-    told = replace(_with(decided, _blocks(asked, accepted, judgement, why)), not_by_coq=why)
+    result = replace(_with(decided, _blocks(asked, accepted, judgement, why)), not_by_coq=why)
     if why:
-        return told
+        return result
     evidence = Evidence(Grade.COQ, f"all sizes, by Coq {theory.version()}")
-    return replace(told, finding=replace(told.finding, evidence=evidence))
+    return replace(result, finding=replace(result.finding, evidence=evidence))
 
 
 def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement) -> str:
@@ -72,8 +72,8 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
     if not asked:
         return "it has no equations and bounds"
     if refused:
-        told = [judgement.stopped.get(x.name) or x.why or _UNSEEN for x in refused]
-        reasons = dict.fromkeys(why.removeprefix("coq: ") for why in told)
+        result = [judgement.stopped.get(x.name) or x.why or _UNSEEN for x in refused]
+        reasons = dict.fromkeys(why.removeprefix("coq: ") for why in result)
         return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
     if empty := sum(x.empty for x in asked):
         return f"in {empty} of {len(asked)} equations Coq sees nothing but 0 = 0"

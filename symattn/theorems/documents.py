@@ -62,17 +62,17 @@ def titled(topic: str) -> str:
 
 def blocks(decided: Decided) -> tuple[Block, ...]:
     """The statement in its box, hypotheses, idea, how it was decided, false variant, source."""
-    theorem, found = decided.theorem, decided.finding
-    hypotheses = tuple(dict.fromkeys((*theorem.hypotheses, *found.hypotheses)))
+    theorem, finding = decided.theorem, decided.finding
+    hypotheses = tuple(dict.fromkeys((*theorem.hypotheses, *finding.hypotheses)))
     return (
-        *_said(theorem, found),
-        *(_print(found.reading) if found.reading else ()),
+        *_said(theorem, finding),
+        *(_print(finding.reading) if finding.reading else ()),
         *several("Hypotheses", "Hypothesis", hypotheses),
-        *(told("Witness", _witness(found.witness)) if hypotheses else ()),
+        *(told("Witness", _witness(finding.witness)) if hypotheses else ()),
         *told("Why", theorem.why),
-        *told("Proof" if found.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(found.how)),
+        *told("Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(finding.how)),
         *decided.explained,
-        _false_variant(theorem, found),
+        _false_variant(theorem, finding),
         *told("Source", (theorem.source,)),
     )
 
@@ -87,8 +87,8 @@ def _said(theorem: Theorem, found: Finding) -> tuple[Block, ...]:
 
 def _print(reading: Reading) -> tuple[Block, ...]:
     """Describe the decision on each printed formula of the statement, and the meaning of its letters."""
-    found = [r.evidence for r in reading.claims if r.evidence]
-    grades = [(g, [e for e in found if e.grade is g]) for g in Grade]
+    result = [r.evidence for r in reading.claims if r.evidence]
+    grades = [(g, [e for e in result if e.grade is g]) for g in Grade]
     graded = [
         f"{len(every)} {g.value} ({'; '.join(dict.fromkeys(e.where for e in every))})" for g, every in grades if every
     ]
@@ -225,29 +225,29 @@ def record(found: Sequence[Decided]) -> Mapping[str, Any]:
 
 
 def _entry(decided: Decided) -> Mapping[str, Any]:
-    theorem, found = decided.theorem, decided.finding
+    theorem, finding = decided.theorem, decided.finding
     more = {"certificates": decided.certificates} if decided.certificates else {}
     return {
         "name": theorem.name,
         "topic": theorem.topic,
-        "grade": found.grade,
-        "where": found.evidence.where,
-        "seconds": found.seconds,
+        "grade": finding.grade,
+        "where": finding.evidence.where,
+        "seconds": finding.seconds,
         "statement": plain_text(theorem.says),
         "tex": in_tex(theorem.says),
-        "decided": [text(x) for x in found.stated],
-        "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *found.hypotheses)],
+        "decided": [text(x) for x in finding.stated],
+        "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *finding.hypotheses)],
         "why": plain_text(theorem.why),
-        "how": [plain_text(h) for h in found.how],
+        "how": [plain_text(h) for h in finding.how],
         "source": theorem.source,
-        "witness": plain_text(found.witness),
-        "read": [_read(r) for r in found.reading.claims] if found.reading else [],
+        "witness": plain_text(finding.witness),
+        "read": [_read(r) for r in finding.reading.claims] if finding.reading else [],
         "false_variant": {
-            "grade": found.false_grade,
+            "grade": finding.false_grade,
             "statement": plain_text(theorem.false_says),
             "tex": in_tex(theorem.false_says),
-            "counterexample": plain_text(found.counterexample),
-            "read": [_read(r) for r in found.reading.false] if found.reading else [],
+            "counterexample": plain_text(finding.counterexample),
+            "read": [_read(r) for r in finding.reading.false] if finding.reading else [],
         },
         **more,
     }
@@ -261,10 +261,10 @@ def _read(r: Read) -> Mapping[str, Any]:
 
 def certified(decided: Decided) -> str:
     """A file of the theorem's certificates, for ``checker_files``. Raises InputError where it is not proved."""
-    theorem, found = decided.theorem, decided.finding
-    if found.grade not in (Grade.COQ, Grade.PROVED, Grade.ARGUED) or not decided.certificates:
-        raise InputError(f"{theorem.name} is {found.grade.value}: there is no certificate of it")
-    argued = found.grade is Grade.ARGUED
+    theorem, finding = decided.theorem, decided.finding
+    if finding.grade not in (Grade.COQ, Grade.PROVED, Grade.ARGUED) or not decided.certificates:
+        raise InputError(f"{theorem.name} is {finding.grade.value}: there is no certificate of it")
+    argued = finding.grade is Grade.ARGUED
     rule = getattr(theorem.method, "rule", ()) if argued else ()
     record = {
         "schema": 1,
@@ -273,7 +273,7 @@ def certified(decided: Decided) -> str:
         "statement": plain_text(theorem.says),
         "grade": Grade.ARGUED.value if argued else Grade.PROVED.value,
         "rule": plain_text(rule) or ("what the method decides apart from its certificates" if argued else ""),
-        "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *found.hypotheses)],
+        "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *finding.hypotheses)],
         "certificates": list(decided.certificates),
     }
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"

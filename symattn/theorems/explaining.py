@@ -33,17 +33,17 @@ def explained(outcome: Outcome) -> tuple[Block, ...]:
     cases = [(p, c) for p in proofs for c in p.cases]
     if not cases:
         return ()
-    told = sorted(cases, key=lambda pc: pc[1].how == "normal form")[:_MOST]
-    left_out = len(cases) - len(told)
+    result = sorted(cases, key=lambda pc: pc[1].how == "normal form")[:_MOST]
+    left_out = len(cases) - len(result)
     out: list[Block] = []
-    for n, (_, case) in enumerate(told, 1):
+    for n, (_, case) in enumerate(result, 1):
         out += _case(case, f"Equation {n} of {len(cases)}" if len(cases) > 1 else "The equation")
     if left_out:
         out.append(md.Paragraph((f"{left_out} more equations are decided in the same way.",)))
-    if any(in_blocks(side) for _, c in told for side in (c.left, c.right)):
+    if any(in_blocks(side) for _, c in result for side in (c.left, c.right)):
         words = "an axis made of several blocks has, before its indices, the numbers of the blocks"
         out.append(md.Note((f"A letter with {words}.",)))
-    if any(_masks(side) for _, c in told for side in (c.left, c.right)):
+    if any(_masks(side) for _, c in result for side in (c.left, c.right)):
         words = "is x where a is 1, and −∞ where a is 0"
         out.append(md.Note((call(Words("masked"), "x", "a"), f" {words}.")))
     return (*out, *_checked(outcome))
@@ -53,15 +53,15 @@ def stated(outcome: Outcome) -> tuple[Node, ...]:
     """The equations between elements that were proved, as the code gives them, before anything is simplified; none
     where they are many, or long."""
     cases = [c for p in outcome.decision.proofs if p.proved for c in p.cases]
-    found: list[Node] = []
+    result: list[Node] = []
     for case in cases if len(cases) <= _FEW else ():
         sides = case.written
         writing = Writing(sides, case.indices)
         left, right = (_written(writing, side) for side in sides)
         if left is None or right is None or width(left) + width(right) > _LINE:
             return ()
-        found.append(equals(left, right))
-    return tuple(found)
+        result.append(equals(left, right))
+    return tuple(result)
 
 
 def _masks(x: Expression) -> bool:

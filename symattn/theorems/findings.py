@@ -107,13 +107,13 @@ def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
     """One text: how the equations of elements were decided, and the most that had to be looked at."""
     cases = [c for p in proofs if p.proved for c in p.cases]
     groups = [(how, [c for c in cases if _kind(c) == how]) for how in _PHRASES]
-    told: list[Inline] = []
-    for how, found in ((how, found) for how, found in groups if found):
-        number = f"{len(found)} " if len(found) < len(cases) else ""
-        told += ["; " if told else "", f"{number}{_PHRASES[how]}", *_largest(found)]
-    if told:
+    outcome: list[Inline] = []
+    for how, result in ((how, found) for how, found in groups if found):
+        number = f"{len(result)} " if len(result) < len(cases) else ""
+        outcome += ["; " if outcome else "", f"{number}{_PHRASES[how]}", *_largest(result)]
+    if outcome:
         opening = "decided " if len(cases) == 1 else f"{len(cases)} equations between elements are decided: "
-        yield (opening, *(part for part in told if part != ""))
+        yield (opening, *(part for part in outcome if part != ""))
 
 
 def _kind(case: Case) -> str:
@@ -159,17 +159,17 @@ def _argued(words: Text) -> Text:
 
 
 def _counterexample(words: str) -> Text:
-    found = _NUMBERS.fullmatch(words)
-    if not found:
+    match = _NUMBERS.fullmatch(words)
+    if not match:
         return _spaced(_SEED.sub("", words))
     try:
-        left, right = (parse(found[side]).notation() for side in ("left", "right"))
+        left, right = (parse(match[side]).notation() for side in ("left", "right"))
     except SymattnError:
         return _spaced(_SEED.sub("", words))
-    place = [int(n) + 1 for n in re.findall(r"\d+", found["place"])]
+    place = [int(n) + 1 for n in re.findall(r"\d+", match["place"])]
     unequal: Node = Relation(left, (("≠", right),))
     where: Text = (" at the place ", commas(*place)) if place else ()
-    return (*_spaced(found["sizes"]), ": ", unequal, *where)
+    return (*_spaced(match["sizes"]), ": ", unequal, *where)
 
 
 def _spaced(words: str) -> Text:

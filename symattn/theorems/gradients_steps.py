@@ -295,8 +295,8 @@ def _shared(q: Array, k: Array, v: Array) -> tuple[Any, Any]:
 def _each_head(reader: Reader) -> Gradients:
     """Return the gradients that each query head sends to the head of keys and values that it reads."""
     q, k, v, g = map(reader.array, "QKVG")
-    found = back(q, k[:, None], v[:, None], g)
-    return Gradients(*(Value(x, ("h", "t"), 2) for x in found))
+    results = back(q, k[:, None], v[:, None], g)
+    return Gradients(*(Value(x, ("h", "t"), 2) for x in results))
 
 
 GROUPED = {"q": "h*r n_q d_k", "k": "h n_k d_k", "v": "h n_k d_v", "g": "h*r n_q d_v"}
@@ -324,8 +324,8 @@ GROUPED = {"q": "h*r n_q d_k", "k": "h n_k d_k", "v": "h n_k d_v", "g": "h*r n_q
     ).where("ℓ = Σ_{h=1}^H Σ_{t=1}^r G_h_t·Attention(Q_h_t, K_h, V_h)"),
 )
 def backward_shared_heads(q: Array, k: Array, v: Array, g: Array) -> list[Pair]:
-    times, found = q.shape[0] // k.shape[0], back(q, *_shared(q, k, v), g)
-    wanted = {"q": found.q, "k": shared_gradient(found.k, times), "v": shared_gradient(found.v, times)}
+    times, results = q.shape[0] // k.shape[0], back(q, *_shared(q, k, v), g)
+    wanted = {"q": results.q, "k": shared_gradient(results.k, times), "v": shared_gradient(results.v, times)}
     return [(pulled_back(_grouped, n, q=q, k=k, v=v, g=g), wanted[n]) for n in wanted]
 
 
@@ -351,8 +351,8 @@ def backward_shared_heads(q: Array, k: Array, v: Array, g: Array) -> list[Pair]:
     false_says="the same with the weights that have no mask",
 )
 def backward_causal(q: Array, k: Array, v: Array, g: Array) -> list[Pair]:
-    found = back(q, k, v, g, CAUSAL)
-    return [(pulled_back(CAUSAL, n, q=q, k=k, v=v, g=g), getattr(found, n)) for n in "qkv"]
+    results = back(q, k, v, g, CAUSAL)
+    return [(pulled_back(CAUSAL, n, q=q, k=k, v=v, g=g), getattr(results, n)) for n in "qkv"]
 
 
 @theorem(

@@ -221,7 +221,7 @@ _owners = lru_cache(packages_distributions)
 
 def _imports(path: Path) -> set[str]:
     """The names of the modules that a file imports, up to their first dot; "" for those of its own package."""
-    found: set[str] = set()
+    result: set[str] = set()
     names: set[str] = set()
     try:
         tree = ast.parse(path.read_bytes())
@@ -229,15 +229,15 @@ def _imports(path: Path) -> set[str]:
         raise Unknown(path) from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {a.name.partition(".")[0] for a in node.names}
+            result |= {a.name.partition(".")[0] for a in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add("" if node.level else (node.module or "").partition(".")[0])
+            result.add("" if node.level else (node.module or "").partition(".")[0])
             names |= {a.name for a in node.names}
         elif isinstance(node, (ast.Name, ast.Attribute)):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
-    if unseen := (found | names) & _UNSEEN:
+    if unseen := (result | names) & _UNSEEN:
         raise Unknown(f"{path} {sorted(unseen)}")
-    return found
+    return result
 
 
 def _top(path: Path) -> Path:

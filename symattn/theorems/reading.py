@@ -62,10 +62,10 @@ def read(theorem: Theorem) -> Reading | None:
     Without letters all formulas are words.
     """
     if not isinstance(theorem.letters, Glossary):
-        found, false = (
+        results, false = (
             tuple(Read(c.relation, None, _UNTOLD) for c in claims(x)) for x in (theorem.says, theorem.false_says)
         )
-        return Reading(found, false) if found else None
+        return Reading(results, false) if results else None
     try:
         return Statement(theorem).reading(theorem)
     except FalseStep as wrong:
@@ -98,12 +98,12 @@ def boxed(
 
 def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...], Text]:
     """A statement as formulas alone; or the relations of it that were read, and all that it says, as words."""
-    found = reading.claims if reading else ()
-    formulas, words = statement(told_apart(says, found))
+    results = reading.claims if reading else ()
+    formulas, words = statement(told_apart(says, results))
     parts = [part for formula in formulas for part in getattr(formula, "parts", ())]
     if not words and all(part.text in _CONNECTING for part in parts if isinstance(part, nt.Words)):
         return formulas, ()
-    return tuple(r.shown or r.formula for r in found if r.evidence), says
+    return tuple(r.shown or r.formula for r in results if r.evidence), says
 
 
 def told_apart(words: Text, read: Sequence[Read]) -> Text:
@@ -134,19 +134,19 @@ class Statement:
 
     def reading(self, theorem: Theorem) -> Reading:
         """Each claim of the statement and of the false variant. Raises FalseStep."""
-        found = tuple(map(self.decided, claims(theorem.says)))
+        results = tuple(map(self.decided, claims(theorem.says)))
         false = tuple(map(self.refuted, claims(theorem.false_says)))
-        return Reading(found, false, tuple(self.signs), tuple(self.letters))
+        return Reading(results, false, tuple(self.signs), tuple(self.letters))
 
     def _explain(self, every: Iterable[Relation], assuming: bool) -> None:
         for relation in every:
-            found = defined(self.glossary, relation)
-            if found:
+            glossary = defined(self.glossary, relation)
+            if glossary:
                 self.definitions.append(relation)
             elif assuming:
-                found = assumed(self.glossary, relation)
-                self.sized |= self._sizes(relation) if found is None else {}
-            self.glossary = found or self.glossary
+                glossary = assumed(self.glossary, relation)
+                self.sized |= self._sizes(relation) if glossary is None else {}
+            self.glossary = glossary or self.glossary
 
     def _sizes(self, relation: Relation) -> dict[str, int]:
         """n = 2."""
@@ -181,8 +181,8 @@ class Statement:
     ) -> Evidence:
         used = pruned(glossary, Relation(relation.first, (*relation.rest, *_sides(where))), sized)
         for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
-            told = (nt.relation(nt.name(letter), sign, 0) for letter in letters if letter in used.given)
-            self.signs |= {(formula,): None for formula in told}
+            results = (nt.relation(nt.name(letter), sign, 0) for letter in letters if letter in used.given)
+            self.signs |= {(formula,): None for formula in results}
         for letter, meaning in used.defined.items():
             if isinstance(meaning, Definition) and self.declared.defined.get(letter) is meaning:
                 self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
@@ -293,9 +293,9 @@ class AsPrinted:
         compiled = Compiled(used, statement.sized)
 
         def function(chain: Sequence[Link]) -> Sides:
-            found = compiled.sides([(x.left, x.right) for x in chain])
-            found.laws = {compiled.argument(key): law for key, law in used.laws.items()}  # type: ignore[attr-defined]
-            return found
+            result = compiled.sides([(x.left, x.right) for x in chain])
+            result.laws = {compiled.argument(key): law for key, law in used.laws.items()}  # type: ignore[attr-defined]
+            return result
 
         return Identity(compiled.declared, function(stated), tuple(map(function, false)), top=self.top)
 

@@ -43,20 +43,20 @@ def run(
     how many are done, of how many, and which is next or was last.
     """
     cache = Cache(cached)
-    found: dict[str, Decided] = {}
+    result: dict[str, Decided] = {}
     for theorem in theorems:
         kept = None if explain else cache.get(theorem)
         if kept:
-            found[theorem.name] = Decided(theorem, kept)
-    open_ = [t for t in theorems if t.name not in found]
+            result[theorem.name] = Decided(theorem, kept)
+    open_ = [t for t in theorems if t.name not in result]
     many = jobs > 1 and len(open_) > 1
     decided = _beside(open_, source, min(jobs, len(open_)), explain) if many else _in_turn(open_, explain, progress)
     for one in decided:
         if not one.finding.evidence.where.startswith(DEFECT):
             cache.put(one.theorem, one.finding)
-        found[one.theorem.name] = one
-        progress(len(found), len(theorems), one.theorem.name)
-    return [found[t.name] for t in theorems]
+        result[one.theorem.name] = one
+        progress(len(result), len(theorems), one.theorem.name)
+    return [result[t.name] for t in theorems]
 
 
 class Broken(Exception):
@@ -81,10 +81,10 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
         if raised_in_symattn(error):
             return Decided(theorem, crashed(told))
         raise Broken(theorem.name, told) from error
-    found = finding(outcome, reading)
+    result = finding(outcome, reading)
     if theorem.letters is None:
-        found = replace(found, stated=stated(outcome))
-    return Decided(theorem, found, explained(outcome), certificates(outcome)) if explain else Decided(theorem, found)
+        result = replace(result, stated=stated(outcome))
+    return Decided(theorem, result, explained(outcome), certificates(outcome)) if explain else Decided(theorem, result)
 
 
 def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> Iterator[Decided]:

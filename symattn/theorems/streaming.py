@@ -119,8 +119,8 @@ def _of_blocks(part: str, whole: bool) -> Callable[[Reader], Any]:
         s, v = reader.array("scores"), reader.array("values")
         if whole:
             s, v = (s.__array_namespace__().reshape(x, (1, x.shape[0] * x.shape[1], *x.shape[2:])) for x in (s, v))
-        found = partial_output(s[:, None, :], v)
-        array = found.output[:, 0, :] if part == "output" else found.lse[:, 0, 0]
+        results = partial_output(s[:, None, :], v)
+        array = results.output[:, 0, :] if part == "output" else results.lse[:, 0, 0]
         rank = len(array.shape) - 1
         return Value(array[0], (), rank, rank == 1) if whole else Value(array, ("b",), rank, rank == 1)
 
@@ -145,11 +145,11 @@ def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
     """Tile k of the rows of a matrix: tiles of one row, but for the last, which has all that are left."""
 
     def read(reader: Reader, parts: tuple[Node, ...]) -> Value:
-        found, (index,) = reader.array(letter), parts
+        result, (index,) = reader.array(letter), parts
         k, count = reader.whole_number(index), reader.length("b")
         if not isinstance(k, int) or not 1 <= k <= count:
             raise Unread(f"the tile {text(index)}")
-        return Value(found[k - 1 : None if k == count else k], (), 2)
+        return Value(result[k - 1 : None if k == count else k], (), 2)
 
     return read
 

@@ -78,8 +78,8 @@ def found(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
     by_word = {t.name for t in meant("-".join(asked), every)}
     named = [t for t in every if t.name in by_word or all(_begins(word, t.name) for word in asked)]
     names = {t.name for t in named}
-    told = [t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in asked)]
-    return (*named, *told)
+    result = [t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in asked)]
+    return (*named, *result)
 
 
 def _begins(part: str, text: str) -> bool:

@@ -147,12 +147,12 @@ class OfAttention(Subject):
     def axes(self, inputs: Inputs) -> reduce.Axes:
         """Letters; of q, k, v those of batches too."""
         names = {n: shape(n, self.spec, inputs).replace("…", "").replace("?", "").split() for n in inputs}
-        found = {n: tuple(tuple(axis.strip("()").split("*")) for axis in axes) for n, axes in names.items()}
-        front = np.ndim(inputs["q"]) - len(found["q"]) if "q" in inputs else 0
+        result = {n: tuple(tuple(axis.strip("()").split("*")) for axis in axes) for n, axes in names.items()}
+        front = np.ndim(inputs["q"]) - len(result["q"]) if "q" in inputs else 0
         batch = tuple((f"batch {k}",) for k in range(front))
-        found |= {n: (*batch, *found[n]) for n in ("q", "k", "v") if n in found}
+        result |= {n: (*batch, *result[n]) for n in ("q", "k", "v") if n in result}
         heads = {"h": self.spec.heads, "g": self.spec.key_heads, "p": self.spec.heads + 2 * self.spec.key_heads}
-        return reduce.Axes(found, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
+        return reduce.Axes(result, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """See ``diagnosis.blaming``."""

@@ -52,9 +52,9 @@ class Accepted:
 
 def read(path: Path) -> tuple[Accepted, ...]:
     """The faults that a file accepts. Raises ``InputError`` with the entry and what is wrong with it."""
-    found = json_text.loaded(path, _LARGEST, toml=path.suffix != ".json")
-    entries = found.get("accepted", []) if isinstance(found, dict) else None
-    if not isinstance(entries, list) or set(found) - {"accepted"}:
+    result = json_text.loaded(path, _LARGEST, toml=path.suffix != ".json")
+    entries = result.get("accepted", []) if isinstance(result, dict) else None
+    if not isinstance(entries, list) or set(result) - {"accepted"}:
         raise InputError(f"{path} holds something else than [[accepted]] entries")
     return tuple(_accepted(entry, f"{path}, entry {number}") for number, entry in enumerate(entries, 1))
 
@@ -62,10 +62,10 @@ def read(path: Path) -> tuple[Accepted, ...]:
 def _accepted(entry: Any, where: str) -> Accepted:
     if not isinstance(entry, dict):
         raise InputError(f"{where} is not a table")
-    found: Accepted = field_values.made_of(Accepted, entry, where)
-    if not found.reason.strip():
+    result: Accepted = field_values.made_of(Accepted, entry, where)
+    if not result.reason.strip():
         raise InputError(f"{where}: an accepted fault needs a reason")
-    return found
+    return result
 
 
 def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:

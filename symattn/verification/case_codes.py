@@ -55,8 +55,8 @@ def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
 
 def hashed(spec: Specification, dtype: str, step: str, cause: str | None) -> str:
     """A word for a fault whose inputs are too many for one of their own: by what it is, not by its inputs."""
-    told = repr((_fields(spec), dtype, step, cause))
-    return _HASHED + hashlib.sha256(told.encode()).hexdigest()[:8]
+    result = repr((_fields(spec), dtype, step, cause))
+    return _HASHED + hashlib.sha256(result.encode()).hexdigest()[:8]
 
 
 def speaks(word: str) -> bool:
@@ -74,12 +74,12 @@ def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
         raise refused
     bits = "".join(f"{_LETTERS.index(letter):05b}" for letter in letters).rstrip("0")[:-1]
     try:
-        found = _Reader(bits, _CHECK).inputs(spec)
+        result = _Reader(bits, _CHECK).inputs(spec)
     except (IndexError, KeyError, ValueError, OverflowError):
         raise refused from None
-    if bits[:_CHECK] != _hash(spec, found, dtype):
+    if bits[:_CHECK] != _hash(spec, result, dtype):
         raise refused
-    return found
+    return result
 
 
 def named(report: Report, spec: Specification, dtype: str) -> Report:
@@ -96,12 +96,12 @@ def _word(fault: Fault, spec: Specification, dtype: str) -> str:
 def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
     """Return the arrays of a counterexample."""
     kinds = {"booleans": bool, "whole numbers": np.int64}
-    found = fault.counterexample.inputs if fault.counterexample else {}
+    results = fault.counterexample.inputs if fault.counterexample else {}
     if not isinstance(spec, Attention) or is_definition(spec):
-        return {name: np.array(values) for name, values in found.items()}
+        return {name: np.array(values) for name, values in results.items()}
     return {
         name: np.array(values, dtype=kinds.get(holds(name, spec) if name in ARRAYS else "", float))
-        for name, values in found.items()
+        for name, values in results.items()
     }
 
 
@@ -111,15 +111,15 @@ def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> 
 
 
 def _digest(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> bytes:
-    told = repr((_fields(spec), dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
-    return hashlib.sha256(told.encode()).digest()
+    result = repr((_fields(spec), dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
+    return hashlib.sha256(result.encode()).digest()
 
 
 def _fields(spec: Specification) -> dict[str, str]:
     """Return the fields in which a specification differs from the default."""
     attention = attention_of(spec)
-    found = {} if attention is None else codec.changed_fields(attention)
-    return {"definition": written(spec), **found} if is_definition(spec) else found
+    result = {} if attention is None else codec.changed_fields(attention)
+    return {"definition": written(spec), **result} if is_definition(spec) else result
 
 
 def _usual(spec: Specification) -> tuple[str, ...]:
@@ -132,8 +132,8 @@ def _usual(spec: Specification) -> tuple[str, ...]:
 
 def _known(spec: Specification) -> list[str]:
     """The inputs that some form of a definition takes; none for attention, whose names are spelled."""
-    found = (i.name for subject in subjects_of(spec) for i in subject.inputs) if is_definition(spec) else ()
-    return list(dict.fromkeys(found))
+    result = (i.name for subject in subjects_of(spec) for i in subject.inputs) if is_definition(spec) else ()
+    return list(dict.fromkeys(result))
 
 
 def _kind(a: np.ndarray) -> str:
@@ -203,10 +203,10 @@ class _Reader:
 
     def inputs(self, spec: Specification) -> dict[str, np.ndarray]:
         names = self.names(spec)
-        found = {name: self.array(self.kind(name, spec)) for name in names}
-        if self.at != len(self.bits) or len(found) != len(names):
+        result = {name: self.array(self.kind(name, spec)) for name in names}
+        if self.at != len(self.bits) or len(result) != len(names):
             raise ValueError("bits are left")
-        return found
+        return result
 
     def kind(self, name: str, spec: Specification) -> str:
         """Return the kind of an input's entries."""

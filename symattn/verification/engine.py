@@ -105,8 +105,8 @@ class Session:
     @property
     def spec(self) -> Attention:
         """The specification of attention, where that is verified."""
-        found: Attention = self.subject.spec  # type: ignore[attr-defined]
-        return found
+        attention: Attention = self.subject.spec  # type: ignore[attr-defined]
+        return attention
 
     @property
     def maker(self) -> Maker:
@@ -217,10 +217,10 @@ def verify(
     _check_usable(session)
     _check_runtime(session)
     session.explaining = session.effort_of(inf)
-    found = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
-    by_bits = session.trial.fault if session.trial and not found else None
+    faults = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
+    by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
-    return _report(session, found or at_random)
+    return _report(session, faults or at_random)
 
 
 def _explained(session: Session) -> tuple[Fault, ...]:
@@ -346,8 +346,8 @@ def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
     tried = Counter(r.case.group for r in (*session.records, *session.refused))
     for name, group in {**subject.first(), **subject.later(), **subject.last()}.items():
         if tried[name] < power.LEAST:
-            made = filter(session.admits, group(session, np.random.default_rng(session.seed)))
-            yield name, (tried[name], len(list(islice(made, power.LEAST))))
+            result = filter(session.admits, group(session, np.random.default_rng(session.seed)))
+            yield name, (tried[name], len(list(islice(result, power.LEAST))))
     for name, least in subject.required(session).items():
         yield name, (tried[name], least)
 
@@ -378,8 +378,8 @@ def _open(session: Session) -> Iterator[str]:
     """Name differences that residues show and no float does; and outputs of which nothing could have shown a fault."""
     yield from hints.unexplained(session.identity)
     names = session.subject.outputs
-    told = [r for r in session.records if r.ratios is not None and r.whole]
-    open_ = [n for k, n in enumerate(names) if not any(r.parts[k].expected.decisive().any() for r in told)]
+    result = [r for r in session.records if r.ratios is not None and r.whole]
+    open_ = [n for k, n in enumerate(names) if not any(r.parts[k].expected.decisive().any() for r in result)]
     if open_ and len(names) > 1:
         mend = "hint: raise --budget, or choose a finer --dtype"
         yield f"No case bounds {', '.join(open_)} well enough to show a fault; {mend}"
@@ -389,8 +389,8 @@ def _checks(session: Session) -> Iterator[Check]:
     for name in dict.fromkeys(r.case.group for r in session.records):
         records = [r for r in session.records if r.case.group == name]
         wrong = sum(r.finding is not None for r in records)
-        told = any(r.decisive for r in records if r.ratios is not None)
-        grade = Grade.REFUTED if wrong else Grade.SAMPLED if told else Grade.UNDECIDED
+        result = any(r.decisive for r in records if r.ratios is not None)
+        grade = Grade.REFUTED if wrong else Grade.SAMPLED if result else Grade.UNDECIDED
         yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
     yield from session.subject.checks(session)
 

@@ -70,13 +70,13 @@ def powers(
     first that are mistakes at all are meant; a step without any is left out. ``otherwise`` gives the smallest share of
     a mistake that shows by other means than the bound.
     """
-    found = []
+    result = []
     for step, kinds in mutations.items():
         changing = ([m for m in alike if any(_changes(right, m, inputs) for inputs in drawn)] for alike in kinds)
         alike = next(filter(None, changing), None)
         if alike is not None:
-            found.append(_power(step, alike, tried, otherwise))
-    return tuple(found)
+            result.append(_power(step, alike, tried, otherwise))
+    return tuple(result)
 
 
 def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]) -> Power:
@@ -115,8 +115,8 @@ def _shown(mutation: Mutation, case: Tried) -> float:
             return 0.0
         with np.errstate(all="ignore"):
             share = np.where(np.isfinite(y), allowed / np.abs(y - near), 0.0)
-        told = np.isfinite(near) & np.isfinite(allowed) & (y != near)
-        shares.append(float(share[told].min(initial=np.inf)))
+        result = np.isfinite(near) & np.isfinite(allowed) & (y != near)
+        shares.append(float(share[result].min(initial=np.inf)))
     return min(shares)
 
 
@@ -135,12 +135,12 @@ def of_attention(spec: Attention, names: Iterable[str]) -> tuple[Outputs, dict[s
     """The definition, and for every step of it what mistakes there may be, by rule: it is left out; its heads stand in
     another order; its numbers are too large."""
     spec = canonical(spec)
-    found: dict[str, list[Alike]] = {}
+    result: dict[str, list[Alike]] = {}
     for step in spec.pipeline(frozenset(names)):
         for rules in _RULES:
             alike = [_mutation(spec, step, words, rule) for words, rule in rules.items()]
-            found.setdefault(alike[0].step, []).append(alike)
-    return _run(spec, Variant()), found
+            result.setdefault(alike[0].step, []).append(alike)
+    return _run(spec, Variant()), result
 
 
 def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], Any]) -> Mutation:
@@ -158,7 +158,7 @@ def of_variant(spec: Attention, step: str, words: str, variant: Variant) -> Muta
 
 
 def _run(spec: Attention, variant: Variant) -> Outputs:
-    return lambda given: [trace(spec, dict(given), variant)["output"]]
+    return lambda inputs: [trace(spec, dict(inputs), variant)["output"]]
 
 
 def _own(step: Step, values: Values) -> Any:
@@ -173,10 +173,10 @@ def _left_out(step: Step, values: Values) -> Any:
 
 
 def _heads(step: Step, values: Values) -> Any:
-    found = np.asarray(_own(step, values))
-    if found.ndim < 3:
+    result = np.asarray(_own(step, values))
+    if result.ndim < 3:
         raise ValueError("there are no heads")
-    return np.roll(found, 1, axis=-3)
+    return np.roll(result, 1, axis=-3)
 
 
 def _times(factor: float) -> Callable[[Step, Values], Any]:
@@ -199,15 +199,15 @@ def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], optio
     more = option or "a Domain of fewer tokens, of which more cases are tried"
     few = [f"{name} ({tried} of at least {least})" for name, (tried, least) in counts.items() if tried < least]
     blind = [f"{power.step} {power.mistake}" for power in found if not power.seen]
-    told = []
+    result = []
     if few:
-        told.append(f"Too few cases were tried of: {', '.join(few)}; hint: {more}")
+        result.append(f"Too few cases were tried of: {', '.join(few)}; hint: {more}")
     if blind:
-        told.append(
+        result.append(
             f"No case that was tried would have shown: {'; '.join(blind)}; hint: more --examples, fewer promises on "
             "sizes and scores, a finer --dtype, or --contract fused if scores are kept in a wider type"
         )
-    return tuple(told)
+    return tuple(result)
 
 
 def verdict(faults: Sequence[object], missing: Sequence[str]) -> Verdict:

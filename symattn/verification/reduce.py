@@ -44,12 +44,12 @@ class Axes:
 
     def apart(self, name: str, a: Array) -> Array:
         """The array with an axis for each factor: h*d_k as h and d_k."""
-        found: list[int] = []
+        result: list[int] = []
         for axis, length in zip(reversed(self.letters[name]), reversed(a.shape), strict=False):
             known = [self._known(f) for f in axis]
             rest = length // max(prod(n for n in known if n is not None), 1)
-            found = [*(rest if n is None else n for n in known), *found]
-        return a.reshape(*a.shape[: max(0, a.ndim - len(self.letters[name]))], *found)
+            result = [*(rest if n is None else n for n in known), *result]
+        return a.reshape(*a.shape[: max(0, a.ndim - len(self.letters[name]))], *result)
 
     def together(self, name: str, a: Array, ndim: int) -> Array:
         """Factors side by side again; ``ndim`` axes are left."""
@@ -119,17 +119,17 @@ def together(
 
     ``factors``: how much longer than such an axis is what the letter stands for.
     """
-    found = {x: [(name, axis, 1) for name, axis in pairs] for x, pairs in letters.items()}
+    result = {x: [(name, axis, 1) for name, axis in pairs] for x, pairs in letters.items()}
     same = domain.same_width or domain.square_weights
     for one, other, joined in (("n_q", "n_k", domain.square), ("d_k", "d_v", same)):
-        if joined and {one, other} <= found.keys():
-            found[one] += found.pop(other)
+        if joined and {one, other} <= result.keys():
+            result[one] += result.pop(other)
     for of_tokens in ("d_model", "d_y", "d_out"):
-        if domain.square_weights and {"d_k", of_tokens} <= found.keys():
-            found["d_k"] += [(name, axis, heads) for name, axis, _ in found.pop(of_tokens)]
+        if domain.square_weights and {"d_k", of_tokens} <= result.keys():
+            result["d_k"] += [(name, axis, heads) for name, axis, _ in result.pop(of_tokens)]
     steps = {"n_q": domain.tokens.step, "n_k": domain.tokens.step, "d_k": domain.widths.step, "d_v": domain.widths.step}
     apart = {x: step // gcd(step, (factors or {}).get(x, 1)) for x, step in steps.items()}
-    return [(tuple(pairs), apart.get(x, 1)) for x, pairs in found.items()]
+    return [(tuple(pairs), apart.get(x, 1)) for x, pairs in result.items()]
 
 
 def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
@@ -151,10 +151,10 @@ def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
 
 def _without(state: Inputs, pairs: Pairs, start: int, end: int) -> Inputs:
     """The arrays without what these entries of each axis hold."""
-    found = dict(state)
+    result = dict(state)
     for name, axis, times in pairs:
-        found[name] = np.delete(found[name], np.arange(start * times, end * times), axis=axis)
-    return found
+        result[name] = np.delete(result[name], np.arange(start * times, end * times), axis=axis)
+    return result
 
 
 def _plainer(state: Inputs, holds: Fails) -> Inputs:

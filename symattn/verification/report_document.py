@@ -174,12 +174,12 @@ def typeset(words: str) -> md.Text:
     """Sizes, their roots and reciprocals as formulas within the words."""
     parts: list[md.Inline] = []
     end = 0
-    for found in _SIZE.finditer(words):
-        one, root, base, index = found.groups()
+    for match in _SIZE.finditer(words):
+        one, root, base, index = match.groups()
         size: Node = name(base, index)
         size = Root(size) if root else size
-        parts += [words[end : found.start()], 1 / size if one else size]
-        end = found.end()
+        parts += [words[end : match.start()], 1 / size if one else size]
+        end = match.end()
     return tuple(part for part in (*parts, words[end:]) if part != "")
 
 

@@ -300,8 +300,8 @@ def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, 
     for name in names:
         if _LIKE.get(name, name) not in ARRAYS:
             raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(ARRAYS))}")
-    found = {name: lengths(_LIKE.get(name, name), spec, names, letters) for name in names}
-    return {name: (*sizes.batch, *shape) if name in (*TOKENS, *_LIKE) else shape for name, shape in found.items()}
+    result = {name: lengths(_LIKE.get(name, name), spec, names, letters) for name in names}
+    return {name: (*sizes.batch, *shape) if name in (*TOKENS, *_LIKE) else shape for name, shape in result.items()}
 
 
 def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
@@ -311,11 +311,11 @@ def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
 
 def _masks(shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Random) -> dict[str, np.ndarray]:
     """Masks in which every query may see the first key."""
-    found = {}
+    result = {}
     for name in ("mask", "keep"):
         if name in shapes:
             allowed = _drawn(shapes[name], random) >= 0
             allowed[..., 0] = True
             additive = name == "mask" and spec.mask == "additive"
-            found[name] = np.where(allowed, _drawn(shapes[name], random), -np.inf) if additive else allowed
-    return found
+            result[name] = np.where(allowed, _drawn(shapes[name], random), -np.inf) if additive else allowed
+    return result

@@ -192,10 +192,10 @@ def _product(x: Parts, y: Parts) -> Any:
 
 
 def _scaled(x: Parts, by: Parts) -> Any:
-    found = x.mid == -np.inf
-    if (found & ~(by.mid > by.rad) & ~np.isnan(by.mid)).any():
+    result = x.mid == -np.inf
+    if (result & ~(by.mid > by.rad) & ~np.isnan(by.mid)).any():
         raise Refused(_REFUSED)
-    return found
+    return result
 
 
 def _quotient_masked(x: Parts, y: Parts) -> Any:

@@ -46,9 +46,9 @@ class Functions(Core):
         shift = a.common if a.common is not None and a.common.shift else None
         x = a.source if a.common is None or shift is not None else a.parts
         common = Common(shift.source, shift.reach, False) if shift is not None else None
-        found = cls.made(_exp(x, a.plain_shape), common)
-        found.positive = True
-        return found
+        result = cls.made(_exp(x, a.plain_shape), common)
+        result.positive = True
+        return result
 
 
 # -- exp --------------------------------------------------------------------------------------------------------------

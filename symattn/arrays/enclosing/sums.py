@@ -28,9 +28,9 @@ class Sums(Core):
         """Over the last axis, which is kept with length one: what a row has in common its sum has, too."""
         cls._only_numbers(a)
         common = a.common if a.common is not None and not a.common.shift else None
-        found = cls.made(_summed(a.parts if common is None else a.raw, -1, True), common)
-        found.positive = a.positive  # a sum is 0 only if all its numbers are
-        return found
+        result = cls.made(_summed(a.parts if common is None else a.raw, -1, True), common)
+        result.positive = a.positive  # a sum is 0 only if all its numbers are
+        return result
 
     @classmethod
     def _only_numbers(cls, a: Self) -> None:

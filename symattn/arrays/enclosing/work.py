@@ -123,5 +123,5 @@ def masked(x: Parts) -> Any:
     """Where −∞ stands; False if nowhere."""
     if x.finite:
         return False
-    found = x.mid == -np.inf
-    return found if found.any() else False
+    result = x.mid == -np.inf
+    return result if result.any() else False

@@ -45,10 +45,10 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
     if ratio is not None:
         a, b = ratio.denominator, ratio.numerator
         return {0: a}, {0: b}, {k: cast(int, c) * a for k, c in d.items()}
-    found = polynomials(d, e)
-    if found is None:
+    results = polynomials(d, e)
+    if results is None:
         return e, d, times(d, e)
-    (p, q), (low, also), step = found
+    (p, q), (low, also), step = results
     g = p.gcd(q)
     left, right = from_polynomial(q // g, also, step), from_polynomial(p // g, low, step)
     return left, right, times(left, d)

@@ -81,9 +81,9 @@ def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
 
 def _cancelled(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     """n/d without a common factor, as far as the module says, and with the lowest exponent 0 unless d has one term."""
-    found = polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
-    if found is not None:
-        (p, q), (low, also), step = found
+    results = polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
+    if results is not None:
+        (p, q), (low, also), step = results
         g = p.gcd(q)
         if g.degree() > 0:
             n, d = from_polynomial(p // g, low, step), from_polynomial(q // g, also, step)

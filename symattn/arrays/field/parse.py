@@ -164,8 +164,8 @@ class _Parser:
     def wrong(self, what: str, at: int | None = None) -> InputError:
         at = self.start if at is None else at
         shown = self.text if len(self.text) <= 60 else f"{self.text[:57]}…"
-        found = f"at position {at + 1}" if at < len(self.text) else "at its end"
-        return InputError(f"{shown!r} is not an exact number: {what}, {found}")
+        result = f"at position {at + 1}" if at < len(self.text) else "at its end"
+        return InputError(f"{shown!r} is not an exact number: {what}, {result}")
 
 
 def _size(x: Quotient) -> tuple[int, int]:

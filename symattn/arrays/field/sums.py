@@ -174,8 +174,8 @@ def _polynomial(f: dict[int, int], low: int, step: int, span: int) -> flint.fmpz
 
 
 def _dense_product(f: Sum, g: Sum) -> Sum | None:
-    found = polynomials(f, g)
-    if found is None:
+    results = polynomials(f, g)
+    if results is None:
         return None
-    (p, q), (low, also), step = found
+    (p, q), (low, also), step = results
     return from_polynomial(p * q, low + also, step)

@@ -57,13 +57,13 @@ class Indexed(ArrayBase):
 
     def at(self, places: Places) -> Expression:
         """The element at a place."""
-        found = _FOUND.get()
-        if found is None:
+        result = _FOUND.get()
+        if result is None:
             return self._computed(places)
         key = (id(self), places, build.kept())
-        if key not in found:
-            found[key] = (self, self._computed(places))  # kept with it, so that no other array gets its id
-        return found[key][1]
+        if key not in result:
+            result[key] = (self, self._computed(places))  # kept with it, so that no other array gets its id
+        return result[key][1]
 
     @classmethod
     def letters(cls, name: str, *axes: Any, positive: bool = False) -> Indexed:

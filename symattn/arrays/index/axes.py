@@ -84,10 +84,10 @@ class Linear(Compared):
         self.coefficients = {k: c for k, c in coefficients.items() if c}
 
     def __add__(self, other: Any) -> Linear:
-        found = Counter(self.coefficients)
+        results = Counter(self.coefficients)
         for k, c in linear(other).coefficients.items():
-            found[k] += c
-        return Linear(dict(found))
+            results[k] += c
+        return Linear(dict(results))
 
     __radd__ = __add__
 
@@ -135,10 +135,10 @@ class Axis(Compared):
 
     def linear(self) -> Linear:
         """The length, with the order of blocks forgotten."""
-        found: Counter[tuple[str, ...]] = Counter()
+        results: Counter[tuple[str, ...]] = Counter()
         for b in self.blocks:
-            found[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(f for f in b if isinstance(f, int))
-        return Linear(dict(found))
+            results[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(f for f in b if isinstance(f, int))
+        return Linear(dict(results))
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Axis) or (isinstance(other, int) and other >= 0):
@@ -240,12 +240,12 @@ def linear(x: Any) -> Linear:
 
 def _made_of(factors: Sequence[int | str], wanted: int | str) -> list[int | str]:
     """The first numbers among the factors whose product is ``wanted``: 6 is 2 · 3; none where there are no such."""
-    found: list[int | str] = []
+    result: list[int | str] = []
     for f in factors:
         if isinstance(f, str) or isinstance(wanted, str) or wanted % f:
             break
-        found.append(f)
+        result.append(f)
         wanted //= f
         if wanted == 1:
-            return found
+            return result
     return []

@@ -162,11 +162,11 @@ def multiply(*xs: Expression) -> Expression:
 
 def _paired_root(xs: list[Expression]) -> list[Expression] | None:
     """The factors ``xs`` with two roots of one u joined: √u √u = u, u^{−1/2} u^{−1/2} = 1/u, √u u^{−1/2} = 1."""
-    found: dict[Any, Opaque] = {}
+    result: dict[Any, Opaque] = {}
     for x in xs:
         if not (isinstance(x, Opaque) and x.name in _ROOTS):
             continue
-        other = found.setdefault(canonical(x.children[0]), x)
+        other = result.setdefault(canonical(x.children[0]), x)
         if other is not x or xs.count(x) > 1:
             rest = list(xs)
             rest.remove(x)

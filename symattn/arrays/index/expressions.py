@@ -45,13 +45,13 @@ class Expression:
 
     def __new__(cls, *parts: Any) -> Expression:
         key = (cls, *parts)
-        made = Expression._table.get(key)
-        if made is None:
-            made = object.__new__(cls)
-            made.parts = parts
-            made.free = made._free()
-            Expression._table[key] = made
-        return made
+        result = Expression._table.get(key)
+        if result is None:
+            result = object.__new__(cls)
+            result.parts = parts
+            result.free = result._free()
+            Expression._table[key] = result
+        return result
 
     def _free(self) -> frozenset[Index]:
         return frozenset().union(*[x.free for x in self.children])

@@ -126,15 +126,15 @@ def _taken(rest: list[Any], length: Axis) -> int:
     """How many pieces make a length: 2 and 3 make 6."""
     if len(length.blocks) != 1:
         return 1
-    wanted, found = length.blocks[0], 0
+    wanted, result = length.blocks[0], 0
     ints, letters = prod(f for f in wanted if isinstance(f, int)), sum(isinstance(f, str) for f in wanted)
     for piece in rest:
         if (ints == 1 and not letters) or isinstance(piece, Axis):
             break
         (factor,) = piece
         ints, letters = (ints // factor, letters) if isinstance(factor, int) else (ints, letters - 1)
-        found += 1
-    return found
+        result += 1
+    return result
 
 
 def _is_as_long(blocks: Any, length: Axis) -> bool:

@@ -124,7 +124,7 @@ class Writing:
             return self.index(x.indices[0]) - 1
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
         blocks, fixed = _BLOCKS.search(x.name), _FIXED.search(x.name)
-        numbers = [int(b) + 1 for found in (blocks, fixed) if found for b in found[1].split(",")]
+        numbers = [int(b) + 1 for match in (blocks, fixed) if match for b in match[1].split(",")]
         return letter(plain, *numbers, *map(self.index, x.indices))
 
     def _predicate(self, x: ex.Predicate) -> nt.Node:
@@ -231,16 +231,16 @@ def document(array: Indexed) -> Document:
 
 def _at(array: Indexed, places: Places) -> Block:
     """The element at a place; where it is too long to be read, how long it is."""
-    found = array.at(places)
+    result = array.at(places)
     indices = [i for _, entry in places for i in entry]
-    writing = Writing([found], [i for i in indices if isinstance(i, ex.Index)])
+    writing = Writing([result], [i for i in indices if isinstance(i, ex.Index)])
     parts = [f"part {b + 1}" for a, (b, _) in zip(array.shape, places, strict=True) if len(a.blocks) > 1]
     nodes = [writing.index(i) if isinstance(i, ex.Index) else nt.node(i) for i in indices]
     at = tuple(part for n in nodes for part in (", ", n))[1:]
     where: Text = (f"{', '.join(parts)}, " if parts else "", "at ", *at)
-    shown = _written(writing, found)
+    shown = _written(writing, result)
     if shown is None:
-        return Paragraph(("The element ", *where, f" has {length(found)} parts, too many to be written out."))
+        return Paragraph(("The element ", *where, f" has {length(result)} parts, too many to be written out."))
     return Steps((Step(shown, where if indices else ("the only element",)),))
 
 

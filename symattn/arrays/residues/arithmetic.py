@@ -158,7 +158,7 @@ class Exponential:
 
 def _powers(start: int, step: int, count: int, p: int) -> Floats:
     """start · step^i mod p for i < count, where p² < 2⁶³."""
-    found = np.array([start % p], dtype=np.int64)
-    while len(found) < count:
-        found = np.concatenate([found, found * pow(step, len(found), p) % p])
-    return found[:count].astype(np.float64)
+    values = np.array([start % p], dtype=np.int64)
+    while len(values) < count:
+        values = np.concatenate([values, values * pow(step, len(values), p) % p])
+    return values[:count].astype(np.float64)

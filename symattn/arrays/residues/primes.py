@@ -30,8 +30,8 @@ def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
     sieve = _sieve(BELOW)
     q = np.arange(LEAST // 2 + 3, BELOW // 2, 4)
     q = q[sieve[q] & sieve[2 * q + 1]]
-    found = [(int(2 * x + 1), int(x)) for x in q]
-    return tuple(pair for pair in found if all(has_root(f, m) for f in roots for m in pair))
+    result = [(int(2 * x + 1), int(x)) for x in q]
+    return tuple(pair for pair in result if all(has_root(f, m) for f in roots for m in pair))
 
 
 def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[int, int]]:
@@ -64,17 +64,17 @@ def root(n: int, m: int) -> int:
 
 def factors(n: int) -> list[tuple[int, int]]:
     """The prime factors of n with their powers, by trial division: n is a size, or a short fraction's part."""
-    found, prime = [], 2
+    result, prime = [], 2
     while prime * prime <= n:
         power = 0
         while n % prime == 0:
             n, power = n // prime, power + 1
         if power:
-            found.append((prime, power))
+            result.append((prime, power))
         prime += 1
         if prime > 1 << 16:
             raise Refused(f"modular: the root of {n}, which has no small prime factor")
-    return [*found, (n, 1)] if n > 1 else found
+    return [*result, (n, 1)] if n > 1 else result
 
 
 def _sieve(below: int) -> np.ndarray:

@@ -63,8 +63,8 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
         plain = np.vectorize(Fraction, otypes=[object])(plain)
     if plain.dtype.kind in "biuf" and (plain.dtype.kind != "f" or (plain == np.rint(plain)).all()):
         return _integers(plain, p, q)
-    found, where = np.unique(plain, return_inverse=True)
-    fractions = [Fraction(x) if isinstance(x, Fraction) else Fraction(float(x)) for x in found]
+    values, where = np.unique(plain, return_inverse=True)
+    fractions = [Fraction(x) if isinstance(x, Fraction) else Fraction(float(x)) for x in values]
 
     def residues(m: Modulus) -> np.ndarray:
         each = m.constants([m.rational(x) for x in fractions])
@@ -154,10 +154,10 @@ def _either(weights: Sequence[Any]) -> Any:
 def chosen(condition: np.ndarray, x: State, y: State) -> State:
     """Elements of x where the condition holds, else of y."""
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
-    for kept, other, dropped in ((x, y, ~condition), (y, x, condition)):
-        if other.all_forbidden and kept.shape == shape:
-            where = dropped if kept.forbidden is None else dropped | kept.forbidden
-            return replace(kept.alias(), forbidden=np.broadcast_to(where, shape), number=None, sign=0)
+    for state, other, dropped in ((x, y, ~condition), (y, x, condition)):
+        if other.all_forbidden and state.shape == shape:
+            where = dropped if state.forbidden is None else dropped | state.forbidden
+            return replace(state.alias(), forbidden=np.broadcast_to(where, shape), number=None, sign=0)
     return moved(lambda a, b: np.where(condition, a, b), shape, [x, y])
 
 

@@ -56,8 +56,8 @@ def rounding(size: np.ndarray, low: np.ndarray, relative: Any, f: Format, small:
 
 def product(c: Any, e: Any) -> np.ndarray:
     """c e, rounded up, for c and e at least 0; what nothing is said of stays so."""
-    found = np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, up(c * e))
-    return np.where(np.isinf(e), np.inf, found)
+    values = np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, up(c * e))
+    return np.where(np.isinf(e), np.inf, values)
 
 
 class Floats(NamedTuple):
@@ -148,10 +148,10 @@ def own(rows: np.ndarray) -> np.ndarray:
 def common_ids(arrays: Iterable[np.ndarray], size: int) -> np.ndarray:
     """The ids of all rows, in order; if an array of ``size`` rows could not hold them, those that weigh most."""
     rows = [row for a in arrays for row in a.flat if row.ids.size]
-    found = list({id(row.ids): row.ids for row in rows}.values())
-    if not found:
+    result = list({id(row.ids): row.ids for row in rows}.values())
+    if not result:
         return NONE.ids
-    ids = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+    ids = result[0] if len(result) == 1 else np.unique(np.concatenate(result))
     most = LIMIT // max(size, 1)
     if ids.size <= most:
         return ids
@@ -210,9 +210,9 @@ def named(rows: np.ndarray) -> np.ndarray:
     if not which.size or rows.size * (ids.size + which.size) > LIMIT:
         return rows
     fresh = np.fromiter((next(_unused) for _ in which), dtype=np.int64, count=which.size)
-    held = table(flat, ids)
+    values = table(flat, ids)
     wide = np.zeros((rows.size, ids.size + which.size))
-    wide[:, : ids.size] = held
+    wide[:, : ids.size] = values
     wide[which, ids.size + np.arange(which.size)] = r[which]
-    left = np.where(np.isfinite(r), 0, r) + given_up(flat, held)
+    left = np.where(np.isfinite(r), 0, r) + given_up(flat, values)
     return rows_of(wide, np.concatenate([ids, fresh]), left).reshape(rows.shape)

@@ -108,9 +108,9 @@ class Elementwise(Computed):
     def _stored(cls, a: Self) -> Self:
         """x rounded to the input's format; who reads it reads what is stored."""
         f, e, x = cls.precision.input, a.error, a.near
-        given = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
+        array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
         one = Floats(np.ones(()), np.zeros(()))
-        more = np.where((e == 0) & holds(f, x), 0.0, given)
+        more = np.where((e == 0) & holds(f, x), 0.0, array)
         return cls.made(a.value, cls.linear(a.value.plain_shape, [(one, a)]), more=more, small=0)
 
     @classmethod
@@ -199,8 +199,8 @@ class Elementwise(Computed):
         second = np.where(none | other, none, -gap >= unsure)
         either: list[Any] = [bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
         planes = zip(a.planes[1:5], b.planes[1:5], either, strict=True)
-        found = [np.where(first, p, np.where(second, q, r)) for p, q, r in planes]
-        return cls(value.entries, *found, *floats(value.entries))
+        result = [np.where(first, p, np.where(second, q, r)) for p, q, r in planes]
+        return cls(value.entries, *result, *floats(value.entries))
 
     @classmethod
     @sharply

@@ -26,14 +26,14 @@ def array_of(name: str, entries: Any, where: str) -> tuple[Entries, bool]:
     if not isinstance(entries, list):
         raise InputError(f"{place} is not a list of rows but {shown(entries)}")
     decimals: list[bool] = []
-    made = _read(entries, place, name, decimals, 1)
-    shape = shape_of(made)
-    _check_rows(made, shape, place)
+    result = _read(entries, place, name, decimals, 1)
+    shape = shape_of(result)
+    _check_rows(result, shape, place)
     if 0 in shape:
         raise InputError(f"{place} is empty: an empty array has no attention")
-    _check_one_type(name, made, place)
+    _check_one_type(name, result, place)
     _check_axes(name, len(shape), place)
-    return made, any(decimals)
+    return result, any(decimals)
 
 
 def axes_of(name: str) -> tuple[int, int]:
@@ -114,8 +114,8 @@ def _check_rows(entries: Any, shape: tuple[int, ...], place: str) -> None:
             raise InputError(f"{place} is a list where other rows have a number")
         return
     if not isinstance(entries, list) or len(entries) != shape[0]:
-        found = f"{len(entries)} entries" if isinstance(entries, list) else "a single number"
-        raise InputError(f"{place} is ragged: it has {found} where the first row has {shape[0]}")
+        result = f"{len(entries)} entries" if isinstance(entries, list) else "a single number"
+        raise InputError(f"{place} is ragged: it has {result} where the first row has {shape[0]}")
     for i, entry in enumerate(entries, 1):
         _check_rows(entry, shape[1:], f"{place}[{i}]")
 

@@ -207,13 +207,13 @@ def _is_whole(text: str) -> bool:
 
 
 def _alternatives(hint: object) -> str:
-    found = ["a number"] if Fraction in members(hint) else ["a whole number"] if int in members(hint) else []
-    found += ["a text"] if str in members(hint) else []
-    found += [*map(str, words(hint)), *descriptions(hint)]
-    found += ["true", "false"] if bool in members(hint) else []
-    found += ["a list"] if any(get_origin(m) is tuple for m in members(hint)) else []
-    found += ["none"] if NoneType in members(hint) else []
-    return " or ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+    result = ["a number"] if Fraction in members(hint) else ["a whole number"] if int in members(hint) else []
+    result += ["a text"] if str in members(hint) else []
+    result += [*map(str, words(hint)), *descriptions(hint)]
+    result += ["true", "false"] if bool in members(hint) else []
+    result += ["a list"] if any(get_origin(m) is tuple for m in members(hint)) else []
+    result += ["none"] if NoneType in members(hint) else []
+    return " or ".join(filter(None, (", ".join(result[:-1]), *result[-1:])))
 
 
 def _kind_of(word: str, kinds: Mapping[str, type]) -> str:

@@ -29,12 +29,12 @@ def content(path: str, most: int, hint: str) -> bytes:
         if file.is_dir():
             raise InputError(f"{path} is a directory; hint: name a file in it")
         with file.open("rb") as opened:
-            found = opened.read(most + 1)
+            result = opened.read(most + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(found) > most:
+    if len(result) > most:
         raise InputError(f"{path} is larger than {most // 2**20} MiB{hint}")
-    return found
+    return result
 
 
 def decoded(content: bytes, where: str, exact: bool = True) -> Any:
@@ -91,12 +91,12 @@ def shown(value: object) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         _refuse(f"{where}: {short(twice)!r} is given twice in one object")
-    return made
+    return result
 
 
 def _refuse(message: str) -> Any:
@@ -128,20 +128,20 @@ def suggested(word: str, names: Iterable[str]) -> str:
     nearly = get_close_matches(
         plain(word), bares, n=1, cutoff=0.9
     )  # ``input`` is ``inputs`` first, where that is known
-    found = nearly or ([letter] if letter in bares else get_close_matches(plain(word), bares, n=1))
-    return f" Did you mean {bares[found[0]]!r}?" if found else ""
+    result = nearly or ([letter] if letter in bares else get_close_matches(plain(word), bares, n=1))
+    return f" Did you mean {bares[result[0]]!r}?" if result else ""
 
 
 def called(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The arrays by the names that symattn has for them. Raises InputError for an unknown one, or one given twice."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, array in arrays.items():
         known = meant(name)
         if known is None:
             raise InputError(
                 f"{where}: unknown name {short(name)!r}.{suggested(name, INPUTS)} Known: {', '.join(INPUTS)}"
             )
-        if known in found:
+        if known in result:
             raise InputError(f"{where}: {known} is given twice, once as {short(name)!r}")
-        found[known] = array
-    return found
+        result[known] = array
+    return result

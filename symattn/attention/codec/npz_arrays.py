@@ -104,8 +104,8 @@ def elements(array: Any, place: str) -> Any:
         raise InputError(f"{place} must be a matrix, got a single number")
     if array.dtype.kind == "f":
         _check_finite(array, place)
-    found = array.tolist()
-    return found if array.dtype.kind == "b" else _exact(found)
+    result = array.tolist()
+    return result if array.dtype.kind == "b" else _exact(result)
 
 
 def _check_finite(array: Any, place: str) -> None:

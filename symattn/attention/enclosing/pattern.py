@@ -115,15 +115,15 @@ def _spread(array: Array, axes: tuple[int, ...]) -> Any:
 def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> Any | None:
     """Return the keys that ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
-    found: list[Any] = []
+    result: list[Any] = []
     if "mask" in given:
-        found.append(masks.for_heads(given["mask"], scores) if spec.heads > 1 else given["mask"])
+        result.append(masks.for_heads(given["mask"], scores) if spec.heads > 1 else given["mask"])
     if "keep" in given:
         keep = masks.padding(given["keep"])
-        found.append(masks.for_every_head(keep) if spec.heads > 1 else keep)
-    if not found:
+        result.append(masks.for_every_head(keep) if spec.heads > 1 else keep)
+    if not result:
         return None
-    joined = found[0] if len(found) == 1 else found[0] & found[1]
+    joined = result[0] if len(result) == 1 else result[0] & result[1]
     n_k = given["k"].shape[-2]
     return namespace_of(joined).broadcast_to(joined, (*axes, joined.shape[-2], n_k))
 
@@ -163,12 +163,12 @@ class Seen:
 
     def mask(self, queries: slice, keys: slice) -> Any | None:
         """Booleans (queries, keys): what is allowed; None where no rule speaks of them."""
-        found = [] if self._inside(queries, keys) else list(self._by_place(queries, keys))
+        result = [] if self._inside(queries, keys) else list(self._by_place(queries, keys))
         if self.given is not None:
-            found.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
-        if not found:
+            result.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
+        if not result:
             return None
-        return self.xp.broadcast_to(reduce(and_, found), self._shape(queries, keys))
+        return self.xp.broadcast_to(reduce(and_, result), self._shape(queries, keys))
 
     @staticmethod
     def _shape(queries: slice, keys: slice) -> tuple[int, int]:

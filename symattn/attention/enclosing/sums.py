@@ -146,13 +146,13 @@ def _tiles(head: Prepared, rows: slice, keys: tuple[int, int]) -> Iterator[tuple
 
 def _largest(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
     """The largest score that each query sees, the sink's among them; 0 where there is none."""
-    found = np.full(rows.stop - rows.start, -np.inf if head.sink is None else head.sink)
+    values = np.full(rows.stop - rows.start, -np.inf if head.sink is None else head.sink)
     for tile, scores in _tiles(head, rows, keys):
         allowed = head.seen.tile(rows, tile)
         if allowed is not None:
             np.copyto(scores, -np.inf, where=~allowed)
-        np.maximum(found, scores.max(axis=1), out=found)
-    return np.where(np.isneginf(found), 0.0, found)
+        np.maximum(values, scores.max(axis=1), out=values)
+    return np.where(np.isneginf(values), 0.0, values)
 
 
 def _exponentials(e: Floats, allowed: np.ndarray | None, shift: Floats | None) -> None:

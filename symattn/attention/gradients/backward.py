@@ -71,14 +71,14 @@ def pulled(
     ways: Iterable[Way], ends: Mapping[str, Any], values: Mapping[str, Any], names: Iterable[str]
 ) -> dict[str, Any]:
     """The gradients by the arrays called ``names``, from those by the arrays in ``ends``, through steps in order."""
-    found = dict(ends)
+    result = dict(ends)
     for way in reversed(list(ways)):
-        if way.name not in found:
+        if way.name not in result:
             continue
-        for name, part in zip(way.of, way.back(found[way.name]), strict=True):
+        for name, part in zip(way.of, way.back(result[way.name]), strict=True):
             if part is not None:
-                found[name] = found[name] + part if name in found else part
-    return {n: found[n] if n in found else 0 * values[n] for n in names}
+                result[name] = result[name] + part if name in result else part
+    return {n: result[n] if n in result else 0 * values[n] for n in names}
 
 
 def way(spec: Attention | None, step: Any, values: Mapping[str, Any], prefix: str = "") -> Way:
@@ -110,8 +110,8 @@ def _ways(model: Any, given: list[str], values: Mapping[str, object]) -> Iterabl
 def _attentions(model: Block | Transformer, given: list[str]) -> dict[str, Attention]:
     """The specifications in a model, by the prefix of their steps: ``decoder.0.attention.``."""
     blocks = [("", model)] if isinstance(model, Block) else [(prefix, b) for prefix, b, _ in block_names(model, given)]
-    found = {f"{prefix}attention.": block.attention for prefix, block in blocks}
-    return found | {f"{prefix}cross.": block.cross for prefix, block in blocks if block.cross is not None}
+    result = {f"{prefix}attention.": block.attention for prefix, block in blocks}
+    return result | {f"{prefix}cross.": block.cross for prefix, block in blocks if block.cross is not None}
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

@@ -44,15 +44,15 @@ def block_document(block: Block, given: Iterable[str]) -> Document:
 
 def default_names(block: Block) -> list[str]:
     """The inputs of a block: its tokens, all weights, gains, and biases of LayerNorm."""
-    found = ["x"] + ["y"] * (block.cross is not None)
+    result = ["x"] + ["y"] * (block.cross is not None)
     for norm in norms(block):
-        found += [f"{norm}.gain"] + [f"{norm}.bias"] * (block.norm == "layer")
+        result += [f"{norm}.gain"] + [f"{norm}.bias"] * (block.norm == "layer")
     for part in sublayers(block):
         if part == "mlp":
-            found += ["mlp.w_up", *["mlp.w_gate"] * block.gated, "mlp.w_down"]
+            result += ["mlp.w_up", *["mlp.w_gate"] * block.gated, "mlp.w_down"]
         else:
-            found += [f"{part}.{n}" for n in _attention_names(getattr(block, part))]
-    return found
+            result += [f"{part}.{n}" for n in _attention_names(getattr(block, part))]
+    return result
 
 
 def _attention_names(spec: Attention) -> list[str]:
@@ -119,23 +119,23 @@ def _ends(block: Block, part: str, prefix: str) -> tuple[str, ...]:
 def _size(block: Block, array: str, names: Sequence[str]) -> tuple[Node, ...]:
     part, _, own = array.partition(".")
     if part in ("attention", "cross"):
-        found = shape(own, getattr(block, part), _given(part, names))
-        return tuple(replaced(size, {N_Q: N}) for size in found)
+        results = shape(own, getattr(block, part), _given(part, names))
+        return tuple(replaced(size, {N_Q: N}) for size in results)
     return lengths("n d_ff" if part == "mlp" and own in _WIDE else "n d_model")
 
 
 def block_conventions(block: Block) -> list[Text]:
     """Return the conventions of a block: its activation, its norm, and those of its attentions."""
-    found: list[Text] = []
+    result: list[Text] = []
     if block.activation:
         activation = ACTIVATIONS[block.activation]
-        found.append((equals(call(activation.sign, name("x")), activation.formula),))
+        result.append((equals(call(activation.sign, name("x")), activation.formula),))
     if block.norm:
-        found.append(norm_convention(block.norm, block.eps))
+        result.append(norm_convention(block.norm, block.eps))
     for part in ("attention", "cross"):
         spec = getattr(block, part)
-        found += [text for text in conventions(spec) if text not in found] if spec else []
-    return found
+        result += [text for text in conventions(spec) if text not in result] if spec else []
+    return result
 
 
 def norm_convention(norm: str, eps: int | float | Fraction) -> Text:

@@ -56,12 +56,12 @@ def norms(block: Block) -> Iterator[str]:
 
 def own_arrays(block: Block) -> dict[str, Named]:
     """Every input that a block takes beside those of its attentions."""
-    found = {"x": TOKENS["x"]} | ({"y": TOKENS["y"]} if block.cross else {})
+    result = {"x": TOKENS["x"]} | ({"y": TOKENS["y"]} if block.cross else {})
     for index, norm in enumerate(norms(block), 1):
-        found |= norm_arrays(norm, index)
+        result |= norm_arrays(norm, index)
     if block.activation:
-        found |= {n: a for n, a in MLP.items() if block.gated or "gate" not in n}
-    return found
+        result |= {n: a for n, a in MLP.items() if block.gated or "gate" not in n}
+    return result
 
 
 def attention_names(block: Block, given: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:

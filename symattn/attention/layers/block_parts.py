@@ -137,8 +137,8 @@ def _attention(block: Block, stream: Stream, part: str) -> None:
     tokens = {SYMBOLS["x"]: stream.letters[stream.now]}
     for step in spec.pipeline(where):
         of = tuple(where.get(n, f"{stream.prefix}{part}.{n}") for n in step.of)
-        made, symbol = f"{stream.prefix}{part}.{step.name}", replaced(step.symbol, letters)
-        stream.append(Part(made, of, step.run, symbol, partial(_relettered, step, letters, tokens), step.says))
+        result, symbol = f"{stream.prefix}{part}.{step.name}", replaced(step.symbol, letters)
+        stream.append(Part(result, of, step.run, symbol, partial(_relettered, step, letters, tokens), step.says))
 
 
 def _relettered(step: Part, letters: dict[Node, Node], tokens: dict[Node, Node]) -> Node:
@@ -150,12 +150,12 @@ def attention_letters(part: str) -> dict[Node, Node]:
     """The letters of cross-attention: those of attention with an index c; the tokens keep theirs."""
     if part != "cross":
         return {}
-    found: dict[Node, Node] = {}
+    result: dict[Node, Node] = {}
     for array, named in ARRAYS.items():
         s = named.symbol
         if isinstance(s, Name) and array not in ("x", "y"):
-            found[s] = Name(s.base, (*s.sub, Name("c")), s.role, s.bold)
-    return found
+            result[s] = Name(s.base, (*s.sub, Name("c")), s.role, s.bold)
+    return result
 
 
 def _mlp(block: Block, stream: Stream, part: str) -> None:

@@ -41,11 +41,11 @@ def _names(model: Transformer) -> list[str]:
     rms = {"embedding_norm": model.embedding_norm == "rms", "encoder_norm": model.norm == "rms"}
     rms["decoder_norm"] = rms["encoder_norm"]
     without = [f"{norm}.bias" for norm, gains_alone in rms.items() if gains_alone]
-    found = [n for n in own_arrays(model) if n not in optional and n not in without]
+    result = [n for n in own_arrays(model) if n not in optional and n not in without]
     for stack in stacks(model):
         for index, block in enumerate(getattr(model, stack)):
-            found += [f"{stack}.{index}.{n}" for n in block_document.default_names(block) if n not in ("x", "y")]
-    return found
+            result += [f"{stack}.{index}.{n}" for n in block_document.default_names(block) if n not in ("x", "y")]
+    return result
 
 
 def _distinct(model: Transformer, stack: str) -> Iterator[tuple[int, Block, list[int]]]:
@@ -111,10 +111,10 @@ def _steps(parts: Sequence[Part], size: str) -> Steps:
 
 
 def _conventions(model: Transformer) -> list[Text]:
-    found: list[Text] = []
+    result: list[Text] = []
     if model.norm or model.embedding_norm:
-        found.append(block_document.norm_convention(model.norm or str(model.embedding_norm), model.eps))
+        result.append(block_document.norm_convention(model.norm or str(model.embedding_norm), model.eps))
     for stack in stacks(model):
         for _, block, _ in _distinct(model, stack):
-            found += [text for text in block_document.block_conventions(block) if text not in found]
-    return found
+            result += [text for text in block_document.block_conventions(block) if text not in result]
+    return result

@@ -59,13 +59,13 @@ def own_arrays(model: Transformer) -> dict[str, Named]:
         "source_position_embedding": model.positions == "given" and both,
         "unembedding": not model.tied,
     }
-    found = {n: named for n, named in ARRAYS.items() if wanted.get(n, True)}
+    result = {n: named for n, named in ARRAYS.items() if wanted.get(n, True)}
     if model.embedding_norm:
-        found |= norm_arrays("embedding_norm", "E")
+        result |= norm_arrays("embedding_norm", "E")
     if model.norm:
         for stack in stacks(model):
-            found |= norm_arrays(f"{stack}_norm", stack[0])
-    return found
+            result |= norm_arrays(f"{stack}_norm", stack[0])
+    return result
 
 
 def block_names(model: Transformer, given: Iterable[str]) -> Iterator[tuple[str, Block, dict[str, str]]]:
@@ -133,9 +133,9 @@ def _check_range(name: str, ids: Any, table: str, given: Mapping[str, Any]) -> N
         return
     xp: Any = namespace_of(ids)
     rows = int(given[table].shape[0])
-    for found in (int(xp.min(ids)), int(xp.max(ids))):
-        if not 0 <= found < rows:
-            raise InputError(f"{name} holds {found}; {table} has the rows 0 to {rows - 1}")
+    for result in (int(xp.min(ids)), int(xp.max(ids))):
+        if not 0 <= result < rows:
+            raise InputError(f"{name} holds {result}; {table} has the rows 0 to {rows - 1}")
 
 
 def _check_rows(model: Transformer, given: Mapping[str, Any]) -> None:

@@ -74,13 +74,13 @@ def _embed_formula(scaled: bool, table: Name, ids: Node) -> Node:
 
 
 def _positioned(model: Transformer, stream: Stream, stack: str) -> None:
-    made, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
+    result, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
     if model.positions == "sinusoidal":
         reason = "sinusoidal positions: sines and cosines of the place, at falling frequencies"
-        stream.add(made, _add_sinusoidal, [stream.now], letter, _sinusoidal_formula, reason)
+        stream.add(result, _add_sinusoidal, [stream.now], letter, _sinusoidal_formula, reason)
     else:
         of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
-        stream.add(made, learned, of, letter, add, "one row of positions for each place")
+        stream.add(result, learned, of, letter, add, "one row of positions for each place")
 
 
 def _sinusoidal_formula(x: Node) -> Node:
@@ -97,11 +97,11 @@ def _logits(model: Transformer, stream: Stream) -> None:
     table = embedding_of(stream.names, ids_of(model, stacks(model)[-1])) if model.tied else "unembedding"
     run, writes = (_tied, _tied_formula) if model.tied else (project, affine)
     reason = "the embeddings again" if model.tied else "one logit for each word"
-    made = "logits" if model.softcap is None else "logits_uncapped"
-    stream.add(made, run, [stream.now, table, *bias], _L, writes, reason)
+    result = "logits" if model.softcap is None else "logits_uncapped"
+    stream.add(result, run, [stream.now, table, *bias], _L, writes, reason)
     if model.softcap is not None:
         cap, words = partial(softcap, cap=model.softcap), f"softcap: c tanh(L/c), c = {model.softcap}"
-        stream.add("logits", cap, [made], name("L'", role="output"), partial(call, "softcap"), words)
+        stream.add("logits", cap, [result], name("L'", role="output"), partial(call, "softcap"), words)
 
 
 def _tied(x: Array, table: Array, bias: Array | None = None) -> Array:

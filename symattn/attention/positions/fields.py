@@ -74,7 +74,7 @@ class Rotary(Answering):
 
     def _check_together(self) -> None:
         tables, triples = self.given == "tables", self.triples is not None
-        for found, words in (
+        for result, words in (
             (tables and triples, "tables are given or made of triples, not both"),
             (tables and self.scaling is not None, "given tables are not scaled; hint: scaling=None"),
             (
@@ -92,7 +92,7 @@ class Rotary(Answering):
                 "this scaling asks how many positions there are; hint: given=None",
             ),
         ):
-            if found:
+            if result:
                 raise InputError(f"Rotary: {words}")
 
 

@@ -87,8 +87,8 @@ def joined(far: Tables, near: Tables, n: int) -> Tables:
     twice as much covers the rounding of the radii themselves.
     """
     xp = namespace_of(far[0])
-    found = add_angles(*(table[:, None, :] for table in far), *(table[None, :, :] for table in near))
-    cos, sin = (xp.reshape(table, (-1, table.shape[-1]))[:n] for table in found)
+    results = add_angles(*(table[:, None, :] for table in far), *(table[None, :, :] for table in near))
+    cos, sin = (xp.reshape(table, (-1, table.shape[-1]))[:n] for table in results)
     return cos, sin
 
 

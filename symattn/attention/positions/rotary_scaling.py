@@ -109,8 +109,8 @@ def _index(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
 def _mixed(frequencies: Array, factor: Number, share: Any) -> Array:
     """γ of each frequency and 1 − γ of it divided by s, with γ cut to between 0 and 1."""
     xp = namespace_of(frequencies)
-    kept = xp.minimum(xp.maximum(share, 0), 1)
-    return ((1 - kept) / number(factor, frequencies) + kept) * frequencies
+    values = xp.minimum(xp.maximum(share, 0), 1)
+    return ((1 - values) / number(factor, frequencies) + values) * frequencies
 
 
 def proportional(frequencies: Any, share: Number) -> Any:

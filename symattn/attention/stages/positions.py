@@ -106,12 +106,12 @@ def _table(asked: Rotary, index: int, x: Array, positions: Any = None) -> Any:
         if asked.triples:
             return rotary.pythagorean_tables(n, asked.triples, like, asked.start)[index]
         if positions is None and getattr(kind, "name", "") == "enclosure":
-            found = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n)[index]
+            result = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n)[index]
         else:
             xp = namespace_of(like)
             places = xp.arange(n) + asked.start if positions is None else positions
-            found = (xp.cos, xp.sin)[index](rotary.angles(places, _frequencies(asked, n, width, like)))
-        return found if asked.scaling is None else found * asked.scaling.magnitude(like)
+            result = (xp.cos, xp.sin)[index](rotary.angles(places, _frequencies(asked, n, width, like)))
+        return result if asked.scaling is None else result * asked.scaling.magnitude(like)
 
     return made_wide(make, x)
 

@@ -127,9 +127,9 @@ def _ways(run: Run, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
 def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Array) -> tuple[Any, ...]:
     """dS, dV and, where one is given, the gradient by the sink, from dO."""
     at, v, saved = tiled.sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], tiled.with_lse(run.saved)
-    found = tiled.score_and_value_gradients(at, v, saved, g, rows, keys)
+    results = tiled.score_and_value_gradients(at, v, saved, g, rows, keys)
     if len(run.weights.of) == 1:
-        return found
+        return results
     sink = run.values["sink"]
     by_sink = summed_like(tiled.sink_gradient(run.sink, saved, g), of_rows(run.attention, sink))
-    return *found, namespace_of(by_sink).reshape(by_sink, sink.shape)
+    return *results, namespace_of(by_sink).reshape(by_sink, sink.shape)

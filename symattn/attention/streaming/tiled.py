@@ -212,12 +212,12 @@ def score_and_value_gradients(
     Shapes: v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_q, n_k), (…, n_k, d_v).
     """
     xp = namespace_of(v)
-    found = [
+    result = [
         [tile_gradients(at(r, c), v[..., c, :], _rows(saved, r), g[..., r, :]) for c in cut(keys)] for r in cut(rows)
     ]
-    ds = xp.concat([xp.concat([by_scores for by_scores, _ in row], axis=-1) for row in found], axis=-2)
+    ds = xp.concat([xp.concat([by_scores for by_scores, _ in row], axis=-1) for row in result], axis=-2)
     dv = xp.concat(
-        [reduce(add, [by_values for _, by_values in column]) for column in zip(*found, strict=True)], axis=-2
+        [reduce(add, [by_values for _, by_values in column]) for column in zip(*result, strict=True)], axis=-2
     )
     return ds, dv
 

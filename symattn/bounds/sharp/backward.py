@@ -98,8 +98,8 @@ class Gradient(Expected):
 
     def of(self, got: Array) -> Array:
         """Its rows of the whole array."""
-        found: Array = got[..., self.rows, :]
-        return found
+        result: Array = got[..., self.rows, :]
+        return result
 
 
 @dataclass
@@ -139,7 +139,7 @@ def gradients(
     blocks, InputError for inputs that do not fit.
     """
     every, _ = own_heads(spec, inputs)
-    found = {
+    result = {
         name: _Sums.zeros((*a.shape[:-2], len(rows), a.shape[-1]))
         for name, a, rows in zip(NAMES, (inputs["q"], inputs["k"], inputs["v"]), (queries, keys, keys), strict=True)
     }
@@ -147,10 +147,10 @@ def gradients(
     for own_spec, head in every:
         index = head.index
         below = (*index[:-1], index[-1] // shared) if spec.heads > 1 else index
-        own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in found.items()}
+        own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in result.items()}
         for part in _parts(own_spec, head, do[index], how, factors):
             _add(part, own, queries, keys)
-        for name, sums in found.items():
+        for name, sums in result.items():
             at = index if name == "dq" else below
             sums.value[at] += own[name].value
             sums.error[at] += own[name].error
@@ -159,7 +159,7 @@ def gradients(
     least = float(how.format.eta) * max(1.0, largest_scale(spec, inputs))
     return {
         n: _told(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared, least)
-        for n, sums in found.items()
+        for n, sums in result.items()
     }
 
 
@@ -230,8 +230,8 @@ def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array |
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         if keys.stop > keys.start:
             dropped = None if factors is None else factors[head.index][rows, keys]
-            made = block(spec, head, rows, keys)
-            yield Part(made, keys, do[rows], scale, how, dropped)
+            result = block(spec, head, rows, keys)
+            yield Part(result, keys, do[rows], scale, how, dropped)
 
 
 def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:

@@ -137,13 +137,13 @@ class Block:
         with np.errstate(all="ignore"):  # what is masked becomes NaN, which equals nothing
             t = self.t if self.spec.base != 2 else self.t % 1.0
         ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
-        found = self._alike(t, ordered)
+        result = self._alike(t, ordered)
         if not self.added:
-            return found
+            return result
         raw = self.xp.where(self.p > 0, self.raw, -self.xp.inf)
         before = self._alike(raw, self.xp.sort(raw, axis=1))
-        plain = isinstance(found, float) and isinstance(before, float)
-        return 1.0 if plain else self.xp.maximum(found + self.xp.zeros_like(raw), before)
+        plain = isinstance(result, float) and isinstance(before, float)
+        return 1.0 if plain else self.xp.maximum(result + self.xp.zeros_like(raw), before)
 
     def _alike(self, t: Floats, ordered: Floats) -> Floats | float:
         if not self.xp.any((ordered[:, 1:] == ordered[:, :-1]) & self.xp.isfinite(ordered[:, 1:])):
@@ -179,10 +179,10 @@ class Block:
         """m_j p_j² h_j², (r, n), as float32."""
         _, kappa = self.relative(how)
         p = narrow(self.p)
-        found = p * p
+        result = p * p
         of_scores = (self.stores(how) + 2 * self.differences(how)) * how.u**2 + (TANH**2 if self.cap else 0)
-        found *= narrow(how.u**2 + kappa) + (of_scores * narrow(self.sizes) ** 2 if of_scores else 0)
-        return found if isinstance(self.alike, float) else found * narrow(self.alike)
+        result *= narrow(how.u**2 + kappa) + (of_scores * narrow(self.sizes) ** 2 if of_scores else 0)
+        return result if isinstance(self.alike, float) else result * narrow(self.alike)
 
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
@@ -220,16 +220,16 @@ class Block:
 
     def _noise(self, how: Stores) -> tuple[Floats, Floats]:
         xp, (n, d), squares = self.xp, self.values.shape, self.squares(how)
-        found, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
+        result, lengths = xp.zeros((len(squares), 2 * d + 1)), xp.zeros(d)
         for keys in _parts(n):
             v = narrow(self.values[keys])
-            found += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
+            result += squares[:, keys] @ xp.concat([v * v, v, xp.ones_like(v[:, :1])], axis=1)
             lengths += xp.sum(wide(self.values[keys]) ** 2, axis=0)
-        apart = found[:, :d] - 2 * self.o * found[:, d : 2 * d] + self.o**2 * found[:, 2 * d :]
+        apart = result[:, :d] - 2 * self.o * result[:, d : 2 * d] + self.o**2 * result[:, 2 * d :]
         eta, sums = self.least(how)
         tiny = eta * lengths + sums * self.largest**2
-        whole = xp.maximum(found[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
-        return xp.sqrt(whole), xp.sqrt(found[:, 2 * d :])
+        whole = xp.maximum(result[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+        return xp.sqrt(whole), xp.sqrt(result[:, 2 * d :])
 
     def rest(self, how: Stores) -> Floats:
         """The square of what roundings do to a sink, (r, 1)."""
@@ -345,17 +345,17 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     if added:
         own, given["bias"] = replace(own, bias=True), sum(added[1:], start=added[0])
     with np.errstate(all="ignore"):
-        found = _run(own, given)
-    free = found["scaled"] if "scaled" in found else found["scores"]
-    raw = found.get("capped", free)
-    t = found.get("masked", found.get("biased", raw))
+        result = _run(own, given)
+    free = result["scaled"] if "scaled" in result else result["scores"]
+    raw = result.get("capped", free)
+    t = result.get("masked", result.get("biased", raw))
     if added:
         t = xp.where(without_weight(t, sum(map(xp.abs, added), start=xp.abs(raw))), -xp.inf, t)
     longest = max(float(norms(wide(given["k"][part])).max()) for part in _parts(len(given["k"])))
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = xp.maximum(reach, abs(head.sink or 0.0))
-    some = tuple(a for a in added if xp.any((a != 0) & (found["weights"] > 0)))
-    return Block(own, given, rows, t, found["weights"], found["output"], given["v"], reach, raw, free, some)
+    some = tuple(a for a in added if xp.any((a != 0) & (result["weights"] > 0)))
+    return Block(own, given, rows, t, result["weights"], result["output"], given["v"], reach, raw, free, some)
 
 
 def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,15 +370,15 @@ def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
     steps = {step.name: step for step in spec.pipeline(frozenset(given))}
     after = [steps.pop(name) for name in ("weights", "output")]
     wanted = [name for name in steps if name != "scores" or "scaled" not in steps]
-    found = {name: xp.empty((len(given["q"]), n)) for name in wanted}
+    result = {name: xp.empty((len(given["q"]), n)) for name in wanted}
     for keys in _parts(n):
         some = {**given, "k": wide(given["k"][keys])}
         some |= {name: given[name][:, keys] for name in ("mask", "bias") if name in given}
-        made = run_steps(steps.values(), some)
-        for name, whole in found.items():
-            whole[:, keys] = made[name]
-    weights = run_steps(after[:1], {**given, **found})["weights"]
-    return {**found, "weights": weights, "output": _summed(weights, given["v"])}
+        outcome = run_steps(steps.values(), some)
+        for name, whole in result.items():
+            whole[:, keys] = outcome[name]
+    weights = run_steps(after[:1], {**given, **result})["weights"]
+    return {**result, "weights": weights, "output": _summed(weights, given["v"])}
 
 
 def _summed(w: Floats, v: Floats) -> Floats:

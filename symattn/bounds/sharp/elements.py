@@ -86,8 +86,8 @@ def judged(
 def _certain(every: Sequence[Head], spec: Attention, how: Stores, got: Floats, worst: tuple[int, ...]) -> float:
     """The largest error in a row, in parts of what all roundings can do together; the least of all ways."""
     head, row = next(h for h in every if h.index == worst[:-2]), np.array([worst[-2]])
-    made = (next(blocks(*way, row)) for way in ways(spec, head, how))
-    return min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in made)
+    results = (next(blocks(*way, row)) for way in ways(spec, head, how))
+    return min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in results)
 
 
 def share(got: Floats, block: Block, tolerance: Floats) -> Floats:

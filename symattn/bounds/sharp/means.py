@@ -104,8 +104,8 @@ def looks_like(
     """
     spec, every, _ = every_head(spec, inputs)
     scan = _Scan([(spec, head) for head in every], how, ALPHA, {}).sharpened()
-    found = scan.explaining(got)
-    return None if found is None else scan.told(found, rows)
+    result = scan.explaining(got)
+    return None if result is None else scan.told(result, rows)
 
 
 class Limits:
@@ -227,7 +227,7 @@ class _Scan:
 
     def _look(self, i: int) -> None:
         """Store the figures of a head, unless its scores coincide."""
-        queries, below, before, made = self.taken[i][1].q, list[Floats](), list[Floats](), list[Limits]()
+        queries, below, before, result = self.taken[i][1].q, list[Floats](), list[Floats](), list[Limits]()
         alone = _alone(queries)
         weights, outputs = list[Floats](), list[Floats]()
         for b in self._blocks(i):
@@ -239,10 +239,10 @@ class _Scan:
             limits = Limits(b, self.how, self.lam)
             weights.append(self._weights(i, b, limits))
             outputs.append(b.o)
-            made += [limits] if self.few else []
+            result += [limits] if self.few else []
         self.weights[i], self.outputs[i] = self.xp.concat(weights, axis=1), self.xp.concat(outputs)
         if self.few:
-            self.made[i] = made
+            self.made[i] = result
 
     def _blocks(self, i: int) -> Iterator[Block]:
         """The rows of a head, with all keys, some at a time."""
@@ -262,13 +262,13 @@ class _Scan:
 
     def _weights(self, head: int, b: Block, limits: Limits) -> Floats:
         """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
-        found, xp = [], self.xp
+        result, xp = [], self.xp
         for m, direction in enumerate(directions(b)):
             x = xp.where(xp.isfinite(direction.x), direction.x, 0.0)
             d = xp.where(limits.rows[:, None], x / limits.noise, 0.0)
             self.squares[m, head, b.rows], self.length[m, head, b.rows] = limits.least(d), xp.vecdot(d, x)
-            found.append(d)
-        return xp.stack(found)
+            result.append(d)
+        return xp.stack(result)
 
     def within(self, got: Floats) -> bool:
         """Return whether an output is within limits that are smaller than the right ones."""
@@ -277,10 +277,10 @@ class _Scan:
 
     def sharpened(self) -> _Scan:
         """Return the same scan with σ² and r as they are."""
-        for head, found in self.weights.items():
+        for head, result in self.weights.items():
             for limits in self._limits(head):
                 rows = limits.block.rows
-                for m, d in enumerate(found[:, rows]):
+                for m, d in enumerate(result[:, rows]):
                     self.squares[m, head, rows], self.rest[m, head, rows] = limits.of(d)
         return self
 
@@ -317,17 +317,17 @@ class _Scan:
             self.squares.shape[1:],
         )
         index = self.same * prod(shape) + self.xp.asarray(part.ravel())
-        found = [self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape)) for s in self.squares]
-        return self.xp.sum(self.xp.stack(found).reshape(-1, groups, *shape) ** 2, axis=1)
+        result = [self.xp.bincount(index, self.xp.sqrt(s).ravel(), groups * prod(shape)) for s in self.squares]
+        return self.xp.sum(self.xp.stack(result).reshape(-1, groups, *shape) ** 2, axis=1)
 
     def worst(self, got: Floats) -> Worst | None:
         """The largest share of a mean in an output, or of squares; None where scores coincide in every head."""
         outs = [got[self.indices[i]] for i in self.weights]
-        found = self.largest(outs) if outs else None
-        if found is None:
+        result = self.largest(outs) if outs else None
+        if result is None:
             return None
         share, m, theta, off = self._each.worst(self._means(outs), self.length, self.lam)
-        return (share, EACH, (m,), theta, off) if share > found[0] else found
+        return (share, EACH, (m,), theta, off) if share > result[0] else result
 
     def largest(self, outs: Sequence[Floats]) -> Worst | None:
         """Return the largest share for outputs by head, of those heads that are looked at."""
@@ -342,9 +342,9 @@ class _Scan:
         """The largest share of (m, parts), and its place: of directions like it in this part, the first."""
         flat = shares.reshape(len(shares), -1)
         part = int(self.xp.max(flat, axis=0).argmax())
-        found = flat[:, part].tolist()
-        m = next(i for i, x in enumerate(found) if x >= ALIKE * max(found))
-        return max(found), (m, *(int(i) for i in np.unravel_index(part, shares.shape[1:])))
+        result = flat[:, part].tolist()
+        m = next(i for i, x in enumerate(result) if x >= ALIKE * max(result))
+        return max(result), (m, *(int(i) for i in np.unravel_index(part, shares.shape[1:])))
 
     def explaining(self, got: Floats) -> Worst | None:
         """The direction that explains most of what is off, in all heads or in one; None where it is too little."""
@@ -397,10 +397,10 @@ class _Scan:
 
     def guard(self, name: str) -> float:
         """The largest share of right replays; of squares, what they sum to for each row."""
-        made = zip(*(self._replayed(i) for i in self.weights), strict=True)
+        result = zip(*(self._replayed(i) for i in self.weights), strict=True)
         if name == EACH:
-            return max((self._each.summed(self._means(outs)) for outs in made), default=0.0)
-        tops = [self.xp.max(share) for outs in made for _, share, _, _ in self.shares(outs)]
+            return max((self._each.summed(self._means(outs)) for outs in result), default=0.0)
+        tops = [self.xp.max(share) for outs in result for _, share, _, _ in self.shares(outs)]
         return float(self.xp.max(self.xp.stack(tops))) if tops else 0.0  # one number leaves a device
 
     def _replayed(self, i: int) -> list[Floats]:

@@ -127,9 +127,9 @@ class Part:
         kept = np.vecdot(size, x) + W * (b.values.shape[1] + 8) * np.vecdot(size, o + x)
         sizes = np.abs(dp) + e
         tiny = float(how.format.eta) * sizes.sum(axis=1) * (1 if self.factors is None else 2)
-        made = np.vecdot(b.p, grown * sizes + e) + tiny + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
+        result = np.vecdot(b.p, grown * sizes + e) + tiny + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
         stored = how.u * np.abs(np.vecdot(b.p, dp)) + float(how.format.eta) if how.scores else 0.0
-        return np.asarray((np.maximum(kept, made) + stored)[:, None])
+        return np.asarray((np.maximum(kept, result) + stored)[:, None])
 
     # -- steps 3 and 6 -------------------------------------------------------------------------------------------------
     def of_sums(self) -> tuple[Floats, Floats]:

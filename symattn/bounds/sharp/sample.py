@@ -109,13 +109,13 @@ def _whole(given: object) -> TypeGuard[int]:
 def _named(rows: object, n: int) -> list[int]:
     """The rows that are named, in order, each once."""
     given = list(rows) if isinstance(rows, Iterable) else []
-    found = sorted({int(i) for i in given if _whole(i)})
+    result = sorted({int(i) for i in given if _whole(i)})
     if not isinstance(rows, Iterable) or not all(map(_whole, given)):
-        told = given[:_TOLD] or rows
-        raise InputError(f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {told!r}")
-    if not found or found[0] < 0 or found[-1] >= n:
+        outcome = given[:_TOLD] or rows
+        raise InputError(f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {outcome!r}")
+    if not result or result[0] < 0 or result[-1] >= n:
         raise InputError(f"rows {given[:_TOLD]}: there are queries 0 to {n - 1}; hint: name some of these")
-    return found
+    return result
 
 
 def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:

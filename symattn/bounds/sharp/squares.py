@@ -39,13 +39,13 @@ class Squares:
         """The direction whose squares are farthest beyond their limit for T (m, heads, rows): the share, its place, and
         θ in the root mean square with the half interval, for ⟨D, x⟩ of each row in ``length``."""
         xp: Any = namespace_of(t)
-        (found, rest, count), half = self.lengths(t), lam**2 / 2
+        (result, rest, count), half = self.lengths(t), lam**2 / 2
         limit = xp.sqrt(count + 2 * xp.sqrt(count * half) + 2 * half) + rest
-        shares = xp.where(xp.isfinite(limit), found / limit, 0.0)
+        shares = xp.where(xp.isfinite(limit), result / limit, 0.0)
         m = int(shares.argmax())
         unit, _, _ = self.lengths(length)
         with np.errstate(all="ignore"):
-            return float(shares[m]), m, float(found[m] / unit[m]), float(limit[m] / unit[m])
+            return float(shares[m]), m, float(result[m] / unit[m]), float(limit[m] / unit[m])
 
     def summed(self, t: Floats) -> float:
         """The largest Σ (T_i/σ_i)²/G of a direction."""

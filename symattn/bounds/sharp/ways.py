@@ -64,10 +64,10 @@ def _constants(s: float, f: Format, unit: float) -> list[float]:
 def constants(s: Floats, f: Format, unit: float) -> Floats:
     """Return ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
     with np.errstate(all="ignore"):
-        found = f.rounded(np.stack([s, s / unit, 1 / s])) * np.array([1, unit, 1]).reshape(-1, *[1] * s.ndim)
-        found[2] = 1 / found[2]
-        found = np.concatenate([found, f.rounded(found[2:])])
-        return np.where(np.abs(found / s - 1) <= 3 * f.u, found, s)
+        result = f.rounded(np.stack([s, s / unit, 1 / s])) * np.array([1, unit, 1]).reshape(-1, *[1] * s.ndim)
+        result[2] = 1 / result[2]
+        result = np.concatenate([result, f.rounded(result[2:])])
+        return np.where(np.abs(result / s - 1) <= 3 * f.u, result, s)
 
 
 def scale_of(spec: Attention, width: int) -> float | None:
@@ -84,15 +84,15 @@ def replays(block: Block, how: Stores) -> Iterator[Floats]:
 
     Before outputs are stored as well as after: a store hides what is less than half an ulp, until more of it comes.
     """
-    made: Made = {}
+    result: Made = {}
     for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
         if contract.queries or (contract.scores and not how.scores):
             continue
         if how.output is not None and contract.powers == "normalised":
             continue
-        made = {} if contract.powers == "" else made  # of scores, which the contracts that follow have, too
+        result = {} if contract.powers == "" else result  # of scores, which the contracts that follow have, too
         for relative in _references(replace(contract, output=_EXACT, times=how.times), how):
-            out = replay(relative, block.spec, block.given, made=made if contract.powers == "" else dict(made))
+            out = replay(relative, block.spec, block.given, made=result if contract.powers == "" else dict(result))
             yield from (out, rounded(how.last, out))
 
 
@@ -142,9 +142,9 @@ def scalings(spec: Attention, inputs: Mapping[str, Any], how: Stores) -> Iterato
         yield from ((replace(spec, scale=scale), inputs) for scale in (spec.scale, *others))
         return
     yield spec, inputs
-    given = np.asarray(inputs["scale"], dtype=np.float64)
-    for other in constants(given, how.format, log(2)):
-        if (other != given).any():
+    array = np.asarray(inputs["scale"], dtype=np.float64)
+    for other in constants(array, how.format, log(2)):
+        if (other != array).any():
             yield spec, {**inputs, "scale": other}
 
 

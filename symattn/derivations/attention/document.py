@@ -73,20 +73,20 @@ class _Told:
 
 def _blocks(asked: Request) -> tuple[Block, ...]:
     inputs = asked.inputs()
-    told = _Told(asked, checked(f"all entries at {_sizes_in_words(asked)}"), runs(asked))
-    found: dict[str, Any] = dict(inputs)
+    outcome = _Told(asked, checked(f"all entries at {_sizes_in_words(asked)}"), runs(asked))
+    result: dict[str, Any] = dict(inputs)
     blocks: list[Block] = [Heading(("What goes in",)), _inputs(asked), *_example(asked)]
     for part in asked.spec.pipeline(inputs):
-        given = {name: found[name] for name in part.of}
+        given = {name: result[name] for name in part.of}
         try:
             array = expressions.run(part, given)
-            blocks += _step(told, part, given, array)
+            blocks += _step(outcome, part, given, array)
         except Undecided:
             # Letters in the place of entries that depend on which score is larger.
             array = Symbolic.letters(stem(part.name), *lengths(part.name, asked.spec, asked.names, asked.sizes))
-            blocks += _in_numbers(told, part, array)
-        found[part.name] = expressions.letters_like(part.name, array)
-    return (*blocks, *_cut(told), *_whole(asked), _caveat())
+            blocks += _in_numbers(outcome, part, array)
+        result[part.name] = expressions.letters_like(part.name, array)
+    return (*blocks, *_cut(outcome), *_whole(asked), _caveat())
 
 
 def _in_numbers(told: _Told, part: Part, array: Array) -> list[Block]:
@@ -250,13 +250,13 @@ def _inputs(asked: Request) -> Table:
 
 
 def _example(asked: Request) -> tuple[Block, ...]:
-    told = {
+    result = {
         "mask": "the mask lets every query see each second key", "keep": "the last key is padding",
         "doc": "the last third of the tokens is another document", "doc_q": "",
         "doc_k": "the last third of queries and of keys is another document", "drop": "one weight in five is dropped",
         "positions": "positions are in order", "positions_q": "",
     }  # fmt: skip
-    parts = [told[name] for name in asked.names if told.get(name)]
+    parts = [result[name] for name in asked.names if result.get(name)]
     return (Note(("An example: " + ", and ".join(parts) + ".",)),) if parts else ()
 
 
@@ -272,14 +272,14 @@ def _caveat() -> Caveat:
 def _sizes(asked: Request, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
     """Letters and what they are; n_q and n_k together where they are the same."""
     spec, sizes = asked.spec, asked.sizes
-    found = {"n_q": asked.n_q, "n_k": asked.n_k}
-    found |= {"d_model": sizes["d_model"]} if asked.projected else {}
-    found |= {"d_k": sizes["d_k"], "d_v": sizes["d_v"]}
-    found |= {"h": spec.heads} if spec.heads > 1 else {}
-    found |= {"g": spec.key_heads} if spec.key_heads < spec.heads else {}
+    result = {"n_q": asked.n_q, "n_k": asked.n_k}
+    result |= {"d_model": sizes["d_model"]} if asked.projected else {}
+    result |= {"d_k": sizes["d_k"], "d_v": sizes["d_v"]}
+    result |= {"h": spec.heads} if spec.heads > 1 else {}
+    result |= {"g": spec.key_heads} if spec.key_heads < spec.heads else {}
     if every:
-        found |= {n: sizes[n] for n in asked.letters() if n in sizes and n not in ("d_y", "d_out", *found)}
-    pairs: list[tuple[tuple[Node, ...], int]] = [((SIZES[letter],), n) for letter, n in found.items()]
+        result |= {n: sizes[n] for n in asked.letters() if n in sizes and n not in ("d_y", "d_out", *result)}
+    pairs: list[tuple[tuple[Node, ...], int]] = [((SIZES[letter],), n) for letter, n in result.items()]
     return pairs if asked.n_q != asked.n_k else [((SIZES["n_q"], SIZES["n_k"]), asked.n_q), *pairs[2:]]
 
 
@@ -297,5 +297,5 @@ def _spelt(letter: Node) -> str:
 
 def _parameters(asked: Request, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
-    found = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
-    return {**found, **as_options(asked.spec)}
+    result = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
+    return {**result, **as_options(asked.spec)}

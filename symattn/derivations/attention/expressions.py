@@ -129,10 +129,10 @@ def agrees_on_numbers(asked: Request, step: Step) -> bool:
     """Return whether a step gives the textbook's entries on rational numbers."""
     shapes = {name: lengths(name, asked.spec, asked.names, asked.sizes) for name in step.of}
     given = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
-    found = step.run(*(given[name] for name in step.of))
+    result = step.run(*(given[name] for name in step.of))
     arrays = {name: x.entries for name, x in given.items()}
-    wanted = expected(asked.spec, step, arrays, tuple(found.shape), Numbers())
-    return wanted is not None and all(map(same, found.entries.flat, wanted.flat))
+    wanted = expected(asked.spec, step, arrays, tuple(result.shape), Numbers())
+    return wanted is not None and all(map(same, result.entries.flat, wanted.flat))
 
 
 def _numbers(shape: tuple[int, ...]) -> np.ndarray:

@@ -43,10 +43,10 @@ def _lines(request: Request, step: Step, *typed: str, **values: Like) -> Formula
 
     def place(match: re.Match[str]) -> str:
         if match["axis"]:
-            found = _size(request, named(match["of"] or "out"), 0 if match["axis"] == "rows" else -1)
+            result = _size(request, named(match["of"] or "out"), 0 if match["axis"] == "rows" else -1)
         else:
-            found = entry(named(match["array"]), *map(read, match["index"].split(",")))
-        known[key := f"place{len(known)}"] = found
+            result = entry(named(match["array"]), *map(read, match["index"].split(",")))
+        known[key := f"place{len(known)}"] = result
         return f"@{key}"
 
     def read(part: str) -> Node:

@@ -54,21 +54,21 @@ class Request:
 
     def letters(self) -> list[str]:
         """The letters of sizes that the inputs have."""
-        found = (letter for name in self.names for letter in factors_of(name, self.spec, self.names))
-        return [letter for letter in dict.fromkeys(found) if not letter.isdecimal()]
+        results = (letter for name in self.names for letter in factors_of(name, self.spec, self.names))
+        return [letter for letter in dict.fromkeys(results) if not letter.isdecimal()]
 
     def inputs(self, numbers: Callable[[str, tuple[int, ...]], Any] | None = None) -> dict[str, Any]:
         """Letters for every input, or what ``numbers`` makes; truth values and whole numbers are an example."""
         numbers = numbers or _letters
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             name: numbers(name, shape) if holds(name, self.spec) == "numbers" else self.example(name, shape)
             for name, shape in self.shapes().items()
         }
         if self.spec.mask == "additive":
-            entries = found["mask"].entries.copy()
+            entries = result["mask"].entries.copy()
             entries[~self.example("mask", entries.shape)] = FORBIDDEN
-            found["mask"] = type(found["mask"])(entries)
-        return found
+            result["mask"] = type(result["mask"])(entries)
+        return result
 
     def example(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Masks let a query see its own key and those two, four, … further; the last key is padding, the last third of
@@ -81,8 +81,8 @@ class Request:
             real: np.ndarray = np.arange(shape[-1]) < max(1, shape[-1] - 1)
             return real
         if name == "drop":
-            kept: np.ndarray = (np.arange(int(np.prod(shape))) % 5 != 3).reshape(shape)
-            return kept
+            values: np.ndarray = (np.arange(int(np.prod(shape))) % 5 != 3).reshape(shape)
+            return values
         places = np.arange(shape[-1])
         return places if name.startswith("positions") else places * 3 // (2 * shape[-1])
 
@@ -166,15 +166,15 @@ def _others(text: str | None) -> dict[str, int]:
     """Sizes by letter, from ``l=4,d_r=2``."""
     from symattn.attention.notation import SIZES as LETTERS
 
-    found = {}
+    result = {}
     for pair in filter(None, (text or "").split(",")):
         letter, _, number = pair.partition("=")
         if letter not in LETTERS or not number.isdecimal() or not 1 <= int(number) <= _MOST_OTHER:
             known = ", ".join(LETTERS)
             raise InputError(f"size: {pair!r} is not a letter of a size with an integer from 1 to {_MOST_OTHER}, "
                              f"such as l=4; letters: {known}")  # fmt: skip
-        found[letter] = int(number)
-    return found
+        result[letter] = int(number)
+    return result
 
 
 def _check(asked: Request) -> None:

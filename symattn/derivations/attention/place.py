@@ -81,9 +81,9 @@ class Place:
 
     def sum(self, terms: Iterable[Any]) -> Any:
         """Σ of elements."""
-        found = list(terms)
-        total = found[0] if found else self.algebra.number(0)
-        for term in found[1:]:
+        result = list(terms)
+        total = result[0] if result else self.algebra.number(0)
+        for term in result[1:]:
             total = total + term
         return total
 
@@ -144,14 +144,14 @@ def _by_place(spec: Attention, place: int, j: int) -> bool:
 
 def table(spec: Attention, arrays: Mapping[str, Any], sizes: tuple[int, int]) -> np.ndarray:
     """Which key each query may attend to, the mask included, without batches: (n_q, n_k) or (h, n_q, n_k)."""
-    found = np.array([[allowed(spec, arrays, (), sizes, (i, j)) for j in range(sizes[1])] for i in range(sizes[0])])
+    values = np.array([[allowed(spec, arrays, (), sizes, (i, j)) for j in range(sizes[1])] for i in range(sizes[0])])
     if spec.mask is None:
-        return found
+        return values
     mask = arrays["mask"]
     finite = np.vectorize(lambda x: not isinstance(x, Forbidden), otypes=[bool])
     seen: np.ndarray = np.asarray(mask, dtype=bool) if spec.mask == "boolean" else finite(mask)
-    found &= seen
-    return found
+    values &= seen
+    return values
 
 
 # -- every entry of a step ---------------------------------------------------------------------------------------------
@@ -162,8 +162,8 @@ Entry = Callable[[Place, tuple[int, ...]], Any]
 def entries() -> dict[str, Entry]:
     """Name of a step → its entry at an index."""
     modules = ("tokens", "positions", "scores")
-    found = (import_module(f"symattn.derivations.attention.{module}").ENTRIES for module in modules)
-    return {name: entry for named in found for name, entry in named.items()}
+    results = (import_module(f"symattn.derivations.attention.{module}").ENTRIES for module in modules)
+    return {name: entry for named in results for name, entry in named.items()}
 
 
 def expected(
@@ -174,13 +174,13 @@ def expected(
     if entry is None:
         return None
     place = Place(spec, step, arrays, shape, algebra)
-    found = np.empty(shape, dtype=object)
+    values = np.empty(shape, dtype=object)
     try:
         for index in np.ndindex(*shape):
             try:
-                found[index] = entry(place, index)
+                values[index] = entry(place, index)
             except ZeroDivisionError:
-                found[index] = Undefined(f"{step.name} is divided by 0")
+                values[index] = Undefined(f"{step.name} is divided by 0")
     except NoTextbook:
         return None
-    return found
+    return values

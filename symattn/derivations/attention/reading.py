@@ -77,8 +77,8 @@ def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
     random = Random(f"{name} {shape} {seed}")
     entries = [Fraction(random.choice((-1, 1)) * random.randint(1, 40), random.choice((29, 31, 37, 41)))
                for _ in range(prod(shape))]  # fmt: skip
-    found: Ball = Ball.lift(np.array(entries, dtype=object).reshape(shape))
-    return found
+    ball: Ball = Ball.lift(np.array(entries, dtype=object).reshape(shape))
+    return ball
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Read:
 
     def with_reason(self, reason: Text | str) -> Read:
         """Take the relations between letters in a reason as their definition: δ = i − j."""
-        told = relations(reason if isinstance(reason, tuple) else ())
-        return replace(self, definitions=(*self.definitions, *(r for r in told if defines(self.step, r))))
+        results = relations(reason if isinstance(reason, tuple) else ())
+        return replace(self, definitions=(*self.definitions, *(r for r in results if defines(self.step, r))))
 
     def check(
         self, formula: Node, evidence: Evidence, before: Node | None = None, after: Node | None = None
@@ -113,8 +113,8 @@ class Read:
                 raise FalseStep(f"{text(other)}: {type(reason).__name__}: {reason}") from reason
             return evidence
 
-        asked = self.runs[0].asked
-        sizes = tuple(text(s) for letter, s in SIZES.items() if letter in asked.sizes)
+        request = self.runs[0].asked
+        sizes = tuple(text(s) for letter, s in SIZES.items() if letter in request.sizes)
         matrices = frozenset({text(self.step.symbol)})
         record(Asked(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted))  # type: ignore[arg-type]
         return decide(formula)
@@ -224,13 +224,13 @@ def for_others(formula: Node) -> bool:
 
 def every(step: Step, found: tuple[Run, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
     """For each formula what it is read with: the definitions and reasons up to it."""
-    told = Read(step, found)
+    result = Read(step, found)
     for formula, reason in formulas:
-        told = told.with_reason(reason)
-        yield told
+        result = result.with_reason(reason)
+        yield result
         if defines(step, formula):
             assert isinstance(formula, Relation)
-            told = replace(told, definitions=(*told.definitions, formula))
+            result = replace(result, definitions=(*result.definitions, formula))
 
 
 def defines(step: Step, formula: Node) -> bool:

@@ -109,7 +109,7 @@ class StepReader(Reader):
         array, indices = self._entry_of(x) if isinstance(x, Name) else self._table_of(x)
         if array is not None:
             return [(array, indices)]
-        return [found for part in nt.parts(x) for found in self._occurrences(part)]
+        return [result for part in nt.parts(x) for result in self._occurrences(part)]
 
     def _beside(self, array: str, indices: tuple[Node, ...]) -> bool:
         """Return whether an entry of the output projection's input counts the columns of all heads."""
@@ -192,27 +192,27 @@ class StepReader(Reader):
         own = self.special.get(f"δ {array}")
         kept, self.special = self.special, {**self.special, "δ": own} if own else self.special
         letters = tuple(dict.fromkeys(i for index in indices for i in self._letters_in(index)))
-        found: list[Any] = [self.place(index, letters) - 1 for index in indices]
+        result: list[Any] = [self.place(index, letters) - 1 for index in indices]
         self.special = kept
         off = np.zeros([self.length(self.sort(i)) for i in letters], dtype=bool)
-        for axis, at in enumerate(found):
+        for axis, at in enumerate(result):
             if x.shape[axis] == 1 and "?" in axes[axis]:
                 at = at * 0
             off = off | (at < 0) | (at >= x.shape[axis])
-            found[axis] = np.clip(at, 0, x.shape[axis] - 1)
+            result[axis] = np.clip(at, 0, x.shape[axis] - 1)
         self.outside.append((letters, off))
-        picked = x.entries[tuple(np.broadcast_arrays(*found))] if found else x.entries
+        picked = x.entries[tuple(np.broadcast_arrays(*result))] if result else x.entries
         return Value(Ball(np.asarray(picked, dtype=object)), letters, x.ndim - len(indices), x.ndim - len(indices) == 1)
 
     def _letters_in(self, index: Node) -> list[str]:
-        found: list[Any] = []
+        result: list[Any] = []
         for name in (x for x in nt.within(index) if isinstance(x, Name)):
             if name.base in self.special and not name.sub:
-                found += self.special[name.base][0]
+                result += self.special[name.base][0]
             elif name.base in _LETTERS and not name.sub:
                 self.sort(name.base)
-                found.append(name.base)
-        return found
+                result.append(name.base)
+        return result
 
     def place(self, index: Node, letters: tuple[str, ...]) -> Any:
         """A computed index, counted from 1, for every value of ``letters``."""
@@ -247,12 +247,12 @@ class StepReader(Reader):
     def truth(self, condition: Relation, letters: tuple[str, ...]) -> Any:
         """Where a relation between indices holds."""
         sides = [self.place(side, letters) for side in (condition.first, *(side for _, side in condition.rest))]
-        found: Any = np.True_
+        result: Any = np.True_
         for (sign, _), a, b in zip(condition.rest, sides, sides[1:], strict=False):
             if sign not in _SIGNS:
                 raise Unread(f"the sign {sign}")
-            found = found & _SIGNS[sign](a, b)
-        return found
+            result = result & _SIGNS[sign](a, b)
+        return result
 
     def said(self, condition: str, letters: tuple[str, ...]) -> Any:
         """Where a condition in words holds."""
@@ -281,8 +281,8 @@ class StepReader(Reader):
         return super()._product(x)
 
     def _transposed(self, x: nt.Transposed) -> Value:
-        found = self.one(x.body)
-        if found.rank != 2:
+        result = self.one(x.body)
+        if result.rank != 2:
             raise Unread("the transpose of what is not a matrix")
         return super()._transposed(x)
 

@@ -33,9 +33,9 @@ def _affine(place: Place, row: Any, w: Any, bias: Any, column: int) -> Any:
 def _over_root(place: Place, row: Any, x: Any, eps: Any, gain: Any, bias: Any = None) -> Any:
     """g x / √(mean(row²) + ε) + b."""
     mean = place.dot(row, row) / place.number(len(row)) + place.number(eps)
-    found = x / place.algebra.apply("sqrt", mean)
-    found = found if gain is None else found * gain
-    return found if bias is None else found + bias
+    result = x / place.algebra.apply("sqrt", mean)
+    result = result if gain is None else result * gain
+    return result if bias is None else result + bias
 
 
 def _unpacked(place: Place, index: Index) -> Any:

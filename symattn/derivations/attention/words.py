@@ -129,10 +129,10 @@ def _rel(reader: StepReader, parts: list[nt.Node]) -> Value:
     given[at] = reader.here[step.of[at]]
     of = 0 if step.of[at] == "a_v" else 1 if step.of[at] == "r_k" else at - 1
     given[of] = _argument(reader, reader.one(x), step.of[of])
-    found = step.run(*given)
+    result = step.run(*given)
     if step.of[at] == "p_q":
-        found = found.mT
-    return _shaped(reader, Value(found))
+        result = result.mT
+    return _shaped(reader, Value(result))
 
 
 def _rows(reader: StepReader, parts: list[nt.Node]) -> Value:
@@ -162,24 +162,24 @@ def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]
     """Letters that stand for an index which others determine, each with these, counted from 1."""
     n_q, n_k, spec, position = asked.n_q, asked.n_k, asked.spec, asked.spec.position
     ahead = np.asarray(relative.ahead(n_q, n_k, np.zeros((n_q, n_k)), spec.alignment)).astype(int)
-    found: dict[str, tuple[tuple[str, ...], Any]] = {}
+    result: dict[str, tuple[tuple[str, ...], Any]] = {}
     if isinstance(position, Shaw):
-        found["δ"] = ("i", "j"), relative.clipped(ahead, position.most) + 1
+        result["δ"] = ("i", "j"), relative.clipped(ahead, position.most) + 1
     elif isinstance(position, TransformerXL) and "r_k" in step.of:
-        found["δ"] = ("i", "j"), relative.from_far_to_near(ahead, n_k, asked.sizes["n_r"]) + 1
+        result["δ"] = ("i", "j"), relative.from_far_to_near(ahead, n_k, asked.sizes["n_r"]) + 1
     elif isinstance(position, Disentangled):
-        found["δ"] = found["δ p_k"] = ("i", "j"), _spans(position, -ahead)
-        found["δ p_q"] = ("i", "j"), _spans(position, ahead if position.backwards else -ahead)
+        result["δ"] = result["δ p_k"] = ("i", "j"), _spans(position, -ahead)
+        result["δ p_q"] = ("i", "j"), _spans(position, ahead if position.backwards else -ahead)
     elif isinstance(position, Buckets):
         index = relative.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
-        found["β"] = ("i", "j"), np.asarray(index).astype(int) + 1
+        result["β"] = ("i", "j"), np.asarray(index).astype(int) + 1
     if step.name.endswith("_rotated"):
         more = n_k - n_q if spec.alignment == "bottom-right" else 0
-        found["p"] = ("i",), np.arange(1, n_q + 1) + more
+        result["p"] = ("i",), np.arange(1, n_q + 1) + more
     if step.name.endswith("_shared"):
         times = spec.heads // spec.key_heads
-        found["b"] = ("a",), (np.arange(spec.heads) // times) + 1
-    return found
+        result["b"] = ("a",), (np.arange(spec.heads) // times) + 1
+    return result
 
 
 def _spans(asked: Disentangled, behind: Any) -> Array:
@@ -197,10 +197,10 @@ def frequencies(asked: Request, step: Step, arrays: Mapping[str, Any]) -> dict[s
         angles = [flint.arb.atan2(flint.arb(b), flint.arb(a)) for a, b, _ in position.triples]
         return {"θ": Ball(np.array(angles, dtype=object))}
     rows = arrays[step.of[0]]
-    found = rotary.inverse_frequencies(position.width or rows.shape[-1], position.base, rows)
+    result = rotary.inverse_frequencies(position.width or rows.shape[-1], position.base, rows)
     if position.scaling is not None:
-        found = position.scaling.frequencies(found, position.base, rows.shape[-2] + position.start)
-    return {"ω": found}
+        result = position.scaling.frequencies(result, position.base, rows.shape[-2] + position.start)
+    return {"ω": result}
 
 
 def places_of_rows(reader: StepReader) -> Any:
@@ -219,6 +219,6 @@ def condition(asked: Request, said: str, arrays: Mapping[str, Any]) -> Any:
     if said == SEES:
         return asked.allowed().any(axis=-1)
     if "kept" in said:
-        found: Any = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
-        return found
+        result: Any = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
+        return result
     raise Unread(f"the condition {said}")

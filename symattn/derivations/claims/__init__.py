@@ -100,15 +100,15 @@ def weights(values: list[str]) -> Document:
     total = sum(row, Quotient.of(0))
     negative = [x for x in row if x.sign() < 0]
     zeros = [j for j, x in enumerate(row, 1) if x.is_zero()]
-    found = rounded_example(texts, row) if total != 1 and not zeros else []
-    holds = not negative and (total == 1 or bool(found))
+    result = rounded_example(texts, row) if total != 1 and not zeros else []
+    holds = not negative and (total == 1 or bool(result))
     verdict, evidence = ("true" if total == 1 else "possible", _CHECKED) if holds else ("false", _REFUTED)
-    if found:
+    if result:
         evidence = Evidence(Grade.CHECKED, "as rounded digits")
     blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
-    said = _rounded_say(texts, row, found) if found else _weights_say(row, total, negative, zeros)
+    said = _rounded_say(texts, row, result) if result else _weights_say(row, total, negative, zeros)
     blocks += [Paragraph(words) for words in said]
-    if total != 1 and not found and not all(map(half_unit, texts)) and any("." in text_ for text_ in texts):
+    if total != 1 and not result and not all(map(half_unit, texts)) and any("." in text_ for text_ in texts):
         blocks.append(Note(("A decimal of one digit is taken as it is: 0.3 is 3/10.",)))
     if zeros and holds:
         keys = f"key {zeros[0]} is" if len(zeros) == 1 else f"keys {enumerated(zeros)} are"
@@ -120,8 +120,8 @@ def weights(values: list[str]) -> Document:
         "rescaled": _texts(_rescaled(row, total, negative)),
         "masked": zeros,
     }
-    if found:
-        record["row"] = _texts(found)
+    if result:
+        record["row"] = _texts(result)
     return _document("weights", "Can these be a row of softmax?", values, blocks, holds, record)
 
 
@@ -145,12 +145,12 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     chosen = _measures(measure)
     zero = any(all(x.is_zero() for x in v.entries) for v in (left, right))
     undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and zero]
-    found = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
-    steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in found.items())
+    result = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
+    steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in result.items())
     blocks = [*_given(names, left, right), Steps(steps)]
     if undefined:
         blocks.append(Note(("A vector of zeros has no direction: cosine and angle are not defined.",)))
-    return _document("similarity", "How alike are they?", [a, b], blocks, True, found, measure)
+    return _document("similarity", "How alike are they?", [a, b], blocks, True, result, measure)
 
 
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) -> Document:
@@ -176,8 +176,8 @@ def equal(a: str, b: str) -> Document:
     if is_vector(a) or is_vector(b):
         return _vectors(a, b)
     if not a.lstrip().startswith("[") and not b.lstrip().startswith("["):
-        found = compare(a, b)
-        return _equal(a, b, _equality(found), found.holds, _equality_record(found))
+        equality = compare(a, b)
+        return _equal(a, b, _equality(equality), equality.holds, _equality_record(equality))
     left, right = brackets(a), brackets(b)
     size, other = shape(left, a), shape(right, b)
     if size != other:
@@ -224,19 +224,19 @@ def _vectors(a: str, b: str) -> Document:
     if len(left) != len(right):
         words = f"The lengths differ: {len(left)} and {len(right)}."
         return _misfit(a, b, words, (len(left),), (len(right),))
-    found = [compare(x, y) for x, y in zip(left, right, strict=True)]
+    result = [compare(x, y) for x, y in zip(left, right, strict=True)]
     digits = _digits_beside(a, b)
     close = [f.holds is True or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
-             for f, (d, t) in zip(found, digits or [(0, "0")] * len(found), strict=True)]  # fmt: skip
-    if all(f.holds is True for f in found):
+             for f, (d, t) in zip(result, digits or [(0, "0")] * len(result), strict=True)]  # fmt: skip
+    if all(f.holds is True for f in result):
         return _equal(
-            a, b, _true(f"{counted(len(found), 'entry', 'entries')}, each by itself"), True, {"differing": {}}
+            a, b, _true(f"{counted(len(result), 'entry', 'entries')}, each by itself"), True, {"differing": {}}
         )
     if digits and all(close):
         return _equal(a, b, _true("as rounded digits"), True, {"rounded": True})
-    if digits and all(ok or f.holds is False for f, ok in zip(found, close, strict=True)):
-        return _wrong_digits(a, b, found, close, digits)
-    return _entry_by_entry(a, b, [(f"[{i}]", x) for i, x in enumerate(found, 1)], _instead(found))
+    if digits and all(ok or f.holds is False for f, ok in zip(result, close, strict=True)):
+        return _wrong_digits(a, b, result, close, digits)
+    return _entry_by_entry(a, b, [(f"[{i}]", x) for i, x in enumerate(result, 1)], _instead(result))
 
 
 def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
@@ -251,12 +251,12 @@ def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
 def _wrong_digits(a: str, b: str, found: list[Equality], close: list[bool], digits: list[tuple[int, str]]) -> Document:
     """Which of the digits the numbers do not round to, and what they round to."""
     wrong = {f"[{i}]": (f, *d) for i, (f, ok, d) in enumerate(zip(found, close, digits, strict=True), 1) if not ok}
-    place, (first, side, told) = next(iter(wrong.items()))
+    place, (first, side, result) = next(iter(wrong.items()))
     true = first.a if side == 1 else first.b
     assert true is not None
     count = f"{len(wrong)} of {len(found)} entries {'do' if len(wrong) > 1 else 'does'} not round to the digits given"
-    instead = Decimal(true.decimal(len(re.sub("e.*|[^0-9]", "", told.lower()).lstrip("0")) or 1))
-    words: Text = (f"{count}; {place} is not {told}, but ", instead, ", rounded.")
+    instead = Decimal(true.decimal(len(re.sub("e.*|[^0-9]", "", result.lower()).lstrip("0")) or 1))
+    words: Text = (f"{count}; {place} is not {result}, but ", instead, ", rounded.")
     blocks = [*_equality(first), Paragraph(words)]
     record = {"differing": {at: _equality_record(f) for at, (f, *_) in wrong.items()}, "undecided": []}
     return _equal(a, b, blocks, False, record)
@@ -327,9 +327,9 @@ def _equality_record(found: Equality) -> dict[str, Any]:
 
 def _sum(row: list[Quotient], total: Quotient) -> Node:
     """3/10 + 7/10 + 1/10 = 11/10."""
-    made = equals(Sum(tuple(x.notation() for x in row)), total.notation())
-    short_enough = len(row) <= _MOST_SHOWN and len(text(made)) <= 2 * _LONGEST
-    return made if short_enough else _approximately(Name("Σ"), total)
+    relation = equals(Sum(tuple(x.notation() for x in row)), total.notation())
+    short_enough = len(row) <= _MOST_SHOWN and len(text(relation)) <= 2 * _LONGEST
+    return relation if short_enough else _approximately(Name("Σ"), total)
 
 
 def _weights_say(row: list[Quotient], total: Quotient, negative: list[Quotient], zeros: list[int]) -> list[Text]:

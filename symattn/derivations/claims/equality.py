@@ -62,12 +62,12 @@ def _expressions(a: Expression, b: Expression) -> Equality:
     letters = sorted({*a.letters, *b.letters})
     exactly = 0
     for point in _points(letters):
-        found = _at(a, b, point)
-        if found is None:
+        equality = _at(a, b, point)
+        if equality is None:
             continue
-        if found.holds is False:
-            return found
-        exactly += found.holds is True
+        if equality.holds is False:
+            return equality
+        exactly += equality.holds is True
     if not letters and exactly:
         return _numbers(a.exact({}), b.exact({}), {})
     return _reduced(a, b, exactly)

@@ -217,27 +217,27 @@ def vector_entries(text: str) -> list[str]:
     total: list[str] = []
     place = 0
     while place < len(text.rstrip()):
-        found = _TERM.match(text, place)
-        if not found or (place and not found[1]):
+        match = _TERM.match(text, place)
+        if not match or (place and not match[1]):
             wrong = f"{text!r} is not a sum of vectors"
             raise InputError(f"{wrong}; hint: 9/10*[1, 0] + 1/10*[0, 1], or softmax([2, 4, 4])")
-        term = _entries(found[3])
-        signed = [f"{found[1]}({f'({found[2]})*' if found[2] else ''}({x}))" for x in term]
+        term = _entries(match[3])
+        signed = [f"{match[1]}({f'({match[2]})*' if match[2] else ''}({x}))" for x in term]
         if total and len(total) != len(signed):
             raise InputError(
                 f"vectors of {len(total)} and {len(signed)} entries have no sum; hint: give as many to both"
             )
         total = [a + b for a, b in zip(total, signed, strict=True)] if total else signed
-        place = found.end()
+        place = match.end()
     return total
 
 
 def _entries(text: str) -> list[str]:
     soft = _SOFTMAX.fullmatch(text)
-    found = brackets(soft[1] if soft else text)
-    if not found or any(isinstance(x, list) for x in found):
+    result = brackets(soft[1] if soft else text)
+    if not result or any(isinstance(x, list) for x in result):
         raise InputError(f"{text!r} is not a vector; hint: [1, 1/2]")
     if not soft:
-        return list(found)
-    total = "+".join(f"exp({x})" for x in found)
-    return [f"exp({x})/({total})" for x in found]
+        return list(result)
+    total = "+".join(f"exp({x})" for x in result)
+    return [f"exp({x})/({total})" for x in result]

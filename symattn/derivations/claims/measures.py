@@ -35,9 +35,9 @@ def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
     if room.is_zero():
         return []
     share = gap / room
-    found = [x + share * Quotient.of(u) for x, u in zip(row, units, strict=True)]
+    result = [x + share * Quotient.of(u) for x, u in zip(row, units, strict=True)]
     within = share <= Quotient.of(1) and share >= Quotient.of(-1)
-    return found if within and all(x.sign() > 0 for x in found) else []
+    return result if within and all(x.sign() > 0 for x in result) else []
 
 
 def rounds_to(x: Quotient, digits: str) -> bool:

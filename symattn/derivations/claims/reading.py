@@ -88,8 +88,8 @@ def brackets(text: str) -> list[Any]:
             raise InputError(f"{wrong}; hint: [1, 2] or [[1], [2]]")
     if len(stack) != 1 or len(stack[0]) != 1 or count > MOST:
         raise InputError(f"{short(text)!r} is not a list of at most {MOST} entries; hint: [1, 2] or [[1], [2]]")
-    found: list[Any] = stack[0][0]
-    return found
+    result: list[Any] = stack[0][0]
+    return result
 
 
 def shape(entries: Any, text: str) -> tuple[int, ...]:

@@ -56,15 +56,15 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: A
         walks = [("", walked(source, fields))]
     last = walks[-1][1]
     drawn = Scene(f"Query, keys and values of {last.sheet.name}, at their true angles")
-    found = [(called, walk, angles(walk, query)) for called, walk in walks]
-    wide = 480 / len(found)
-    scale = min(_plane(each, 0, wide).scale for _, _, each in found)
+    result = [(called, walk, angles(walk, query)) for called, walk in walks]
+    wide = 480 / len(result)
+    scale = min(_plane(each, 0, wide).scale for _, _, each in result)
     foots = [
         _fan(drawn, walk, query, each, called, _plane(each, i * wide, wide, scale))
-        for i, (called, walk, each) in enumerate(found)
+        for i, (called, walk, each) in enumerate(result)
     ]
     foot, said = summed(drawn, last, query, max(foots) + 44)
-    drawn.description = plain(" ".join((*(_said(walk, query, each, called) for called, walk, each in found), said)))
+    drawn.description = plain(" ".join((*(_said(walk, query, each, called) for called, walk, each in result), said)))
     note = "Lengths, and angles to the query, are true; the keys are turned into one plane. " + said
     drawn.height = wrapped(drawn, foot + 30, note) - 6
     return drawn
@@ -96,8 +96,8 @@ def length(vector: Vector) -> float:
 def _plane(found: Angles, x: float, width: float, scale: float | None = None) -> Plane:
     """Where the arrows are, below a line for each key; at a scale, if it is given."""
     top = 50 + _LINE * len(found.keys)
-    made = Plane.fitted([*found.tips, (found.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
-    return made if scale is None else replace(made, scale=scale)
+    plane = Plane.fitted([*found.tips, (found.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
+    return plane if scale is None else replace(plane, scale=scale)
 
 
 def _fan(drawn: Scene, walk: Walk, query: int, found: Angles, called: str, plane: Plane) -> float:
@@ -120,12 +120,12 @@ def _fan(drawn: Scene, walk: Walk, query: int, found: Angles, called: str, plane
 
 
 def _said(walk: Walk, query: int, found: Angles, called: str) -> str:
-    told = (
+    results = (
         f"{named(walk, 'k', j)} at {angle.digits}°, score {words(score.notation())}"
         for j, (angle, score) in enumerate(zip(found.angles, found.scores, strict=True))
     )
     start = f"{called[0].upper()}{called[1:]}, from" if called else "From"
-    return f"{start} {named(walk, 'q', query - 1)}: {'; '.join(told)}."
+    return f"{start} {named(walk, 'q', query - 1)}: {'; '.join(results)}."
 
 
 # -- the output as a sum -----------------------------------------------------------------------------------------------

@@ -52,22 +52,22 @@ def allowed(spec: Attention, n_q: int, n_k: int) -> np.ndarray:
             if step.name == "weights":
                 break
     weights = np.asarray(values["weights"])
-    found: np.ndarray = weights.reshape(-1, n_q, n_k)[0] > 0
-    return found
+    result: np.ndarray = weights.reshape(-1, n_q, n_k)[0] > 0
+    return result
 
 
 def _four(n_q: int, n_k: int) -> Scene:
     drawn = Scene("Four masks", "")
-    told, side = [], min(12.5, 100 / max(n_q, n_k))
+    result, side = [], min(12.5, 100 / max(n_q, n_k))
     for i, (called, spec) in enumerate(_USUAL):
         x, seen = 24 + i * 118.0, allowed(spec, n_q, n_k)
         drawn.label(x, 18, called)
         foot = _grid(drawn, seen, x, 44, side)
         small(drawn, x, foot + 18, f"{seen.sum()} of {seen.size}")
-        told.append(_counted(called, seen))
+        result.append(_counted(called, seen))
     _axes(drawn, 24, 36, foot)
     drawn.title = f"Four masks for {n_q} tokens" if n_q == n_k else f"Four masks for {n_q} queries and {n_k} keys"
-    drawn.description = " ".join((*told, _FILLED))
+    drawn.description = " ".join((*result, _FILLED))
     drawn.height = wrapped(drawn, foot + 44, _FILLED) - 8
     return drawn
 

@@ -30,10 +30,10 @@ def scene(dk: int = 8, tokens: int = 8) -> Scene:
     whole("tokens", tokens, LIMITS["tokens"], 2)
     drawn = Scene("Rotary positions: equal distances, equal scores")
     scores = turned_scores()
-    told = [_panel(drawn, 240.0 * i, places, scores) for i, places in enumerate(_PANELS)]
+    result = [_panel(drawn, 240.0 * i, places, scores) for i, places in enumerate(_PANELS)]
     drawn.label(10, 252, f"{dk // 2} planes at the positions 0 to {tokens - 1}")
     y, speeds = _dials(drawn, dk, tokens)
-    drawn.description = plain(" ".join((*told, f"Below, {dk // 2} planes turn by {', '.join(speeds)} a position.")))
+    drawn.description = plain(" ".join((*result, f"Below, {dk // 2} planes turn by {', '.join(speeds)} a position.")))
     note = (
         f"Above, one plane, cosine {ANGLE[0]} and sine {ANGLE[1]} for one position; dotted: before they are turned. "
         f"Below, plane f turns by {{ω_f}} = {_BASE}{{^−2f/{dk}}} a position; the arrow is at the last one."

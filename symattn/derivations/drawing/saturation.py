@@ -25,11 +25,11 @@ def scene(dk: int = 256) -> Scene:
     drawn = Scene("Saturation: slope and largest of two weights over d_k", _description(dk))
     _slopes(drawn, sizes)
     _largest(drawn, sizes)
-    told = (
+    result = (
         "Two keys, components from N(0, 1). Every point is enclosed and correctly rounded, as in symattn derive "
         "scaling. Solid: median over rows; dashed: mean."
     )
-    drawn.height = wrapped(drawn, 626, told) - 6
+    drawn.height = wrapped(drawn, 626, result) - 6
     return drawn
 
 

@@ -24,25 +24,27 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
         raise InputError(f"draws must be an integer from 10 to 20000, got {draws!r}")
     sizes = sorted({2**i for i in range(17) if 2**i <= dk} | {dk})
     law = [float(closed(Setting(d, None), Fraction(0), formula("Var(s)"))) for d in sizes]
-    found = [sampled(d, draws, seed) for d in sizes]
-    drawn = Scene("The variance of a score over d_k, with and without scaling", _description(sizes, found, draws, seed))
+    result = [sampled(d, draws, seed) for d in sizes]
+    drawn = Scene(
+        "The variance of a score over d_k, with and without scaling", _description(sizes, result, draws, seed)
+    )
     x, y = Axis(1, dk, 52, 330), Axis(0.35, 2 * dk, 300, 40)
     drawn.label(10, 22, "variance of a score")
     plot = Plot(drawn, x, y)
     plot.frame(whole_ticks(1, dk), whole_ticks(1, 2 * dk), "{d_k}, width of queries and keys")
     plot.draw(
         (
-            _series(sizes, law, found, ("Var({q}·{k}) = {d_k}", "unscaled"), False),
+            _series(sizes, law, result, ("Var({q}·{k}) = {d_k}", "unscaled"), False),
             _series(sizes, [v / d for v, d in zip(law, sizes, strict=True)],
-                    [(v / d, e / d) for (v, e), d in zip(found, sizes, strict=True)],
+                    [(v / d, e / d) for (v, e), d in zip(result, sizes, strict=True)],
                     ("Var({q}·{k}/√{d_k}) = 1", "divided by √{d_k}"), True),
         )
     )  # fmt: skip
-    told = (
+    outcome = (
         f"Lines: exact, as symattn derive scaling proves. Points: {draws} draws from N(0, 1) for each size, seed "
         f"{seed}; bars: {_ERRORS} standard errors."
     )
-    drawn.height = wrapped(drawn, 372, told) - 6
+    drawn.height = wrapped(drawn, 372, outcome) - 6
     return drawn
 
 

@@ -67,10 +67,10 @@ def scene(source: str | PathLike[str] | None = None, **fields: Any) -> Scene:
 
 def _read(step: Step) -> tuple[str, ...]:
     """The arrays whose numbers the step reads: not those whose length alone it asks for."""
-    made = {*"qkv", "q_rotated", "k_rotated", "q_normed", "k_normed", "k_r", "q_joined"}
+    result = {*"qkv", "q_rotated", "k_rotated", "q_normed", "k_normed", "k_r", "q_joined"}
     mark = Name("?")
     return tuple(
-        n for n in step.of if n not in made or replaced(step.formula, {ARRAYS[n].symbol: mark}) != step.formula
+        n for n in step.of if n not in result or replaced(step.formula, {ARRAYS[n].symbol: mark}) != step.formula
     )
 
 
@@ -94,8 +94,8 @@ def _forms(
     heads = {"h": spec.heads, "g": spec.key_heads} if sizes else {"h": 2, "g": min(spec.key_heads, 2), "p": 4}
     known = {**LENGTHS, "n": 3, "j": spec.heads, "p": spec.heads + 2 * spec.key_heads, **heads, **(sizes or {})}
     axes = {name: _axes(name, spec, given) for name in names}
-    lengths = {name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in found]
-               for name, found in axes.items()}  # fmt: skip
+    lengths = {name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in result]
+               for name, result in axes.items()}  # fmt: skip
     unit = min(_UNIT, _LONGEST / max(n for of in lengths.values() for n in of[-2:]))
     words = {name: list(map(str, lengths[name])) if sizes else list(map(_axis, axes[name])) for name in axes}
     return {name: _form(ARRAYS[name].symbol, words[name], lengths[name], unit) for name in axes}
@@ -117,12 +117,12 @@ def _form(symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: floa
 
 def _axis(factors: Sequence[str]) -> str:
     """``h d_k``, each letter with its index."""
-    found = []
+    result = []
     for factor in factors:
         base, _, index = factor.partition("_")
         letter = SIZES.get("g" if factor == "j" else factor, Name(base, (Name(index),) if index else ()))
-        found.append(factor if factor.isdecimal() else _braced(letter))
-    return " ".join(found)
+        result.append(factor if factor.isdecimal() else _braced(letter))
+    return " ".join(result)
 
 
 def _braced(node: Node) -> str:
@@ -172,8 +172,8 @@ def _line(drawn: Scene, line: Sequence[tuple[float, Form, str]], y: float) -> fl
 
 
 def _described(steps: Sequence[Step], forms: Mapping[str, Form]) -> str:
-    told = []
+    result = []
     for step in steps:
         parts = " and ".join(f"{forms[name].words} ({forms[name].shape})" for name in step.of)
-        told.append(f"{parts} give {forms[step.name].words} ({forms[step.name].shape})")
-    return plain(f"{len(told)} steps: {'; '.join(told)}.")
+        result.append(f"{parts} give {forms[step.name].words} ({forms[step.name].shape})")
+    return plain(f"{len(result)} steps: {'; '.join(result)}.")

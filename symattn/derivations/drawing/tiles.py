@@ -42,18 +42,18 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int =
         raise FalseStep("tiles merged give another output than all keys at once")
     drawn = Scene(f"Softmax of {n} keys in {len(parts)} tiles{called}")
     unit = _WIDE / max(float(_one(s.normaliser).to_float()) for s in states)
-    y, told, previous = 16.0, [], None
+    y, result, previous = 16.0, [], None
     for (lo, hi, _), state in zip(parts, states, strict=True):
         y = _between(drawn, previous, state, unit, y)
         said = _state(drawn, scores, (lo, hi), state, unit, y)
-        told.append(f"After {f'key {hi}' if hi == lo + 1 else f'keys {lo + 1} to {hi}'}: {said}")
+        result.append(f"After {f'key {hi}' if hi == lo + 1 else f'keys {lo + 1} to {hi}'}: {said}")
         y, previous = y + _HIGH + _TEXT, state
     y = _weights(drawn, scores, states[-1], y)
     note = (
         "Each piece is e{^s−m} of a key, as long as the number; filled: keys of the tile that has just come. "
         "{m} is the largest score so far, ℓ the sum, {o} what an output would be now."
     )
-    drawn.description = plain(" ".join((*told, "The last output is that of all keys at once.")))
+    drawn.description = plain(" ".join((*result, "The last output is that of all keys at once.")))
     drawn.height = wrapped(drawn, y + 12, note) - 6
     return drawn
 
@@ -82,8 +82,8 @@ def _one(x: Any) -> Any:
 
 def _pieces(scores: Array, hi: int, state: State) -> list[float]:
     """e^(s_j − m) of the keys so far."""
-    found = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated
-    return [float(x.to_float()) for x in found.tolist()[0]]
+    result = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated
+    return [float(x.to_float()) for x in result.tolist()[0]]
 
 
 def _identity(n: int) -> Exact:
@@ -111,18 +111,18 @@ def _state(drawn: Scene, scores: Any, tile: tuple[int, int], state: State, unit:
     """The pieces of the keys so far, and m, ℓ and the output in words, which are returned."""
     lo, hi = tile
     _bar(drawn, [unit * x for x in _pieces(scores, hi, state)], lo, y)
-    norm, told = _one(state.normaliser), [f"{{m}} = {words(formula(_one(state.maximum)))}"]
-    told.append(_equal("ℓ", norm))
+    norm, result = _one(state.normaliser), [f"{{m}} = {words(formula(_one(state.maximum)))}"]
+    result.append(_equal("ℓ", norm))
     if not norm.is_zero():
         outputs = finish(state).entries[0]
         shown = [digits(x) for x in outputs]
         sign = "=" if all(words(formula(x)) == d for x, d in zip(outputs, shown, strict=True)) else "≈"
-        told.append(_equal("{o}", outputs[0]) if len(outputs) == 1 else f"{{o}} {sign} ({', '.join(shown)})")
-    for said in (", ".join(told), ", ".join((*told[:1], f"ℓ ≈ {digits(norm)}", *told[2:]))):
+        result.append(_equal("{o}", outputs[0]) if len(outputs) == 1 else f"{{o}} {sign} ({', '.join(shown)})")
+    for said in (", ".join(result), ", ".join((*result[:1], f"ℓ ≈ {digits(norm)}", *result[2:]))):
         if Label(0, 0, said, SMALL).width < _RIGHT - _LEFT:
             break
     small(drawn, _LEFT, y + _HIGH + 17, said, "ink")
-    return ", ".join(told)
+    return ", ".join(result)
 
 
 def _equal(letter: str, x: Any) -> str:
@@ -151,6 +151,6 @@ def _weights(drawn: Scene, scores: Array, state: State, y: float) -> float:
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
     parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]
     _bar(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)
-    told = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
-    small(drawn, _LEFT, y + _HIGH + 37, told if Label(0, 0, told, SMALL).width < 460 else "They add up to 1.")
+    result = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
+    small(drawn, _LEFT, y + _HIGH + 37, result if Label(0, 0, result, SMALL).width < 460 else "They add up to 1.")
     return y + _HIGH + 48

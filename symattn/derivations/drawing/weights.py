@@ -51,8 +51,8 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: Any) -
         for j, entry in enumerate(row):
             _cell(drawn, entry, (x + j * side, y, side - _GAP, height - _GAP), exact, f"{queries[i]}, key {j + 1}")
         small(drawn, 474, y + height / 2 + 3, digits(sum(row[1:], row[0])), anchor="end")
-    told = "Shade and bar: the weight." + ("" if exact else " Exact fractions do not fit: symattn walk prints them.")
-    drawn.height = wrapped(drawn, 58 + len(rows) * height + 18, told) - 6
+    result = "Shade and bar: the weight." + ("" if exact else " Exact fractions do not fit: symattn walk prints them.")
+    drawn.height = wrapped(drawn, 58 + len(rows) * height + 18, result) - 6
     return drawn
 
 
@@ -66,8 +66,8 @@ def of_head(array: Any, head: int) -> Any:
 
 def fits(entry: Any, width: float) -> bool:
     """Return whether the fraction and its digits are at most so wide."""
-    found = fraction(entry)
-    parts = (*((found,) if isinstance(found, str) else found), digits(entry))
+    result = fraction(entry)
+    parts = (*((result,) if isinstance(result, str) else result), digits(entry))
     return all(Label(0, 0, part, SMALL).width <= width for part in parts)
 
 
@@ -95,5 +95,5 @@ def stacked(drawn: Scene, x: float, y: float, found: tuple[str, str] | str) -> N
 
 
 def _description(walk: Walk, rows: list[list[Any]]) -> str:
-    told = "; ".join(f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1))
-    return f"{len(rows)} queries, {len(rows[0])} keys. Weights, {told}. Every row sums to 1."
+    result = "; ".join(f"query {i}: " + ", ".join(plain(digits(x)) for x in row) for i, row in enumerate(rows, 1))
+    return f"{len(rows)} queries, {len(rows[0])} keys. Weights, {result}. Every row sums to 1."

@@ -31,41 +31,41 @@ def find(word: str) -> str | None:
 
 def load(name: str) -> Sheet:
     """The example's sheet. Raises InputError, with a suggestion, where there is none of that name."""
-    found = resolved(name)
-    return from_text(_content(found), f"example {found}", found)
+    result = resolved(name)
+    return from_text(_content(result), f"example {result}", result)
 
 
 def show(name: str) -> Document:
     """The example as the sheet it is: a user copies it, edits it and walks through his own."""
-    found = resolved(name)
-    data = _data(found)
+    result = resolved(name)
+    data = _data(result)
     words = [f"From {data['source']}."] if data.get("source") else []
     words += filter(None, data.get("notes", ()))
-    copy = f"symattn examples show {found} -f json -o sheet.json"
+    copy = f"symattn examples show {result} -f json -o sheet.json"
     also = "Other names: " + ", ".join(data["aliases"]) + ". "
     blocks: tuple[Block, ...] = (
         *(Paragraph((text,)) for text in words),
-        Listing(_content(found).decode(), "json"),
+        Listing(_content(result).decode(), "json"),
         Paragraph((also, "To edit a copy and walk through it: ", Code(copy))),
     )
     return Document(
         "listing",
-        found,
+        result,
         (str(data["title"]),),
         blocks,
-        command=f"symattn examples show {found}",
+        command=f"symattn examples show {result}",
         record={"sheet": data},
-        hints=(f"symattn walk {found}", copy, "symattn walk sheet.json"),
+        hints=(f"symattn walk {result}", copy, "symattn walk sheet.json"),
     )
 
 
 def resolved(word: str) -> str:
     """The name that ``word`` stands for. Raises InputError, with a suggestion."""
-    found = find(word)
-    if found is None:
+    result = find(word)
+    if result is None:
         suggestion = near(word.lower(), _words())
         raise InputError(f"unknown example {short(word)!r}.{suggestion} Known: {', '.join(NAMES)}")
-    return found
+    return result
 
 
 @cache

@@ -60,13 +60,13 @@ def attention_of(data: Any, given: dict[str, Entries], where: str) -> Attention:
 
 def _seen(given: dict[str, Entries]) -> dict[str, Any]:
     """The fields that inputs ask for by being there."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if "mask" in given:
-        found["mask"] = _kind_of_mask(given)
+        result["mask"] = _kind_of_mask(given)
     for field_, names in _ASKED_FOR_BY.items():
         if field_ in field_types(Attention) and any(name in given for name in names):
-            found[field_] = True
-    return found
+            result[field_] = True
+    return result
 
 
 def overridden(attention: Attention, wishes: dict[str, Any]) -> Attention:

@@ -105,10 +105,10 @@ def _nested(data: dict[str, Any]) -> dict[str, Any]:
     fields = {key: x for key, x in flat.items() if key not in arrays and key in known_fields}
     moved = {"inputs": arrays, "attention": fields}
     kept = {key: x for key, x in data.items() if key not in arrays and key not in fields}
-    for key, found in moved.items():
+    for key, result in moved.items():
         there = kept.get(key, {})
-        if found and isinstance(there, dict):
-            kept[key] = {**there, **found}
+        if result and isinstance(there, dict):
+            kept[key] = {**there, **result}
     return kept
 
 
@@ -138,8 +138,8 @@ def _entries(
     for name, array in given.items():
         if isinstance(array, list) and (size := _count(array)) > MOST_SCORES:
             raise InputError(f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}")
-    made = {name: array_of(name, entries, where) for name, entries in given.items()}
-    return {name: entries for name, (entries, _) in made.items()}, any(decimals for _, decimals in made.values())
+    result = {name: array_of(name, entries, where) for name, entries in given.items()}
+    return {name: entries for name, (entries, _) in result.items()}, any(decimals for _, decimals in result.values())
 
 
 def _count(entries: Any) -> int:
@@ -176,10 +176,10 @@ FLOATS = "Floats of {} are taken at their exact binary value: 0.1 is 36028797018
 
 
 def _texts(data: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
-    found = data.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    result = data.get(key, [])
+    if not isinstance(result, list) or not all(isinstance(text, str) for text in result):
         raise InputError(f"{where}: {key} is a list of texts")
-    return tuple(str(text) for text in found)
+    return tuple(str(text) for text in result)
 
 
 def _tokens(data: dict[str, Any], given: Mapping[str, Entries], where: str) -> tuple[str, ...]:

@@ -73,31 +73,33 @@ def walk(
     _check_fields(fields)
     dtype = format_name(dtype)
     _check_words(dtype, rounding, query, all)
-    made = _made(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
+    result = _made(sheet_of(source), fields, tokens, seed, dtype, query, rounding)
     named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
-    _check_numbers(made, step, query)
-    empty = _empty(made, blank, answers, step)
-    body = list(_step_alone(made, step, why, all) if step else _whole(made, why, all, empty))
-    remarks = [Note(text) for text in (*about(made, step), *too_long(made))] if answers or not empty else []
-    remarks += [Note((_LEFT_OUT,))] if too_many(made) else []
-    body += _answers(made, all, empty) if answers else ()
+    _check_numbers(result, step, query)
+    empty = _empty(result, blank, answers, step)
+    body = list(_step_alone(result, step, why, all) if step else _whole(result, why, all, empty))
+    remarks = [Note(text) for text in (*about(result, step), *too_long(result))] if answers or not empty else []
+    remarks += [Note((_LEFT_OUT,))] if too_many(result) else []
+    body += _answers(result, all, empty) if answers else ()
     left = ",".join(map(str, empty)) or None
     wishes = {"step": step, "why": why, "query": query, "all": all, "tokens": tokens, "rounding": rounding,
               "blank": left, "answers": answers, "seed": seed}  # fmt: skip
     wishes = {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
-    wishes |= as_options(made.sheet.attention, sorted(fields)) if fields else {}
+    wishes |= as_options(result.sheet.attention, sorted(fields)) if fields else {}
     wishes |= {"dtype": dtype} if dtype != "float32" else {}
     return Document(
         "walk",
-        made.sheet.name,
-        (made.sheet.title,),
+        result.sheet.name,
+        (result.sheet.title,),
         (*body, *remarks),
-        _subtitle(made),
+        _subtitle(result),
         command("walk", named, options=wishes) if named else "",
-        {"source": named or made.sheet.name, **wishes},
-        record(made, step) if answers or not empty else blanks.kept(record(made, None), empty),
-        hints=_hints(named, made, step, why, all) if named else (),
-        page=None if step or empty else partial(page, made, why, all, tuple(_intro(made)), tuple(_accuracy(made))),
+        {"source": named or result.sheet.name, **wishes},
+        record(result, step) if answers or not empty else blanks.kept(record(result, None), empty),
+        hints=_hints(named, result, step, why, all) if named else (),
+        page=None
+        if step or empty
+        else partial(page, result, why, all, tuple(_intro(result)), tuple(_accuracy(result))),
     )
 
 
@@ -114,9 +116,9 @@ def _made(
     sheet = with_fields(sheet, fields) if fields else sheet
     sheet = sheet if tokens is None else truncated(sheet, tokens)
     sheet = sheet if seed is None else blanks.kind(sheet, seed)
-    made = Walk(sheet, dtype, query, rounding)
-    check_shapes(made)
-    return made
+    result = Walk(sheet, dtype, query, rounding)
+    check_shapes(result)
+    return result
 
 
 def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
@@ -131,8 +133,8 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
         )
     if not isinstance(source, str):
         return sheets.read(os.fspath(source))
-    if (found := examples.find(source)) is not None:
-        return examples.load(found)
+    if (result := examples.find(source)) is not None:
+        return examples.load(result)
     if not os.path.lexists(source) and not os.path.splitext(source)[1]:
         words = examples.NAMES
         suggestion = near(source.lower(), words)
@@ -206,8 +208,8 @@ def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterat
     for number, title in titles(made).items():
         yield Heading((title,))
         yield from reasons(made, number) if why else ()
-        found = blocks(made, number, every)
-        yield from blanks.emptied(found) if number in empty else found
+        result = blocks(made, number, every)
+        yield from blanks.emptied(result) if number in empty else result
     if not empty:
         yield from _accuracy(made)
 
@@ -278,8 +280,8 @@ def _field(name: str, value: object) -> str:
     if not isinstance(value, dict):
         return f"{words} {_plain(value)}"
     ((kind, fields),) = value.items()
-    told = [*([kind] if kind != name else []), *(_field(n, x) for n, x in fields.items())]
-    return f"{words}: {', '.join(told)}" if told else words
+    result = [*([kind] if kind != name else []), *(_field(n, x) for n, x in fields.items())]
+    return f"{words}: {', '.join(result)}" if result else words
 
 
 def _plain(value: Any) -> str:

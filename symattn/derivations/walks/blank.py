@@ -28,12 +28,12 @@ def steps(wanted: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
     """The numbers of steps, as a list or as ``5,6``. Raises InputError for one that is not there."""
     parts = wanted.split(",") if isinstance(wanted, str) else [wanted] if isinstance(wanted, int) else wanted
     try:
-        found = tuple(sorted({int(part) for part in parts}))
+        results = tuple(sorted({int(part) for part in parts}))
     except (TypeError, ValueError):
-        found = ()
-    if not found or not all(1 <= number <= last for number in found):
+        results = ()
+    if not results or not all(1 <= number <= last for number in results):
         raise InputError(f"blank is {wanted!r}; hint: steps from 1 to {last}, such as 5,6")
-    return found
+    return results
 
 
 def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -62,9 +62,9 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
     whole("seed", seed, LIMITS["seed"], 0)
     rng = np.random.default_rng(seed)
     for _ in range(_TRIES):
-        made = replace(sheet, inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()}, printed=None)
-        if _is_kind(made):
-            return replace(made, notes=(), source="", title=f"{sheet.title}, with numbers drawn by the seed {seed}")
+        result = replace(sheet, inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()}, printed=None)
+        if _is_kind(result):
+            return replace(result, notes=(), source="", title=f"{sheet.title}, with numbers drawn by the seed {seed}")
     raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; hint: another example")
 
 

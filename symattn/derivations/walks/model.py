@@ -92,20 +92,20 @@ class Walk:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """n_q and n_k (n where they are one axis), d_model, d_k, d_v, h, and what else the shapes have letters for."""
-        spec, given = self.sheet.attention, self.sheet.inputs
+        spec, values = self.sheet.attention, self.sheet.inputs
         read = Sizes({"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads})
-        for name in given:
-            read.bind(name, self.arrays[name], inputs.shape(name, spec, given))
-        found = {letter: int(length) for letter, (length, _) in read.found.items()}
-        found.setdefault("d_k", self.arrays["q"].shape[-1])
-        found.setdefault("d_v", self.arrays["v" if "v" in self.arrays else "q"].shape[-1])
-        if "x" in given and "y" not in given:
-            found["n"] = found.pop("n_q")
-        found |= {"h": spec.heads} if spec.heads > 1 else {}
-        found |= {"h_kv": spec.key_heads} if spec.key_heads < spec.heads else {}
-        shown = {letter: found.pop(letter) for letter in _SIZES if letter in found}
-        silent = {letter for letter in _SILENT if found.get(letter) == shown.get("d_model")}
-        return shown | {letter: n for letter, n in sorted(found.items()) if letter not in silent}
+        for name in values:
+            read.bind(name, self.arrays[name], inputs.shape(name, spec, values))
+        result = {letter: int(length) for letter, (length, _) in read.found.items()}
+        result.setdefault("d_k", self.arrays["q"].shape[-1])
+        result.setdefault("d_v", self.arrays["v" if "v" in self.arrays else "q"].shape[-1])
+        if "x" in values and "y" not in values:
+            result["n"] = result.pop("n_q")
+        result |= {"h": spec.heads} if spec.heads > 1 else {}
+        result |= {"h_kv": spec.key_heads} if spec.key_heads < spec.heads else {}
+        shown = {letter: result.pop(letter) for letter in _SIZES if letter in result}
+        silent = {letter for letter in _SILENT if result.get(letter) == shown.get("d_model")}
+        return shown | {letter: n for letter, n in sorted(result.items()) if letter not in silent}
 
     @property
     def main_sizes(self) -> dict[str, int]:
@@ -131,15 +131,15 @@ class Walk:
 
     def _known(self, name: str, step: Step) -> Evidence | None:
         if name == "weighted":
-            found = tokens.products_agree(self.arrays, step)
+            result = tokens.products_agree(self.arrays, step)
         else:
-            found = tokens.step_agrees(self.arrays, self.sheet.attention, step)
-        if found is None:
+            result = tokens.step_agrees(self.arrays, self.sheet.attention, step)
+        if result is None:
             return self._in_balls(name, step)
         sizes = listed(self.main_sizes)
         where = f"token by token, {sizes if len(sizes) <= _ONE_LINE else 'every entry'}"
         proven = tokens.digits_proven(self.arrays, step if name != "weighted" else replace(step, name=name))
-        if not found:
+        if not result:
             return Evidence(Grade.REFUTED, where)
         if proven is None:
             return Evidence(Grade.CHECKED, where)
@@ -173,9 +173,9 @@ class Walk:
             return tuple(self.shown(e, name, p, longest) for e, p in zip(entries, places, strict=True))
         if isinstance(entries, Enclosed):
             return self._remembered(self.enclosed, name, self._letter(name, places))
-        made = formula(entries)
-        if len(text(made)) <= longest:
-            return made
+        result = formula(entries)
+        if len(text(result)) <= longest:
+            return result
         if longest == _SHORT:
             return self._remembered(self.lettered, name, self._letter(name, places))
         return self._remembered(self.long, name, Words("…"))
@@ -225,10 +225,10 @@ def error_digits(error: float | None) -> Any:
 
 def places_of(shape: tuple[int, ...]) -> np.ndarray:
     """The index of every entry, counted from 1, as an array of tuples."""
-    found = np.empty(shape, dtype=object)
+    values = np.empty(shape, dtype=object)
     for index in np.ndindex(*shape):
-        found[index] = tuple(i + 1 for i in index)
-    return found
+        values[index] = tuple(i + 1 for i in index)
+    return values
 
 
 def listed(sizes: dict[str, int]) -> str:
@@ -273,7 +273,7 @@ def capital(title: str) -> str:
 def titles(walk: Walk) -> dict[int, str]:
     """Number → title of the steps that this walk has."""
     i = first_query(walk)
-    found = {
+    result = {
         1: "inputs",
         2: "weight matrices" if all(n[0] in "wb" for n in arrays_of(walk, 2)) else "parameters",
         3: "keys, queries, values",
@@ -286,8 +286,8 @@ def titles(walk: Walk) -> dict[int, str]:
     if walk.mixing.name != "output":
         latents = walk.mixing.name == "attended_latents"
         last = "output projection" if "w_o" in walk.arrays else "heads side by side"
-        found[9] = "from latents to the output" if latents else last
-    return found
+        result[9] = "from latents to the output" if latents else last
+    return result
 
 
 def first_query(walk: Walk) -> int:
@@ -304,7 +304,7 @@ def arrays_of(walk: Walk, number: int) -> list[str]:
 
 def _places(walk: Walk) -> dict[str, int]:
     """The number of the step that each array of the run belongs to."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     now = 3
     for name in walk.pipeline:
         if name == "scores":
@@ -312,14 +312,14 @@ def _places(walk: Walk) -> dict[str, int]:
         elif name == "weights":
             now = 5
         elif name == walk.mixing.name:
-            found["weighted"] = 6
+            result["weighted"] = 6
             now = 7
-        found[name] = 3 if name in _TABLES else now
+        result[name] = 3 if name in _TABLES else now
         if name == walk.mixing.name:
             now = 9
-    if {name for name, place in found.items() if place == 3} == _PLAIN:
-        return {"k": 3, "q": 3, "v": 3} | found  # keys first, as tutorials have it
-    return found
+    if {name for name, place in result.items() if place == 3} == _PLAIN:
+        return {"k": 3, "q": 3, "v": 3} | result  # keys first, as tutorials have it
+    return result
 
 
 def is_of_rows(array: str) -> bool:

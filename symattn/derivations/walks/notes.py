@@ -121,9 +121,9 @@ def _overflow(walk: Walk, name: str) -> Text:
 
 
 def _undefined(walk: Walk) -> Iterator[Text]:
-    found = [x for x in walk.arrays["weights"].flat if isinstance(x, Undefined)]
-    if found:
-        yield (f"{counted(len(found), 'weight')} undefined: {found[0].why}.",)
+    result = [x for x in walk.arrays["weights"].flat if isinstance(x, Undefined)]
+    if result:
+        yield (f"{counted(len(result), 'weight')} undefined: {result[0].why}.",)
 
 
 def _roundings(walk: Walk) -> Iterator[Text]:

@@ -32,18 +32,18 @@ _EACH = ("scaled", "capped", "biased", "masked", "dropped")
 
 def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> Blocks:
     """The blocks of the page, from what stands before the first step to what stands after the last."""
-    found = list(before)
+    result = list(before)
     for number, title in titles(walk).items():
         lede, formula, rest = _lede(walk, number)
-        found.append(Heading((capital(title),), lede=lede))
-        found += [Note((rest,))] if rest else []
-        found += [Paragraph((formula,))] if formula else []
-        found += [*reasons(walk, number)][1:] if why else []
-        found += [Note(text) for text in about(walk, number)]
-        found += (
+        result.append(Heading((capital(title),), lede=lede))
+        result += [Note((rest,))] if rest else []
+        result += [Paragraph((formula,))] if formula else []
+        result += [*reasons(walk, number)][1:] if why else []
+        result += [Note(text) for text in about(walk, number)]
+        result += (
             _placed(walk, b) if isinstance(b, Values) and b.origin is None else b for b in _step(walk, number, every)
         )
-    return (*found, *after, *(Note(text) for text in too_long(walk)))
+    return (*result, *after, *(Note(text) for text in too_long(walk)))
 
 
 def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
@@ -133,10 +133,10 @@ def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
 
 def _differences(walk: Walk, queries: Iterable[int]) -> Table:
     """Exact minus what the text, or another rounding, has, entry by entry."""
-    found = rounded_of(walk)
-    assert found is not None
-    label, name = "printed" if found[0] == "printed" else "rounded", walk.mixing.name
-    gaps, given = printed.difference(walk, "output", found[1]["output"]), printed.objects(found[1]["output"])
+    results = rounded_of(walk)
+    assert results is not None
+    label, name = "printed" if results[0] == "printed" else "rounded", walk.mixing.name
+    gaps, given = printed.difference(walk, "output", results[1]["output"]), printed.objects(results[1]["output"])
     rows: list[tuple[Text, ...]] = []
     for i in queries:
         for c, gap in enumerate(gaps[i - 1]):

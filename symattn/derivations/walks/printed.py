@@ -55,8 +55,8 @@ def with_rounding(walk: Walk, how: str) -> Rounded:
 
 def difference(walk: Walk, name: str, entries: object) -> Any:
     """Exact minus the given entries, as nested lists."""
-    found = walk.arrays[walk.mixing.name if name == "output" else name]
-    return np.subtract(found, objects(entries)).tolist()
+    result = walk.arrays[walk.mixing.name if name == "output" else name]
+    return np.subtract(result, objects(entries)).tolist()
 
 
 def reproduced_by(walk: Walk) -> list[str]:
@@ -72,17 +72,17 @@ def follows(walk: Walk) -> bool:
     assert walk.sheet.printed is not None
     given = walk.sheet.printed.rounded
     products = weighted(objects(given["weights"]), walk.arrays[walk.mixing.of[1]])
-    made = {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
-    return all(_equal(made[name], given[name]) for name in ("weighted", "output") if name in given)
+    result = {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
+    return all(_equal(result[name], given[name]) for name in ("weighted", "output") if name in given)
 
 
 def check_shapes(walk: Walk) -> None:
     """Raise InputError where the text's arrays have other shapes than the walk's."""
     printed = walk.sheet.printed
     for name, entries in [*printed.digits.items(), *printed.rounded.items()] if printed else []:
-        found = walk.arrays.get(walk.mixing.name if name == "output" else name)
-        if found is None or found.shape != shape_of(entries):
-            there = "is not in this walk" if found is None else f"has shape {found.shape}"
+        result = walk.arrays.get(walk.mixing.name if name == "output" else name)
+        if result is None or result.shape != shape_of(entries):
+            there = "is not in this walk" if result is None else f"has shape {result.shape}"
             raise InputError(f"{walk.sheet.name}: printed {name} has shape {shape_of(entries)}; {name} {there}")
 
 
@@ -113,15 +113,15 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
     printed = walk.sheet.printed
     if printed is None or "weights" not in printed.rounded:
         return
-    found = reproduced_by(walk)
+    result = reproduced_by(walk)
     called = f"to {places(walk)} decimal{'s' if places(walk) > 1 else ''}"
-    if found:
-        by_hand = f": --rounding {found[0]}" if len(found) == 1 else ""
-        says = " and ".join(_CALLED[how] for how in found)
+    if result:
+        by_hand = f": --rounding {result[0]}" if len(result) == 1 else ""
+        says = " and ".join(_CALLED[how] for how in result)
         yield (f"The text rounds its weights {called}. They are {says}{by_hand}.",)
     else:
         yield (f"The text rounds its weights {called}, by none of the roundings known here: {', '.join(ROUNDINGS)}.",)
-    if "nearest" not in found:
+    if "nearest" not in result:
         yield from _against_nearest(walk, printed.rounded["weights"])
     if "output" in printed.rounded:
         yield (("What it goes on to print follows exactly from these weights." if follows(walk) else

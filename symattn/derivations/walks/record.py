@@ -24,7 +24,7 @@ def record(walk: Walk, step: int | None) -> dict[str, Any]:
     """The keys that a walk adds; ``step`` alone, or all."""
     numbers = [step] if step else list(titles(walk))
     numbers = [4, 5, 6, 7] if numbers == [8] else numbers  # the others go through the same arrays
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "sizes": walk.sizes,
         "attention": written(walk.sheet.attention),
         "dtype": walk.dtype,
@@ -36,12 +36,12 @@ def record(walk: Walk, step: int | None) -> dict[str, Any]:
         ],
     }
     if walk.sheet.tokens:
-        found["tokens"] = walk.sheet.tokens
+        result["tokens"] = walk.sheet.tokens
     if step in (None, 5, 6, 7):
-        found["roundings"] = dict(_roundings(walk)) if walk.rounding or walk.sheet.printed else {}
+        result["roundings"] = dict(_roundings(walk)) if walk.rounding or walk.sheet.printed else {}
         if walk.sheet.printed:
-            found["printed"] = _printed(walk)
-    return found
+            result["printed"] = _printed(walk)
+    return result
 
 
 def too_many(walk: Walk) -> bool:
@@ -82,9 +82,9 @@ def _roundings(walk: Walk) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _rounding(walk: Walk, how: str) -> dict[str, Any]:
-    made = printed.with_rounding(walk, how)
-    entries = {"weights": made.weights, "output": made.output}
-    entries |= {} if too_many(walk) else {"weighted": made.weighted}
+    result = printed.with_rounding(walk, how)
+    entries = {"weights": result.weights, "output": result.output}
+    entries |= {} if too_many(walk) else {"weighted": result.weighted}
     gaps = {name: printed.difference(walk, name, entries[name]) for name in ("weights", "output")}
     return {
         "places": printed.places(walk),

@@ -155,8 +155,8 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
 
 
 def _factor(x: Any) -> Node:
-    made = formula(x)
-    return made if x.rational() is not None and x.sign() >= 0 else Fence("round", made)
+    result = formula(x)
+    return result if x.rational() is not None and x.sign() >= 0 else Fence("round", result)
 
 
 def _softmax(walk: Walk, i: int) -> Iterator[Block]:
@@ -238,17 +238,17 @@ def rounded_of(walk: Walk) -> tuple[str, dict[str, Any]] | None:
     if walk.rounding == "exact":
         return None
     if walk.rounding:
-        made = printed.with_rounding(walk, walk.rounding)
-        return walk.rounding, {"weights": made.weights, "weighted": made.weighted, "output": made.output}
+        result = printed.with_rounding(walk, walk.rounding)
+        return walk.rounding, {"weights": result.weights, "weighted": result.weighted, "output": result.output}
     given = walk.sheet.printed
     return ("printed", given.rounded) if given and "output" in given.rounded else None
 
 
 def _rounded_columns(walk: Walk, array: str, i: int) -> dict[str, Any]:
-    found = rounded_of(walk)
-    if found is None or array not in found[1]:
+    results = rounded_of(walk)
+    if results is None or array not in results[1]:
         return {}
-    return {"rounded": nested(lambda x: digits(x, 9), _at(found[1][array], array, i))}
+    return {"rounded": nested(lambda x: digits(x, 9), _at(results[1][array], array, i))}
 
 
 def _at(entries: object, array: str, i: int) -> Any:
@@ -301,9 +301,9 @@ def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
 def _runs(walk: Walk) -> tuple[Run, ...]:
     """The walk's attention on numbers as if at random; none where its inputs are of sizes that cannot be drawn."""
     if walk.runs is None:
-        asked = Request(walk.sheet.attention, tuple(walk.sheet.inputs), _sizes(walk))
+        request = Request(walk.sheet.attention, tuple(walk.sheet.inputs), _sizes(walk))
         try:
-            walk.runs = tuple(run(asked, seed) for seed in (0, 1))
+            walk.runs = tuple(run(request, seed) for seed in (0, 1))
         except (SymattnError, KeyError):
             walk.runs = ()
     return walk.runs

@@ -55,9 +55,9 @@ class Numbers:
     def power(self, base: Fraction, exponent: Fraction) -> Any:
         """A fraction or the root of one where it is one, else e^(exponent · log base)."""
         for root in (1, 2):
-            found = _root(base, (exponent * root).denominator)
-            if found is not None:
-                value = Quotient.of(found ** (exponent * root).numerator)
+            result = _root(base, (exponent * root).denominator)
+            if result is not None:
+                value = Quotient.of(result ** (exponent * root).numerator)
                 return value if root == 1 else value.sqrt()
         return self.apply("exp", _ball(Quotient.of(base)).apply("log") * Quotient.of(exponent))
 
@@ -79,42 +79,42 @@ def _ball(x: object) -> Enclosed:
 def _root(x: Fraction, n: int) -> Fraction | None:
     """The n-th root of x, if it is rational."""
     parts = [round(part ** (1 / n)) for part in (x.numerator, x.denominator)]
-    found = Fraction(*parts)
-    return found if found**n == x else None
+    result = Fraction(*parts)
+    return result if result**n == x else None
 
 
 def agrees(arrays: Arrays, spec: Attention, inputs: Iterable[str]) -> bool | None:
     """Return whether every step of a walk is what the tokens give one by one; None where that is too much work."""
     steps = spec.pipeline(inputs)
-    found = [step_agrees(arrays, spec, step) for step in steps]
-    if False in found or not _products_agree(arrays, mixing(steps)):
+    result = [step_agrees(arrays, spec, step) for step in steps]
+    if False in result or not _products_agree(arrays, mixing(steps)):
         return False
-    return None if None in found else True
+    return None if None in result else True
 
 
 def step_agrees(arrays: Arrays, spec: Attention, step: Step) -> bool | None:
     """Return whether the entries of one step are the textbook's; None where there are none, or too many."""
     if step.name not in arrays or any(name not in arrays for name in step.of):
         return False
-    found, first = arrays[step.name], arrays[step.of[0]]
-    if found.size * max(first.shape[-1:], default=1) > _MOST:
+    result, first = arrays[step.name], arrays[step.of[0]]
+    if result.size * max(first.shape[-1:], default=1) > _MOST:
         return None
     given = {name: arrays[name] for name in step.of}
-    if any(isinstance(x, Enclosed) for x in found.flat):
+    if any(isinstance(x, Enclosed) for x in result.flat):
         # Numbers as balls; what masks forbid, truth values and whole numbers as they are.
         plain = (int, Forbidden, Undefined, Enclosed)
         balls = np.frompyfunc(lambda x: x if isinstance(x, plain) else _ball(x), 1, 1)
         given = {name: balls(x) for name, x in given.items()}
-    wanted = expected(spec, step, given, found.shape, Numbers())
-    return None if wanted is None else all(map(same, found.flat, wanted.flat))
+    wanted = expected(spec, step, given, result.shape, Numbers())
+    return None if wanted is None else all(map(same, result.flat, wanted.flat))
 
 
 def _products_agree(arrays: Arrays, last: Step) -> bool:
     """a_ij v_j for every query, key and column."""
-    weights, values, found = arrays[last.of[0]], arrays[last.of[1]], arrays["weighted"]
-    for *front, i, j, c in np.ndindex(*found.shape):
+    weights, values, result = arrays[last.of[0]], arrays[last.of[1]], arrays["weighted"]
+    for *front, i, j, c in np.ndindex(*result.shape):
         product = part(weights, tuple(front), 2)[i, j] * part(values, tuple(front), 2)[j, c]
-        if not same(found[(*front, i, j, c)], product):
+        if not same(result[(*front, i, j, c)], product):
             return False
     return True
 
@@ -143,6 +143,6 @@ def other_way(spec: Attention, inputs: Mapping[str, Any], output: Any) -> tuple[
     """The specification the other way, whether it gives the same output, and whether that is known exactly."""
     assert spec.latent is not None
     other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))
-    found = run.exact(other, inputs)["output"]
-    exact = not any(isinstance(x, Enclosed) for x in (*found.flat, *output.flat))
-    return other, found.shape == output.shape and all(map(same, found.flat, output.flat)), exact
+    result = run.exact(other, inputs)["output"]
+    exact = not any(isinstance(x, Enclosed) for x in (*result.flat, *output.flat))
+    return other, result.shape == output.shape and all(map(same, result.flat, output.flat)), exact

@@ -72,8 +72,8 @@ def _compared(walk: Walk) -> Text:
             return ("The score of a key is the cosine of its angle with the query: lengths play no part.",)
         case "distance":
             return ("The score of a key is the larger the nearer it is to the query.",)
-    found = decided(walk, step, equals(row_symbol("scores", "i", "j"), Product((q, k), "·")))
-    return ("The score of a key is its dot product with the query", *((", ", found) if found else ()),
+    result = decided(walk, step, equals(row_symbol("scores", "i", "j"), Product((q, k), "·")))
+    return ("The score of a key is its dot product with the query", *((", ", result) if result else ()),
             ": large where they point the same way.")  # fmt: skip
 
 
@@ -107,8 +107,8 @@ def _weighed(walk: Walk) -> Iterator[Text]:
                    "something.",)  # fmt: skip
         case _:
             makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
-            found = decided(walk, walk.pipeline["weights"], _softmax_formula(walk))
-            yield makes, *((": ", found) if found else ()), "."
+            result = decided(walk, walk.pipeline["weights"], _softmax_formula(walk))
+            yield makes, *((": ", result) if result else ()), "."
     if spec.sink:
         yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
                "(symattn derive sinks).",)  # fmt: skip
@@ -158,8 +158,8 @@ def _sums(walk: Walk) -> Iterator[Text]:
         yield ("Latents are summed in the place of values, which are made of the sums: one product less for each "
                "key.",)  # fmt: skip
     yield "The output is the sum over all keys", *((", ", shown) if shown else ()), "."
-    if (found := rounded_of(walk)) is not None:
-        kind = "the text's" if found[0] == "printed" else f"the {found[0]}"
+    if (results := rounded_of(walk)) is not None:
+        kind = "the text's" if results[0] == "printed" else f"the {results[0]}"
         yield (f"With {kind} rounded weights it comes out differently: the rounding errors are multiplied by the "
                "values.",)  # fmt: skip
 

@@ -116,14 +116,14 @@ def powers(base: int, low: float, high: float) -> list[float]:
 def whole_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Powers of 2, 4, 16 or 256, so that at most six stand beside one another."""
     for base in (2, 4, 16, 256):
-        found = powers(base, low, high)
-        if len(found) <= 6:
+        result = powers(base, low, high)
+        if len(result) <= 6:
             break
-    return [(x, f"{x:.0f}") for x in found]
+    return [(x, f"{x:.0f}") for x in result]
 
 
 def tens(low: float, high: float) -> list[tuple[float, str]]:
     """Powers of 10, at most six of them: 10⁻³."""
-    found = powers(10, low, high)
-    step = -(-len(found) // 6)
-    return [(x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in found[::-1][::step][::-1]]
+    result = powers(10, low, high)
+    step = -(-len(result) // 6)
+    return [(x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in result[::-1][::step][::-1]]

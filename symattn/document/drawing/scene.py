@@ -98,11 +98,11 @@ class Label:
     def runs(self) -> Iterator[Run]:
         """The words, part by part."""
         at = 0
-        for found in BRACES.finditer(self.words):
-            if found.start() > at:
-                yield Run(self.words[at : found.start()], self.role)
-            yield from _letters(found, self.role)
-            at = found.end()
+        for match in BRACES.finditer(self.words):
+            if match.start() > at:
+                yield Run(self.words[at : match.start()], self.role)
+            yield from _letters(match, self.role)
+            at = match.end()
         if at < len(self.words):
             yield Run(self.words[at:], self.role)
 
@@ -184,8 +184,8 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
         placed.append(max(wanted[i], placed[-1] + gap if placed else least))
     shift = sum(wanted[i] - y for i, y in zip(order, placed, strict=True)) / max(len(placed), 1)
     moved = [y + min(shift, 0) for y in placed] if placed and placed[0] + min(shift, 0) >= least else placed
-    found = dict(zip(order, moved, strict=True))
-    return [found[i] for i in range(len(wanted))]
+    result = dict(zip(order, moved, strict=True))
+    return [result[i] for i in range(len(wanted))]
 
 
 def _letters(found: re.Match[str], role: Role) -> Iterator[Run]:

@@ -126,8 +126,8 @@ def _runs(label: Label, fragment: bool) -> Iterator[str]:
         colour = _fill(run.role, fragment) if run.role != label.role else ""
         italic = ' font-style="italic"' if run.italic else ""
         less = f' font-size="{_n(label.size * RAISED)}"' if run.level else ""
-        level, told = lift, moved + colour + italic + less
-        yield f"<tspan{told}>{escape(run.text)}</tspan>" if told else escape(run.text)
+        level, result = lift, moved + colour + italic + less
+        yield f"<tspan{result}>{escape(run.text)}</tspan>" if result else escape(run.text)
 
 
 def _fill(role: Role, fragment: bool) -> str:

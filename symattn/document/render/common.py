@@ -40,12 +40,12 @@ def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
 
 def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
     """The headings with their numbers: 1, 1.1, 1.2, 2."""
-    found, upper, lower = [], 0, 0
+    result, upper, lower = [], 0, 0
     for block in document.blocks:
         if isinstance(block, md.Heading):
             upper, lower = (upper + 1, 0) if block.level == 1 else (upper, lower + 1)
-            found.append((str(upper) if block.level == 1 else f"{upper}.{lower}", block))
-    return found
+            result.append((str(upper) if block.level == 1 else f"{upper}.{lower}", block))
+    return result
 
 
 def ledger(document: md.Document) -> list[tuple[Evidence, list[int]]]:
@@ -53,13 +53,13 @@ def ledger(document: md.Document) -> list[tuple[Evidence, list[int]]]:
 
     A step shows its grade alone; the sizes or inputs behind it are said once, at the end.
     """
-    found: dict[Evidence, list[int]] = {}
+    result: dict[Evidence, list[int]] = {}
     for block, number in numbered(document):
         if isinstance(block, md.Steps):
             for i, step in enumerate(block.items):
                 if step.evidence and (step.evidence.where or step.evidence.epsilon is not None):
-                    found.setdefault(step.evidence, []).append(number + i)
-    return list(found.items())
+                    result.setdefault(step.evidence, []).append(number + i)
+    return list(result.items())
 
 
 def ranges(numbers: list[int]) -> str:

@@ -51,8 +51,8 @@ def render(
     document = document if document.page is None else replace(document, blocks=document.page(), page=None)
     written = _Writer(document, shown, fragment)
     tag = "article" if document.title else "div"
-    told = "" if state is None else f' data-state="{escape(json.dumps(state), quote=True)}"'
-    inner = f'<{tag} class="{" ".join(written.classes())}"{told}>\n{written.body()}\n</{tag}>\n'
+    result = "" if state is None else f' data-state="{escape(json.dumps(state), quote=True)}"'
+    inner = f'<{tag} class="{" ".join(written.classes())}"{result}>\n{written.body()}\n</{tag}>\n'
     if fragment:
         return f"{mark}\n<style>{STYLE}</style>\n{inner}"
     scripts = ("exact.js", f"{script}.js", "page.js") if script else ("page.js",)
@@ -74,14 +74,14 @@ class _Writer:
 
     def __init__(self, document: md.Document, shown: int, fragment: bool) -> None:
         self.document = document
-        told = f"{document.kind} {document.name} {document.command}{f' {shown}' if shown else ''}".encode()
-        self.prefix = "s" + hashlib.sha256(told).hexdigest()[:8]
+        outcome = f"{document.kind} {document.name} {document.command}{f' {shown}' if shown else ''}".encode()
+        self.prefix = "s" + hashlib.sha256(outcome).hexdigest()[:8]
         self.counter = count(1)
         self.margin = document.kind in _WITH_MARGIN and bool(document.title)
-        found = common.headings(document)
-        self.titles = [(n, h) for n, h in found if h.level == 1]
+        result = common.headings(document)
+        self.titles = [(n, h) for n, h in result if h.level == 1]
         self.bar = not fragment and 2 <= len(self.titles) <= _BAR
-        self.numbers = iter(found)
+        self.numbers = iter(result)
 
     def classes(self) -> list[str]:
         """The classes of the whole: walks show one step at a time."""
@@ -91,27 +91,27 @@ class _Writer:
         return ["symattn", *([] if self.bar else ["alone"]), *(["one"] if one else [])]
 
     def body(self) -> str:
-        found = [self.head()]
+        result = [self.head()]
         for blocks in self.sections():
             inside = self.section(blocks)
             first = blocks[0][0]
             titled = isinstance(first, md.Heading) and first.level == 1
             tag, name = ("section", f' id="{self.place(first)}"') if titled else ("div", "")
-            found.append(f'<{tag} class="step"{name}>{inside}</{tag}>')
-        return "\n".join(part for part in (*found, self.foot()) if part)
+            result.append(f'<{tag} class="step"{name}>{inside}</{tag}>')
+        return "\n".join(part for part in (*result, self.foot()) if part)
 
     def sections(self) -> list[list[tuple[md.Block, int]]]:
         """The blocks with their numbers, split before each heading of level 1; on pages that show one step at a time
         what stands before the first is a remark on it."""
-        found: list[list[tuple[md.Block, int]]] = [[]]
+        result: list[list[tuple[md.Block, int]]] = [[]]
         for block, number in common.numbered(self.document):
             if isinstance(block, md.Heading) and block.level == 1:
-                found.append([])
-            found[-1].append((block, number))
-        if "one" in self.classes() and len(found) > 1:
-            first = [(md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in found[0]]
-            found[:2] = [[found[1][0], *first, *found[1][1:]]]
-        return [section for section in found if section]
+                result.append([])
+            result[-1].append((block, number))
+        if "one" in self.classes() and len(result) > 1:
+            first = [(md.Note(b.text) if isinstance(b, md.Paragraph) else b, n) for b, n in result[0]]
+            result[:2] = [[result[1][0], *first, *result[1][1:]]]
+        return [section for section in result if section]
 
     def place(self, heading: md.Block) -> str:
         """The name of a section within the page: ``step-5`` where it is a whole one."""
@@ -130,29 +130,29 @@ class _Writer:
 
     def section(self, blocks: list[tuple[md.Block, int]]) -> str:
         """Runs of blocks with their margins; each line of a derivation has one of its own."""
-        found: list[str] = []
+        result: list[str] = []
         main: list[str] = []
         side: list[str] = []
         known: dict[Evidence, list[str]] = {}
 
         def flush() -> None:
             side.extend(_grade(evidence, ": " + ", ".join(dict.fromkeys(of))) for evidence, of in known.items())
-            found.extend([f'<div class="main">{_in_rows(main)}</div>'] if main or side else [])
-            found.extend([f'<div class="side">{"".join(side)}</div>'] if side else [])
+            result.extend([f'<div class="main">{_in_rows(main)}</div>'] if main or side else [])
+            result.extend([f'<div class="side">{"".join(side)}</div>'] if side else [])
             for part in (main, side, known):
                 part.clear()
 
         for block, number in blocks:
             if isinstance(block, md.Steps):
                 flush()
-                found.append(_lines_of(block, number))
+                result.append(_lines_of(block, number))
             elif isinstance(block, md.Note) and self.margin:
                 side.append(f"<aside>{prose(block.text)}</aside>")
             else:
                 main.append(self.block(block))
                 self.graded(block, known)
         flush()
-        return "".join(found)
+        return "".join(result)
 
     def graded(self, block: md.Block, known: dict[Evidence, list[str]]) -> None:
         """Remember the grade of an array with its name, where grades stand in the margin."""
@@ -167,12 +167,14 @@ class _Writer:
         return f"<h2>{shown}</h2>" + (f'<p class="lede">{prose(block.lede)}</p>' if block.lede else "")
 
     def foot(self) -> str:
-        found = [f"<p>{common.steps_are(numbers)} {escape(str(e))}.</p>" for e, numbers in common.ledger(self.document)]
+        result = [
+            f"<p>{common.steps_are(numbers)} {escape(str(e))}.</p>" for e, numbers in common.ledger(self.document)
+        ]
         if self.document.verdict is not None:
-            found.append(f'<p class="verdict">{escape(self.document.verdict.value)}</p>')
+            result.append(f'<p class="verdict">{escape(self.document.verdict.value)}</p>')
         if self.document.command:
-            found.append(f"<p>Made with symattn: <code>{escape(self.document.command)}</code></p>")
-        return f"<footer>{''.join(found)}</footer>" if found else ""
+            result.append(f"<p>Made with symattn: <code>{escape(self.document.command)}</code></p>")
+        return f"<footer>{''.join(result)}</footer>" if result else ""
 
     def block(self, block: md.Block) -> str:
         match block:
@@ -220,9 +222,9 @@ class _Writer:
             self.sheet(sheet, common.indexed(block.symbol, index), self.origin(block, index))
             for index, sheet in common.sheets(block)
         )
-        of, told = block.origin, told_of(block)
+        of, result = block.origin, told_of(block)
         large = ' class="large"' if of and not of.rule and common.all_integers(block.exact) else ""
-        return f"<figure{large}{told}><figcaption>{caption}</figcaption>{shown}</figure>"
+        return f"<figure{large}{result}><figcaption>{caption}</figcaption>{shown}</figure>"
 
     @staticmethod
     def origin(block: md.Values, index: tuple[int, ...]) -> md.Origin | None:
@@ -260,14 +262,14 @@ class _Writer:
 
 def _in_rows(parts: list[str]) -> str:
     """Arrays that follow each other stand side by side where there is room."""
-    found, row = "", ""
+    result, row = "", ""
     for part in [*parts, ""]:
         if part.startswith("<figure"):
             row += part
             continue
-        found += f'<div class="row">{row}</div>' if row.count("<figure") > 1 else row
-        found, row = found + part, ""
-    return found
+        result += f'<div class="row">{row}</div>' if row.count("<figure") > 1 else row
+        result, row = result + part, ""
+    return result
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ def told_of(values: md.Values) -> str:
     if values.origin is None:
         return ""
     letter = values.origin.symbol
-    found = {"array": values.origin.array, "of": " ".join(values.origin.rule), "symbol": plain(letter)}
-    found |= {"role": letter.role} if isinstance(letter, nt.Name) and letter.role else {}
-    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in found.items())
+    result = {"array": values.origin.array, "of": " ".join(values.origin.rule), "symbol": plain(letter)}
+    result |= {"role": letter.role} if isinstance(letter, nt.Name) and letter.role else {}
+    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in result.items())
 
 
 def as_rows_of(nested: Any, like: Any) -> list[list[Any]]:
@@ -52,9 +52,9 @@ def as_rows_of(nested: Any, like: Any) -> list[list[Any]]:
 def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: Any, decimal: Any) -> str:
     """The attributes of one cell."""
     value, digits = (plain(entry(x)) for x in (exact, decimal))
-    found = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
-    found |= {"d": digits} if digits != value else {}
-    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in found.items())
+    result = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
+    result |= {"d": digits} if digits != value else {}
+    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in result.items())
 
 
 def array_of(symbol: nt.Node, sign: str, array: Any, factors: Iterable[md.Values], cells: Cells | None) -> str:
@@ -66,8 +66,8 @@ def array_of(symbol: nt.Node, sign: str, array: Any, factors: Iterable[md.Values
     else:
         inner = f'<mspace width=".6em"/>{inner}'
     named = symbol.first if isinstance(symbol, nt.Relation) else symbol
-    told = escape(f"{plain(named)}, {' by '.join(map(str, _shape(array)))}", quote=True)
-    return f'<math display="block" alttext="{told}"><mrow>{show(symbol, False)}{inner}</mrow></math>'
+    result = escape(f"{plain(named)}, {' by '.join(map(str, _shape(array)))}", quote=True)
+    return f'<math display="block" alttext="{result}"><mrow>{show(symbol, False)}{inner}</mrow></math>'
 
 
 def _shape(array: Any) -> tuple[int, ...]:
@@ -103,15 +103,15 @@ def heat(block: md.Heat) -> str:
 
 
 def _row(query: nt.Node, exact: Any, decimal: Any, places: Any, letters: Any, total: nt.Node, *, array: str) -> str:
-    found = ""
+    result = ""
     for value, digits, place, letter in zip(exact, decimal, places, letters, strict=True):
         weight = number(digits)
         colour = f"background:color-mix(in oklab,var(--sa-weight) {100 * weight:.4g}%,var(--sa-tint))"
         over = ' class="over"' if weight > _DARK else ""
         small = f"<small>{decimal_of(digits)}</small>" if plain(value) != str(digits) else ""
         name = cell(array, place, letter, value, digits)
-        found += f'<td style="{colour}"{over}{name}>{mathml(value, tall=True)}{small}</td>'
-    return f'<tr><th scope="row">{_label(query)}</th>{found}<th class="sum">{_label(total)}</th></tr>'
+        result += f'<td style="{colour}"{over}{name}>{mathml(value, tall=True)}{small}</td>'
+    return f'<tr><th scope="row">{_label(query)}</th>{result}<th class="sum">{_label(total)}</th></tr>'
 
 
 def number(digits: Any) -> float:
@@ -136,14 +136,14 @@ def _label(letter: nt.Node) -> str:
 def _arrows(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
     """One query on the left, its keys on the right."""
     high, middle = _TALL * len(keys), _TALL * len(keys) / 2
-    found = "".join(_arrow(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights))
+    result = "".join(_arrow(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights))
     for j, (key, weight) in enumerate(zip(keys, weights, strict=True)):
         y = _TALL * (j + 0.5)
-        found += _text(194, y + 2, key) + f'<text class="small" x="194" y="{y + 20:g}" fill="var(--sa-mute)">'
-        found += f"{decimal_of(weight)}</text>"
+        result += _text(194, y + 2, key) + f'<text class="small" x="194" y="{y + 20:g}" fill="var(--sa-mute)">'
+        result += f"{decimal_of(weight)}</text>"
     said = ", ".join(f"{decimal_of(w)} on {escape(plain(k))}" for k, w in zip(keys, weights, strict=True))
     name = f"{escape(plain(query))} takes {said}"
-    return f'<svg viewBox="0 0 270 {high:g}" role="img" aria-label="{name}">{_text(8, middle + 5, query)}{found}</svg>'
+    return f'<svg viewBox="0 0 270 {high:g}" role="img" aria-label="{name}">{_text(8, middle + 5, query)}{result}</svg>'
 
 
 def _arrow(y0: float, y1: float, weight: float) -> str:

@@ -34,12 +34,12 @@ def _common(document: md.Document) -> dict[str, Any]:
 
 def _from_blocks(document: md.Document) -> dict[str, Any]:
     """Return what the kind of document promises, empty lists included, and what else there is."""
-    found: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
+    result: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
     for block in document.blocks:
         key, entries = _entries(block)
         if key and entries:
-            found.setdefault(key, []).extend(entries)
-    return found
+            result.setdefault(key, []).extend(entries)
+    return result
 
 
 _PROMISED: dict[str, tuple[str, ...]] = {

@@ -181,9 +181,9 @@ class Writer:
                 joint = "\n\\SAafterheading\n"
             out += (joint if last else "") + self.block(block, number)
             last = block
-        found = [f"{escape_text(steps_are(n))} {latex_formulas.evidence_text(e)}." for e, n in ledger(document)]
-        if found:
-            out += "\n\n" + self.small(" ".join(found))
+        result = [f"{escape_text(steps_are(n))} {latex_formulas.evidence_text(e)}." for e, n in ledger(document)]
+        if result:
+            out += "\n\n" + self.small(" ".join(result))
         if document.verdict is not None:
             out += f"\n\n\\noindent\\textbf{{Verdict: {document.verdict.value}.}}"
         return out

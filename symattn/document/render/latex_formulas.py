@@ -65,20 +65,20 @@ def _evidence(writer: Writer, evidence: Evidence) -> str:
 def evidence_text(evidence: Evidence) -> str:
     """The words of evidence, sizes such as n and d_k set as formulas."""
     out, end, words = "", 0, str(evidence)
-    for found in _LETTER.finditer(words):
-        letter, sub = found[1] or found[3], found[2] or found[4]
+    for match in _LETTER.finditer(words):
+        letter, sub = match[1] or match[3], match[2] or match[4]
         upright = sub if not sub or len(sub) == 1 else rf"\mathrm{{{sub}}}"
-        out += escape_text(words[end : found.start()]) + (f"${letter}_{{{upright}}}$" if sub else f"${letter}$")
-        end = found.end()
+        out += escape_text(words[end : match.start()]) + (f"${letter}_{{{upright}}}$" if sub else f"${letter}$")
+        end = match.end()
     return out + escape_text(words[end:])
 
 
 def sentence(words: str) -> str:
     """Running text, letters with an index such as d_k set as formulas."""
     out, end = "", 0
-    for found in _INDEXED.finditer(words):
-        sub = found[2] if len(found[2]) == 1 else rf"\mathrm{{{found[2]}}}"
-        out, end = out + escape_text(words[end : found.start()]) + f"${found[1]}_{{{sub}}}$", found.end()
+    for match in _INDEXED.finditer(words):
+        sub = match[2] if len(match[2]) == 1 else rf"\mathrm{{{match[2]}}}"
+        out, end = out + escape_text(words[end : match.start()]) + f"${match[1]}_{{{sub}}}$", match.end()
     return out + escape_text(words[end:])
 
 

@@ -77,11 +77,11 @@ class _Printer(Printer):
     def name(self, x: nt.Name, _: bool) -> str:
         if x == _E:
             return '<mi mathvariant="normal">e</mi>'
-        found = _letter(x.base, x.bold)
+        result = _letter(x.base, x.bold)
         if x.sub:
             parts = [self.show(p, True) for p in x.sub]
-            found = f"<msub>{found}{self.joined(*parts) if letters(x.sub) else self.separated(parts)}</msub>"
-        return f'<mrow class="r-{x.role}">{found}</mrow>' if x.role else found
+            result = f"<msub>{result}{self.joined(*parts) if letters(x.sub) else self.separated(parts)}</msub>"
+        return f'<mrow class="r-{x.role}">{result}</mrow>' if x.role else result
 
     def number(self, x: nt.Number, flat: bool) -> str:
         top, bottom = (f"<mn>{n}</mn>" for n in (x.value.numerator, x.value.denominator))

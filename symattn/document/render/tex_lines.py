@@ -122,8 +122,8 @@ def _largest(errors: Any) -> str:
     digits = [x.text if isinstance(x, nt.Words) else str(x) for x in every]
     known = [x for x in digits if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()]
     missing = len(digits) - len(known)
-    told = f"largest error {max(known, key=lambda x: float(x.lstrip('<')))} ulp" if known else "no finite error"
-    return told + (f", {missing} of {len(digits)} entries not finite" if missing and known else "")
+    result = f"largest error {max(known, key=lambda x: float(x.lstrip('<')))} ulp" if known else "no finite error"
+    return result + (f", {missing} of {len(digits)} entries not finite" if missing and known else "")
 
 
 def entries(values: object) -> nt.Node:

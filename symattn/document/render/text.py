@@ -123,7 +123,7 @@ class Writer:
         return lines
 
     def evidence(self, document: md.Document) -> list[str]:
-        found = ledger(document)
-        if not found:
+        result = ledger(document)
+        if not result:
             return []
-        return ["", *(line for e, n in found for line in self.wrapped((f"{steps_are(n)} {e}",), "", "  "))]
+        return ["", *(line for e, n in result for line in self.wrapped((f"{steps_are(n)} {e}",), "", "  "))]

@@ -125,9 +125,9 @@ def _counted(masking: Masking, promised: Mask) -> Mask:
 def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     """The known mistake that gives the mask of the call, in words."""
     masking = replace(intent.masking, rows=sorted({*call.rows, *rows[:_NAMED]}), left_out=None)
-    asked, counts = call.allowed(masking.rows), _counted(masking, masking.allowed())
+    values, counts = call.allowed(masking.rows), _counted(masking, masking.allowed())
     for words, wrong in masking.mistakes():
-        if not ((wrong != asked) & counts).any():
+        if not ((wrong != values) & counts).any():
             return words
     lost = call.given.empty() & ~intent.setting.empty()
     no_key = f"the mask of the call leaves {int(lost.sum())} of {lost.size} queries no key at all"

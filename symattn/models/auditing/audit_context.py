@@ -90,16 +90,18 @@ class Audit:
         module = kwargs.get("module", args[0] if args else None)
         if not self.wants(module):
             return function(*args, **kwargs)
-        made = self._made(module, f"transformers {name or 'eager'}", True)
-        return self._seen(made, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs, first=1)
+        result = self._made(module, f"transformers {name or 'eager'}", True)
+        return self._seen(
+            result, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs, first=1
+        )
 
     def fused(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A call of ``scaled_dot_product_attention``."""
         module = doing.modules[-1] if doing.modules else None
         if not self.wants(module):
             return function(*args, **kwargs)
-        made = self._made(module, "torch sdpa")
-        return self._seen(made, lambda: of_torch(args, kwargs), function, args, kwargs)
+        result = self._made(module, "torch sdpa")
+        return self._seen(result, lambda: of_torch(args, kwargs), function, args, kwargs)
 
     def entered(self, module: Any) -> None:
         """A module begins: a thread of its own is followed from its outermost module on."""
@@ -127,17 +129,17 @@ class Audit:
         """Attention in operators that was read, with its output; gives who wants to know its node in the graph."""
         import torch
 
-        made = self._made(received.module, received.via)
+        outcome = self._made(received.module, received.via)
         with reading():
             if self._layers is not None:
                 self._layers.attended(received, out, False)
-            call = begun(made, lambda: received, self._rows, self._contract)
-            found = self._judged(call, out)
+            call = begun(outcome, lambda: received, self._rows, self._contract)
+            result = self._judged(call, out)
             if not self._gradients or isinstance(call, CallFinding) or not torch.is_grad_enabled():
-                self._add(self._unseen(found))
+                self._add(self._unseen(result))
                 return None
             followed = Followed(received, self._rows, self._contract)
-            self._add(found, followed)
+            self._add(result, followed)
             return followed.tie
 
     def unread(self, via: str, module: Any, reason: str) -> None:
@@ -192,8 +194,8 @@ class Audit:
                 draws.returned(out)
             if self._layers is not None and isinstance(call, Begun):
                 self._layers.attended(call.received, out[0] if isinstance(out, tuple) else out, made.heads_last)
-            found = self._judged(call, out[0] if isinstance(out, tuple) else out, draws)
-            self._add(found if watched is not None else self._unseen(found), watched)
+            result = self._judged(call, out[0] if isinstance(out, tuple) else out, draws)
+            self._add(result if watched is not None else self._unseen(result), watched)
             if watched is not None:
                 out = watched.returned(out, draws)
         return out

@@ -96,9 +96,9 @@ class AuditReport(Printable):
     @property
     def undecided(self) -> str:
         """How much of what was promised is not known to be kept."""
-        told, given = sum(f.state == "cannot tell" for f in self.findings), sum(f.undecided for f in self.findings)
-        why = [f"{told} cannot be told"] if told else []
-        why += [f"{given - told} held to what they received alone"] if given > told else []
+        result, given = sum(f.state == "cannot tell" for f in self.findings), sum(f.undecided for f in self.findings)
+        why = [f"{result} cannot be told"] if result else []
+        why += [f"{given - result} held to what they received alone"] if given > result else []
         words = f"{given} of {len(self.findings)} calls" + (f" ({', '.join(why)})" if why else "")
         layers = sum(f.state == "cannot tell" for f in self.layers)
         words += f", {layers} of {len(self.layers)} whole layers" if self.whole else ""

@@ -32,7 +32,7 @@ class WatchedCall:
         self._received: Any = received  # until its backward pass is judged
         self._heads_last = heads_last
         self._rows, self._contract = rows, contract
-        self.told: Callable[[Backward | None], None] = lambda found: None
+        self.told: Callable[[Backward | None], None] = lambda result: None
         self._wanted: set[str] = set()
         self._do: Any = None
         self._got: dict[str, Any] = {}

@@ -105,8 +105,8 @@ def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> C
 
 def _dropped(begun: Begun, draws: Draws) -> CallFinding:
     """A call with dropout: its result is held to what it received, and what it received to what is promised."""
-    judged, kept = judge_dropped(begun.call, draws)
-    draws.kept[:] = [kept]
+    judged, values = judge_dropped(begun.call, draws)
+    draws.kept[:] = [values]
     call, intent = begun.call, begun.intent()
     words = f"{semantics(call, intent)} dropout={call.dropout:g}"
     finding = CallFinding(

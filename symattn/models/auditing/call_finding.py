@@ -76,8 +76,8 @@ class CallFinding:
         if self.forward == "wrong":
             return self._wrong()
         if self.forward == "cannot tell":
-            told = [j.words for j in (self.given, self.intent) if j is not None and j.sure == "unknown"]
-            return f"CANNOT TELL: {self.reason or next(iter(told), 'unread')}"
+            result = [j.words for j in (self.given, self.intent) if j is not None and j.sure == "unknown"]
+            return f"CANNOT TELL: {self.reason or next(iter(result), 'unread')}"
         return f"{self.forward} (cannot exclude: {'; '.join(self.open)})" if self.open else self.forward
 
     @property

@@ -98,8 +98,8 @@ class Passed:
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
         many, how = slice(head * h // g, (head + 1) * h // g), call.arithmetic.together
         own = None if self.factors is None else self.factors[item : item + 1, many]
-        found = nearest(spec, inputs, do, how, got, queries, keys, own)
-        return Judged(spec, inputs, do, got, found, Group(item, many, spec, inputs, do, how, own))
+        result = nearest(spec, inputs, do, how, got, queries, keys, own)
+        return Judged(spec, inputs, do, got, result, Group(item, many, spec, inputs, do, how, own))
 
 
 @one_blas_thread

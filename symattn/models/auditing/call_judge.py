@@ -98,8 +98,8 @@ def _of_others(
 
 def output(setting: CallSetting) -> Floats:
     """The definition in float64."""
-    found: Floats = setting.spec()(**setting.inputs())
-    return found
+    result: Floats = setting.spec()(**setting.inputs())
+    return result
 
 
 def screened(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> bool:

@@ -41,9 +41,9 @@ class ModelCall:
     @property
     def caches(self) -> bool:
         """Return whether keys go into a cache: transformers then looks for no packed documents."""
-        told = self.arguments.get("use_cache")
+        result = self.arguments.get("use_cache")
         given = self.arguments.get("past_key_values") is not None
-        return given or bool(getattr(self.config, "use_cache", False) if told is None else told)
+        return given or bool(getattr(self.config, "use_cache", False) if result is None else result)
 
     def padding(self, name: str, total: int) -> Mask | None:
         """A mask of two axes as booleans (b, total), None where there is none or all is kept.

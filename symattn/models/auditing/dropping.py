@@ -85,10 +85,10 @@ def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mas
 
     Where there is none, that under the first. Raises ``UnreadCall`` where no mask was seen.
     """
-    found = [(_judged(call, kept), kept) for kept in draws.kept]
-    if not found:
+    result = [(_judged(call, values), values) for values in draws.kept]
+    if not result:
         raise UnreadCall(UNSEEN.format(call.dropout))
-    return next(((judged, kept) for judged, kept in found if judged.legal), found[0])
+    return next(((judged, values) for judged, values in result if judged.legal), result[0])
 
 
 def factors(kept: Mask, rate: float) -> Floats:

@@ -20,17 +20,19 @@ from symattn.models.auditing.setting import CallSetting, Floats
 def examine(call: AttentionCall, intent: Intent | NoPromise, search: bool = True) -> CallFinding:
     """Return the finding of a call that has returned. Where ``search`` is false, no cause is looked for."""
     assert call.got is not None
-    given = judge(call.given, call.got, call.arithmetic)
-    meant, unknown = _against(intent, call, given)
+    call_judgement = judge(call.given, call.got, call.arithmetic)
+    meant, unknown = _against(intent, call, call_judgement)
     asked, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
-    found = CallFinding(call.name, call.via, semantics(call, intent), given, meant, unknown, cells=cells, asked=asked)
-    if found.state == "wrong":
-        words = _cause(call, intent, found) if search else ""
-        return replace(found, cause="; ".join(filter(None, (words, *asked))))
-    if found.state in PASSES:
+    call_finding = CallFinding(
+        call.name, call.via, semantics(call, intent), call_judgement, meant, unknown, cells=cells, asked=asked
+    )
+    if call_finding.state == "wrong":
+        words = _cause(call, intent, call_finding) if search else ""
+        return replace(call_finding, cause="; ".join(filter(None, (words, *asked))))
+    if call_finding.state in PASSES:
         judged = call.given if isinstance(intent, NoPromise) else intent.setting
-        return replace(found, open=tuple(_open(judged, intent, call.got, call.arithmetic)))
-    return found
+        return replace(call_finding, open=tuple(_open(judged, intent, call.got, call.arithmetic)))
+    return call_finding
 
 
 def _against(intent: Intent | NoPromise, call: AttentionCall, given: CallJudgement) -> tuple[CallJudgement | None, str]:

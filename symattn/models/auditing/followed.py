@@ -91,7 +91,7 @@ def way_back(node: Any) -> Way | None:
 
     None where they come from none, from several, or on several ways.
     """
-    found: Way | None = None
+    result: Way | None = None
     todo: list[tuple[tuple[Any, int], Way]] = [(node.next_functions[0], [])]
     seen: list[Any] = []
     while todo:
@@ -102,12 +102,12 @@ def way_back(node: Any) -> Way | None:
             return None
         seen.append(at)
         if "mm" in at.name().lower() or "Linear" in at.name():
-            if found is not None or at.name() not in _FIRST:
+            if result is not None or at.name() not in _FIRST:
                 return None
-            found = [*before, (at, number, 0)]
+            result = [*before, (at, number, 0)]
         else:
             todo += [(edge, [*before, (at, number, index)]) for index, edge in enumerate(at.next_functions)]
-    return found
+    return result
 
 
 def _same(came: Any, gave: Any) -> bool:

@@ -96,12 +96,12 @@ def _check_known(function: Callable[..., Any], given: Mapping[str, Any]) -> None
 
 def _sinks(given: Mapping[str, Any], heads: int) -> Any:
     """A number for each head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
-    found = [held for name in ("s_aux", "sinks") if (held := given.get(name)) is not None]
-    if found and found[0].numel() != heads:
+    result = [held for name in ("s_aux", "sinks") if (held := given.get(name)) is not None]
+    if result and result[0].numel() != heads:
         raise UnreadCall(
-            f"its sinks have the shape {tuple(found[0].shape)}, and are not one number for each of {heads} heads"
+            f"its sinks have the shape {tuple(result[0].shape)}, and are not one number for each of {heads} heads"
         )
-    return found[0] if found else None
+    return result[0] if result else None
 
 
 def _kind(function: Callable[..., Any], name: str | None) -> str:
@@ -114,8 +114,8 @@ def _kind(function: Callable[..., Any], name: str | None) -> str:
 
 def _places(kind: str, given: Mapping[str, Any], module: Any, bare: bool, n_q: int) -> Attention:
     """The mask that a function makes itself where it is given none, as its code says."""
-    told = given.get("is_causal")
-    causal = bool(getattr(module, "is_causal", True) if told is None else told) and n_q > 1
+    result = given.get("is_causal")
+    causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
     if kind == "sdpa":
         return Attention(causal=causal and bare, alignment="top-left")
     if kind == "flash":

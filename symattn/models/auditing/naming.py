@@ -93,13 +93,13 @@ def _distance(values: Grads, head: Judged) -> float | None:
     """
     shares = []
     for name, got in head.got.items():
-        found = head.found[name]
+        gradient = head.found[name]
         if values[name].shape != got.shape:
             return None
-        mine, theirs = found.of(values[name]), found.of(got)
+        mine, theirs = gradient.of(values[name]), gradient.of(got)
         with np.errstate(all="ignore"):
-            size = max(1.0, float(np.abs(mine).max() / np.abs(found.exact).max(initial=1e-300)))
-            shares.append((np.abs(mine - theirs) / (size * found.allowed)).ravel())
+            size = max(1.0, float(np.abs(mine).max() / np.abs(gradient.exact).max(initial=1e-300)))
+            shares.append((np.abs(mine - theirs) / (size * gradient.allowed)).ravel())
     whole = np.concatenate(shares) if shares else np.zeros(1)
     return float(np.sqrt(np.mean(whole**2))) if (whole <= _ROOM).all() else None
 

@@ -79,27 +79,27 @@ def _layer(module: Any, name: str) -> int:
 
 def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -> Intent:
     """Return what is promised of this call. Raises ``NoPromise`` with the reason."""
-    spec, given = promise.spec, call.given
-    if spec.heads != given.heads:
-        raise NoPromise(f"the configuration has {spec.heads} heads, and the call {given.heads}")
+    spec, call_setting = promise.spec, call.given
+    if spec.heads != call_setting.heads:
+        raise NoPromise(f"the configuration has {spec.heads} heads, and the call {call_setting.heads}")
     if context is None:
         raise NoPromise("the call came from no model of transformers, so that padding and cache are not known")
     masking = _masking(call, promise, context)
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
-    k, v = _keys(given, spec)
-    left_out = given.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
+    k, v = _keys(call_setting, spec)
+    left_out = call_setting.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
-    scale_given = given.scale == 1 and (promise.scaled_before or call.via == "operators")
+    scale_given = call_setting.scale == 1 and (promise.scaled_before or call.via == "operators")
     setting = CallSetting(
-        given.q,
+        call_setting.q,
         k,
         v,
-        scale=1.0 if scale_given else _scale(promise, given),
+        scale=1.0 if scale_given else _scale(promise, call_setting),
         softcap=None if spec.softcap is None else float(spec.softcap),
-        sink=_sink(spec, call.module, given),
+        sink=_sink(spec, call.module, call_setting),
         allowed=None if allowed.all() else allowed,
-        bias=given.bias if biased else None,
+        bias=call_setting.bias if biased else None,
     )
     return Intent(setting, masking, scale_given and promise.spec.scale != 1, context.compared)
 

@@ -17,8 +17,8 @@ def numbers(tensor: Any) -> Floats:
     """A copy as float64, of the same values."""
     import torch
 
-    found: Floats = tensor.detach().to("cpu", torch.float64, copy=True).numpy()
-    return found
+    values: Floats = tensor.detach().to("cpu", torch.float64, copy=True).numpy()
+    return values
 
 
 def dtype_of(tensor: Any) -> str:

@@ -127,20 +127,22 @@ class Tracer:
         node = self.known.get(x)
         keys = axis in (-1, x.ndim - 1) and isinstance(node, TracedScores) and x.shape[-1] == node.keys
         scores = node if isinstance(node, TracedScores) and keys else None
-        made = self._made(module, scores is not None)
-        self.known.put(out, TracedWeights(scores, made, "" if scores else "what goes into its softmax is not known"))
+        traced_softmax = self._made(module, scores is not None)
+        self.known.put(
+            out, TracedWeights(scores, traced_softmax, "" if scores else "what goes into its softmax is not known")
+        )
 
     def _made(self, module: Any, read: bool) -> TracedSoftmax:
         """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
-        made = TracedSoftmax(module, read, heads_of(_layer()) is not None)
+        traced_softmax = TracedSoftmax(module, read, heads_of(_layer()) is not None)
         if not in_backward():
-            self.softmaxes.append(made)
-        return made
+            self.softmaxes.append(traced_softmax)
+        return traced_softmax
 
     def _exponentials(self, scores: Node | None, out: Any) -> None:
         if isinstance(scores, TracedScores) and scores.fits(out.shape) and self.audit.wants(_module()):
-            made = self._made(_module(), True)
-            self.known.put(out, Exponentials(scores, made))
+            traced_softmax = self._made(_module(), True)
+            self.known.put(out, Exponentials(scores, traced_softmax))
 
     def _product(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         a, b = args[-2:] if name == "baddbmm" else args[:2]

@@ -69,15 +69,15 @@ class Recorded:
                 ]
                 first = next(call[0][which] for call in self.calls[layer] if not isinstance(call, int))
                 u = float(Format(dtype_of(first)).u)
-                if found := _lost(calls, self.steps[layer], u, _NAMES[which]):
-                    return Lost(layer, *found)
+                if results := _lost(calls, self.steps[layer], u, _NAMES[which]):
+                    return Lost(layer, *results)
         return None
 
     def replay(self) -> Any:
         """A cache that gives back the same again, and is exact in everything else."""
         from transformers import DynamicCache
 
-        calls = {n: iter([call[1] for call in made if not isinstance(call, int)]) for n, made in self.calls.items()}
+        calls = {n: iter([call[1] for call in result if not isinstance(call, int)]) for n, result in self.calls.items()}
 
         class Replay(DynamicCache):
             def update(self, *given: Any, **told: Any) -> Any:
@@ -115,8 +115,8 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
         most = most if last is not None else float(np.abs(handed).max())
         wanted = handed if last is None else np.concatenate([last, handed], axis=2)
         if back.shape != wanted.shape:
-            given, found = wanted.shape[2], back.shape[2]
-            return given, f"{found} columns of {what} come back where {given} were handed in"
+            given, result = wanted.shape[2], back.shape[2]
+            return given, f"{result} columns of {what} come back where {given} were handed in"
         room = step(wanted, most) + _ROUNDINGS * u * np.abs(wanted).max()
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():

@@ -113,12 +113,12 @@ def _answer(
     with ExitStack() as stack:
         first, second = (_session(opened(k, stack), spec, told) for k in (0, 1))
         try:
-            found: JointRun = together((first, second), faults)
+            joint_run: JointRun = together((first, second), faults)
         finally:
             first.runner.close()
             second.runner.close()
     one, other = sides
-    return Comparison(one, other, found)
+    return Comparison(one, other, joint_run)
 
 
 def _session(runner: Runner, spec: Specification, told: Mapping[str, Any]) -> Session:

@@ -57,8 +57,8 @@ class Comparison(Printable):
     @property
     def wrong(self) -> tuple[str, ...]:
         """Which of them is wrong: ``first``, ``second``, both or none."""
-        found = zip(NAMES, self.sides, self.together.wrong, strict=True)
-        return tuple(name for name, side, cases in found if side.report.verdict is Verdict.FAULT or cases)
+        result = zip(NAMES, self.sides, self.together.wrong, strict=True)
+        return tuple(name for name, side, cases in result if side.report.verdict is Verdict.FAULT or cases)
 
     @property
     def verdict(self) -> Verdict:
@@ -149,34 +149,34 @@ class Comparison(Printable):
                     yield Paragraph((f"It gives: {fault.counterexample.error}.",))
 
     def _differences(self) -> Iterator[Block]:
-        found = self.together
-        if found.unlike:  # as a note says
+        joint_run = self.together
+        if joint_run.unlike:  # as a note says
             return
-        if not found.cases:
+        if not joint_run.cases:
             yield Note(
                 ("No inputs gave numbers of the right shape in both, so they were not held against each other.",)
             )
             return
         yield Heading(("Both on the same inputs",))
         yield Paragraph((
-            f"Equal outputs: {found.equal} of {found.cases}. The largest difference is "
-            f"{ratio(found.apart)} times what one implementation may be off by, and two that are right may be 2 times "
-            f"that apart. Grade: {self._grade.value}.",
+            f"Equal outputs: {joint_run.equal} of {joint_run.cases}. The largest difference is "
+            f"{ratio(joint_run.apart)} times what one implementation may be off by, and two that are right may be 2 "
+            f"times that apart. Grade: {self._grade.value}.",
         ))  # fmt: skip
-        if found.faulty is not None:
-            yield from _place("The first place beyond the bound", found.faulty)
-        elif found.worst is not None and found.first is not None:
-            yield from _place("The first place at which they differ", found.first)
-            if found.worst.at != found.first.at:
-                yield from _place("The place at which they differ most", found.worst)
+        if joint_run.faulty is not None:
+            yield from _place("The first place beyond the bound", joint_run.faulty)
+        elif joint_run.worst is not None and joint_run.first is not None:
+            yield from _place("The first place at which they differ", joint_run.first)
+            if joint_run.worst.at != joint_run.first.at:
+                yield from _place("The place at which they differ most", joint_run.worst)
 
 
 def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
     index = ", ".join(str(i + 1) for i in place.index)
     yield Paragraph((f"{title}: {place.output} {index}, exactly {place.exact:.9g}; {place.allowed:.2g} is allowed.",))
     columns = (Column(("side",), "left"), Column(("gives",)), Column(("error / allowed",)))
-    given: tuple[SideEntry, SideEntry] = (place.first, place.second)
-    rows = tuple(((name,), (f"{g.got:.9g}",), (ratio(g.ratio),)) for name, g in zip(NAMES, given, strict=True))
+    side_entries: tuple[SideEntry, SideEntry] = (place.first, place.second)
+    rows = tuple(((name,), (f"{g.got:.9g}",), (ratio(g.ratio),)) for name, g in zip(NAMES, side_entries, strict=True))
     yield Table(columns, rows)
     if place.inputs:
         yield Listing("\n".join(f"{name} = {_array(values)}" for name, values in place.inputs.items()))

@@ -127,8 +127,8 @@ def _source(model: Any, tokens: int, rng: np.random.Generator) -> Array:
         return rng.integers(1, int(config.vocab_size), tokens + 2)
     if name == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):
         return rng.standard_normal((int(config.num_mel_bins), 2 * int(config.max_source_positions)))
-    told = f"the encoder of {type(model).__name__} takes {name}, which is not drawn here"
-    raise InputError(f"{told}; hint: give a model of tokens, or of features such as Whisper")
+    result = f"the encoder of {type(model).__name__} takes {name}, which is not drawn here"
+    raise InputError(f"{result}; hint: give a model of tokens, or of features such as Whisper")
 
 
 def _window(config: object) -> int:

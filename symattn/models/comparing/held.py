@@ -97,9 +97,9 @@ class StateErrors:
                 return f"the reference itself is not finite in {self.dtype} from {self._layer(state)} on"
             far, usual = float(mine.max()), float(alone.max())
             if not far <= max(ROUGH * usual, _LARGE * self.size[state]):
-                told = f"in {self.dtype} it is {far:.2g} from its float64 self at {self._layer(state)}"
+                result = f"in {self.dtype} it is {far:.2g} from its float64 self at {self._layer(state)}"
                 return (
-                    f"{told}, where entries are at most {self.size[state]:.2g} and the reference is {usual:.1g} from "
+                    f"{result}, where entries are at most {self.size[state]:.2g} and the reference is {usual:.1g} from "
                     "its own: it is wrong in that type alone, or a choice, as of experts, went another way by rounding"
                 )
         return ""
@@ -138,11 +138,11 @@ def _finite(a: Array) -> float:
 def _apart(a: Array, b: Array) -> Array:
     """The largest difference of an entry of each token; equal infinities, as of words ruled out, differ by 0."""
     with np.errstate(invalid="ignore", over="ignore"):
-        found: Array = np.where(a == b, 0.0, np.abs(a - b)).max(axis=-1)
-    return found
+        result: Array = np.where(a == b, 0.0, np.abs(a - b)).max(axis=-1)
+    return result
 
 
 def _missing(a: Array, b: Array) -> Array:
     """The tokens with an entry that is not finite where the other is."""
-    found: Array = (~np.isfinite(a) & np.isfinite(b)).any(axis=-1)
-    return found
+    result: Array = (~np.isfinite(a) & np.isfinite(b)).any(axis=-1)
+    return result

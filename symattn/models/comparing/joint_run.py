@@ -93,14 +93,14 @@ def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most:
     At most so many inputs are tried. Those that one of the two cannot be given, or raises on, are left out: of these
     the sides' own reports tell.
     """
-    found = JointRun()
+    result = JointRun()
     for case in islice(_cases(sides, faults), most):
         if any(side.over or not side.admits(case) for side in sides):
             continue
         judged = _judged(sides, case)
         if judged is not None:
-            found = _joined(found, sides[0].subject.outputs, *judged)
-    return found
+            result = _joined(result, sides[0].subject.outputs, *judged)
+    return result
 
 
 def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[Case]:
@@ -121,9 +121,9 @@ def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[
 
 
 def _arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    found = {name: np.asarray(values) for name, values in inputs.items()}
+    result = {name: np.asarray(values) for name, values in inputs.items()}
     return {n: a if a.dtype.kind == "b" or n.startswith(("doc", "positions")) else a.astype(float)
-            for n, a in found.items()}  # fmt: skip
+            for n, a in result.items()}  # fmt: skip
 
 
 def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, CaseResult] | None:

@@ -211,12 +211,12 @@ def _known(name: str, found: Configuration) -> None:
     from transformers import CONFIG_MAPPING
 
     if name in _ELSEWHERE or name.endswith("_implementation"):
-        told = _ELSEWHERE.get(name, "the ways 'eager' and 'sdpa'")
-        raise InputError(f"{name} is not set here; hint: {told}")
+        outcome = _ELSEWHERE.get(name, "the ways 'eager' and 'sdpa'")
+        raise InputError(f"{name} is not set here; hint: {outcome}")
     if found.model_type not in CONFIG_MAPPING:
         return  # which is refused when it is made
-    made = CONFIG_MAPPING[found.model_type]
-    known = {*inspect.signature(made).parameters, *made.attribute_map, *found.data}
+    result = CONFIG_MAPPING[found.model_type]
+    known = {*inspect.signature(result).parameters, *result.attribute_map, *found.data}
     if name not in known:
         near = difflib.get_close_matches(name, sorted(known), n=1)
         meant = f"; hint: {near[0]}" if near else "; hint: a field of config.json"
@@ -228,6 +228,6 @@ def _deep(data: Any) -> tuple[str, int] | None:
     for name, value in data.items():
         if isinstance(value, int) and value > _DEEPEST and _COUNT.search(name):
             return name, value
-        if isinstance(value, Mapping) and (found := _deep(value)):
-            return found
+        if isinstance(value, Mapping) and (results := _deep(value)):
+            return results
     return None

@@ -68,9 +68,9 @@ class _Asking:
 
     def configured(self) -> Reference | None:
         """The definition with the mask of the configuration, where that is read."""
-        found = self._definition(defined.CONFIGURED)
+        candidate = self._definition(defined.CONFIGURED)
         words = "Attention of the reference is symattn's definition, in float64, with the mask of the configuration."
-        return Reference(found, words) if found else None
+        return Reference(candidate, words) if candidate else None
 
     def as_given(self) -> Reference | None:
         """The definition with a mask that transformers builds."""
@@ -119,11 +119,11 @@ class _Asking:
             return Reference(first, words)
         causal = {name: other for name, other in found.items() if self._causal(other)}
         if causal and len(causal) < len(found):
-            kept = causal.get(self.own.own) or next(iter(causal.values()))
-            if all(self.agree(kept, other) for other in causal.values()):
+            candidate = causal.get(self.own.own) or next(iter(causal.values()))
+            if all(self.agree(candidate, other) for other in causal.values()):
                 later = " and ".join(name for name in found if name not in causal)
                 return Reference(
-                    kept, f"{words} With {later} tokens see later ones, so that it is not taken for right."
+                    candidate, f"{words} With {later} tokens see later ones, so that it is not taken for right."
                 )
         names = " and ".join((self.own.own, *apart) if self.own.own in found else found)
         return Reference(first, words, doubt=f"{what} {names} differ", others=found)

@@ -63,11 +63,11 @@ def compare_traces(
     if unlike:
         words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
         return Comparison(sides[0], sides[1], JointRun(unlike=unlike), command, (words,))
-    arithmetic, found = Precision.of(precision or one["q"].dtype.name, contract), JointRun()
+    arithmetic, joint_run = Precision.of(precision or one["q"].dtype.name, contract), JointRun()
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
-        found = _joined(found, _places(mine, theirs, arithmetic, looked), mine.place not in apart)
-    return Comparison(sides[0], sides[1], found, command)
+        joint_run = _joined(joint_run, _places(mine, theirs, arithmetic, looked), mine.place not in apart)
+    return Comparison(sides[0], sides[1], joint_run, command)
 
 
 @contextmanager

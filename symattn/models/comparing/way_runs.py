@@ -40,10 +40,10 @@ class WayRunner:
             )
             sides = self._sides(way, stored)
         except Exception as error:  # whatever a model or a cache does that cannot do this
-            told = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160]
-            return WayResult(way.name, reason=told, stored=stored[1].lost() or stored[0].lost())
+            result = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160]
+            return WayResult(way.name, reason=result, stored=stored[1].lost() or stored[0].lost())
         held = [self._held(own, wide, side) for side in sides]
-        places = [_first(found) for found in held]
+        places = [_first(outcome) for outcome in held]
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
@@ -113,7 +113,7 @@ class WayRunner:
             lost += [token] if should and not sees else []
             beyond += [token] if sees and not should else []
         return _in_words(
-            lost, beyond, [words for words, found in self._besides(way, at) if _moved(found, before[0], at.room)]
+            lost, beyond, [words for words, result in self._besides(way, at) if _moved(result, before[0], at.room)]
         )
 
     def _besides(self, way: GenerationWay, at: StateDifference) -> Iterator[tuple[str, Array]]:
@@ -168,10 +168,10 @@ def _most(found: object) -> float:
 
 
 def _in_words(lost: Sequence[int], beyond: Sequence[int], besides: Sequence[str]) -> str:
-    told = [f"does not see {_tokens(lost)}"] if lost else []
-    told += [f"sees {_tokens(beyond)}, which it must not"] if beyond else []
-    told += [f"sees {words}" for words in besides]
-    return " and ".join(told)
+    result = [f"does not see {_tokens(lost)}"] if lost else []
+    result += [f"sees {_tokens(beyond)}, which it must not"] if beyond else []
+    result += [f"sees {words}" for words in besides]
+    return " and ".join(result)
 
 
 def _tokens(which: Sequence[int]) -> str:

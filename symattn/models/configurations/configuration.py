@@ -64,10 +64,10 @@ class Configuration:
     def told(self, name: str) -> Any:
         """The field, or where it is null or not written the default of its class. Raises as ``find``."""
         value = self.data.get(name)
-        found = self.default(name) if value is None else value
-        if found is _ABSENT or found is None:
+        result = self.default(name) if value is None else value
+        if result is _ABSENT or result is None:
             raise InputError(f"{self} has no {name}; hint: write it into the configuration")
-        return found
+        return result
 
     def optional(self, name: str, otherwise: Any = None) -> Any:
         """A field that no class has unless it is written."""

@@ -44,8 +44,8 @@ class LayerPlace:
     @property
     def d_k(self) -> int:
         """The number of columns of a head: ``head_dim``, or those of the model shared evenly among the heads."""
-        if (told := self.c.optional("head_dim")) is not None:
-            return self.c.as_count("head_dim", told)
+        if (result := self.c.optional("head_dim")) is not None:
+            return self.c.as_count("head_dim", result)
         if "head_dim" not in self.c.data and (of_class := getattr(self.c.given, "head_dim", None)) is not None:
             return self.c.as_count("head_dim", of_class)
         if "head_dim" not in self.c.data and self.c.model_type in HEAD_DIM:

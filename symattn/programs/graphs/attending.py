@@ -26,8 +26,8 @@ def product(
 ) -> Any:
     """α A B + β C, with A and B transposed where that is asked for: matrix products, linear layers, ONNX's Gemm."""
     if isinstance(b, Joined) and not transA and bool(transB) == b.turned and alpha == beta == 1:
-        made = Joined(tuple(c.lifted(a) @ p for p in b.parts))
-        return made if add is None else binary("add")(c, made, add)
+        result = Joined(tuple(c.lifted(a) @ p for p in b.parts))
+        return result if add is None else binary("add")(c, result, add)
     a, b, add = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b, add))
     both = zip((c.lifted(a), c.lifted(b)), (transA, transB), strict=True)
     left, right = (c.xp.matrix_transpose(x) if turned else x for x, turned in both)

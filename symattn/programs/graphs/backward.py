@@ -61,16 +61,16 @@ def verified(
     specs: list[Any] = [Derivative(spec.attention, by) for by in asked]
     programs = [replace(Program.of(graph, s, names), output=at) for at, s in enumerate(specs)]
     with listening() as notes:
-        found = [_tested(p, epsilon / len(asked), seed) for p in programs]
-    checks = tuple(_check(f"semantics of d{by}", one) for by, one in zip(asked, found, strict=True))
-    wrong = [(p, f.difference) for p, f in zip(programs, found, strict=True) if f.difference is not None]
-    open_ = [f"The test of semantics did not decide: {f.reason}" for f in found if f.agrees is None]
+        result = [_tested(p, epsilon / len(asked), seed) for p in programs]
+    checks = tuple(_check(f"semantics of d{by}", one) for by, one in zip(asked, result, strict=True))
+    wrong = [(p, f.difference) for p, f in zip(programs, result, strict=True) if f.difference is not None]
+    open_ = [f"The test of semantics did not decide: {f.reason}" for f in result if f.agrees is None]
     faults = tuple(f for f in (_fault(spec, p, d, seed) for p, d in wrong[:1]) if f)
     if wrong and not faults:
         open_.append("The graph is no identity, but floats do not show it: a number nearly what is meant")
     return Report(
         Verdict.FAULT if faults else Verdict.UNDECIDED if open_ else Verdict.NO_FAULT, graph.name, "exact numbers",
-        str(found[0].evidence.where), seed, faults, checks, _notes(programs[0], notes, found), command=command,
+        str(result[0].evidence.where), seed, faults, checks, _notes(programs[0], notes, result), command=command,
         fields=changed_fields(spec.attention), missing=tuple(open_),
     )  # fmt: skip
 
@@ -80,10 +80,10 @@ def _tested(program: Program, epsilon: float, seed: int) -> Identity:
 
     heard = Heard(program)
     tried = program.sizes.tried(program.spec)
-    found = identity_test(lambda kind: heard, program.spec, program.names, tried, epsilon, seed)
+    result = identity_test(lambda kind: heard, program.spec, program.names, tried, epsilon, seed)
     if heard.error is not None:
         raise heard.error
-    return found
+    return result
 
 
 def _check(name: str, found: Identity) -> Check:
@@ -96,9 +96,9 @@ def _notes(program: Program, heard: Any, found: list[Identity]) -> tuple[str, ..
     from symattn.programs.graphs.judging import notes_of
 
     hypotheses = [n.removeprefix("hypothesis: ") for f in found for n in f.notes if n.startswith("hypothesis: ")]
-    told = notes_of(program, [*hypotheses, *(n.removeprefix("hypothesis: ") for n in heard)], found[0])
+    results = notes_of(program, [*hypotheses, *(n.removeprefix("hypothesis: ") for n in heard)], found[0])
     summed = () if "do" in program.names else ("They are read as the gradients of the sum of the output.",)
-    return (*told, *summed, "Not proved for all sizes: gradients are tested at sizes.")
+    return (*results, *summed, "Not proved for all sizes: gradients are tested at sizes.")
 
 
 def _fault(spec: Gradient, program: Program, difference: Difference, seed: int) -> Fault | None:

@@ -57,15 +57,15 @@ class GraphSlot:
         if len(arrays) > 1:
             return Joined(tuple(arrays), self.transposed)
         twice = self.table and self.given.shape[-1] == 2 * arrays[0].shape[-1]
-        found = concat(c, [*arrays, *arrays], -1) if twice else arrays[0]
+        result = concat(c, [*arrays, *arrays], -1) if twice else arrays[0]
         if self.transposed:
-            return c.xp.matrix_transpose(found)
+            return c.xp.matrix_transpose(result)
         if self.merged:
-            return merge_heads(found)
-        more = len(self.given.shape) - found.ndim
+            return merge_heads(result)
+        more = len(self.given.shape) - result.ndim
         if self.table and more > 0:  # of queries with heads, the first axes of the batch are those without them
-            return expand(c, found, (*batch[:more], *found.shape))
-        return found[(*[None] * more, ...)] if more > 0 and found.ndim > 1 else found
+            return expand(c, result, (*batch[:more], *result.shape))
+        return result[(*[None] * more, ...)] if more > 0 and result.ndim > 1 else result
 
 
 def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> tuple[GraphSlot, ...]:

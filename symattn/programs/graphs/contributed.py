@@ -46,8 +46,8 @@ def multi_head_attention(
         tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
     past = 0 if past_key is None else length(past_key.shape[-2])
     _check_bias(attention_bias, past + length(tokens[1].shape[-2]))
-    told = _told(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
-    return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **told)[:3]
+    result = _told(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
+    return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
 
 def group_query_attention(
@@ -80,10 +80,10 @@ def group_query_attention(
             rotary_embedding(c, x, cos_cache, sin_cache, places, rotary_interleaved, n, 2 * cos_cache.shape[-1])
             for x, n in zip((q, k), heads, strict=True)
         )
-    told = _told(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
-    told |= {"softcap": softcap} if softcap else {}
-    told |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
-    return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **told)[:3]
+    result = _told(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
+    result |= {"softcap": softcap} if softcap else {}
+    result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
+    return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
 
 def _refuse(others: dict[str, Any]) -> None:

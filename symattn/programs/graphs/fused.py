@@ -32,8 +32,8 @@ def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tupl
         attributes["scale"] = meant_scale(given["Q"].shape[-1] // max(heads, 1), attributes["scale"])
     attributes |= {name: decimal(attributes[name]) for name in ("scale", "softcap") if attributes.get(name) is not None}
     node = Node("Attention", attributes, {}, {role: role for role in OUTPUTS})
-    found = of_node(node, given, opset).outputs
-    return tuple(found[role] for role in OUTPUTS)
+    result = of_node(node, given, opset).outputs
+    return tuple(result[role] for role in OUTPUTS)
 
 
 def _lifted(c: Context, role: str, x: Any) -> Any:

@@ -110,12 +110,12 @@ def gather(c: Context, x: Any, index: Any, dimension_numbers: Any, slice_sizes: 
         raise InputError("a gather of other places than those of one axis is not read")
     if (index < 0).any() or (index >= length(x.shape[axis])).any():
         raise InputError("a gather beyond the end of an axis is not read")
-    found = op.gather(c, x, index[:, 0], axis)
+    result = op.gather(c, x, index[:, 0], axis)
     if numbers["collapsed_slice_dims"] != [axis]:
         raise InputError("a gather that keeps an axis of length 1 is not read")
-    to = next(k for k in range(found.ndim) if k not in numbers["offset_dims"])
-    order = [k for k in range(found.ndim) if k != axis]
-    return op.transpose(c, found, [*order[:to], axis, *order[to:]])
+    to = next(k for k in range(result.ndim) if k not in numbers["offset_dims"])
+    order = [k for k in range(result.ndim) if k != axis]
+    return op.transpose(c, result, [*order[:to], axis, *order[to:]])
 
 
 def pad(c: Context, x: Any, value: Any, padding_config: Sequence[Sequence[int]]) -> Any:
@@ -163,10 +163,10 @@ def dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any, **_: object)
     more_a, more_b = max(len(free_a) - 1, 0), max(len(free_b) - 1, 0)
     left = op.unsqueeze(c, left, range(front + more_a, front + more_a + more_b)) if more_b else left
     right = op.unsqueeze(c, right, range(front, front + more_a)) if more_a else right
-    found = left @ c.xp.matrix_transpose(right)
+    result = left @ c.xp.matrix_transpose(right)
     for _axis in range(summed):
-        found = op.reduce("sum")(c, found, [0], False)
-    return _in_order(c, found, len(batch_a), (len(free_a), more_a), (len(free_b), more_b))
+        result = op.reduce("sum")(c, result, [0], False)
+    return _in_order(c, result, len(batch_a), (len(free_a), more_a), (len(free_b), more_b))
 
 
 def _in_order(c: Context, x: Any, batch: int, of_a: tuple[int, int], of_b: tuple[int, int]) -> Any:

@@ -74,8 +74,8 @@ def on_kind(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., A
         def of_arrays(*arrays: Any) -> Any:
             filled = dict(zip(at, arrays, strict=True))
             own_places, own_told = jax.tree_util.tree_unflatten(tree, [filled.get(i, x) for i, x in enumerate(leaves)])
-            found = function(*own_places, **own_told)
-            return found[0] if isinstance(found, tuple) else found
+            result = function(*own_places, **own_told)
+            return result[0] if isinstance(result, tuple) else result
 
         shapes = [jax.ShapeDtypeStruct(leaves[i].plain_shape, jax.numpy.float32) for i in at]
         names = [f"argument {i}" for i in at]
@@ -116,13 +116,13 @@ def of_jaxpr(
     Without names they are those that JAX kept of the function. Constants that a function holds are what they are.
     """
     if names is None:
-        told = closed.jaxpr.debug_info.arg_names or ()
-        names = [_of_debug(word, at) for at, word in enumerate([*told, *[None] * len(closed.jaxpr.invars)])]
+        outcome = closed.jaxpr.debug_info.arg_names or ()
+        names = [_of_debug(word, at) for at, word in enumerate([*outcome, *[None] * len(closed.jaxpr.invars)])]
     reader = _JaxprReader(name)
     values = [reader.given(var.aval, *called, layout) for var, called in zip(closed.jaxpr.invars, names, strict=False)]
     reader.open_sizes()
-    found = reader.inlined(closed, values)
-    outputs = [reader.returned(x, var.aval, layout) for x, var in zip(found, closed.jaxpr.outvars, strict=True)]
+    result = reader.inlined(closed, values)
+    outputs = [reader.returned(x, var.aval, layout) for x, var in zip(result, closed.jaxpr.outvars, strict=True)]
     return reader.graph(outputs)
 
 
@@ -157,18 +157,18 @@ class _JaxprReader:
         """The outputs of a new node."""
         if len(self._nodes) >= MOST_NODES:
             raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
-        made = [Ref(self._fresh()) for _ in range(count)]
-        self._nodes.append(Node(operator, tuple(operands), tuple(r.name for r in made), told, tuple(types)))
-        return made
+        result = [Ref(self._fresh()) for _ in range(count)]
+        self._nodes.append(Node(operator, tuple(operands), tuple(r.name for r in result), told, tuple(types)))
+        return result
 
     def constant(self, value: Any) -> Ref:
         """A value that is what it is; floats of any format as float64, whole numbers as int64."""
-        found = np.asarray(value)
-        told = type_name(found.dtype)
-        found = found.astype(np.float64) if told == "float" else found
-        found = whole(found) if told.startswith(("int", "uint")) else found
+        values = np.asarray(value)
+        result = type_name(values.dtype)
+        values = values.astype(np.float64) if result == "float" else values
+        values = whole(values) if result.startswith(("int", "uint")) else values
         ref = Ref(self._fresh())
-        self._constants[ref.name] = found
+        self._constants[ref.name] = values
         return ref
 
     def _fresh(self) -> str:
@@ -219,27 +219,27 @@ class _JaxprReader:
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*held, *values), strict=True))
         for equation in jaxpr.eqns:
             operands = [self._operand(env, v) for v in equation.invars]
-            made = self._equation(equation, operands)
-            env.update((v, x) for v, x in zip(equation.outvars, made, strict=True))
+            results = self._equation(equation, operands)
+            env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
         return [self._operand(env, v) for v in jaxpr.outvars]
 
     def _operand(self, env: Mapping[Any, Any], v: Any) -> Any:
         return self.constant(v.val) if hasattr(v, "val") else env[v]
 
     def _equation(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
-        name, told = equation.primitive.name, equation.params
+        name, outcome = equation.primitive.name, equation.params
         if name == "scan":
-            return self._scanned(told, operands)
-        inner = next((told[k] for k in _CALLED if k in told), None) if name in _CALLS else None
+            return self._scanned(outcome, operands)
+        inner = next((outcome[k] for k in _CALLED if k in outcome), None) if name in _CALLS else None
         if inner is not None:
             return self.inlined(inner, operands)
         types = [type_name(getattr(v.aval, "dtype", "")) for v in equation.outvars]
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
-        given = {k: self._attribute(v) for k, v in told.items()}
-        made = self.add(name, operands, len(types), types, **given)
+        given = {k: self._attribute(v) for k, v in outcome.items()}
+        result = self.add(name, operands, len(types), types, **given)
         if name == "reduce_max" or (name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima):
-            self._maxima.update(made)
-        return made
+            self._maxima.update(result)
+        return result
 
     def _attribute(self, x: Any) -> Any:
         """A parameter of an equation as plain values; a length that was left open as what computes it."""
@@ -267,9 +267,9 @@ class _JaxprReader:
         stacked: list[list[Any]] = []
         for turn in turns:
             row = [self.add("scan.row", [x, turn])[0] for x in rows]
-            made = self.inlined(told["jaxpr"], [*fixed, *carry, *row])
-            carry = made[:carries]
-            stacked.append(made[carries:])
+            result = self.inlined(told["jaxpr"], [*fixed, *carry, *row])
+            carry = result[:carries]
+            stacked.append(result[carries:])
         stacked = stacked[::-1] if told["reverse"] else stacked
         return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
 
@@ -286,8 +286,8 @@ def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
 
 def _kind(dtype: object) -> str:
     """Return the target of a cast; the range of whole numbers is told with the node."""
-    found = type_name(dtype)
-    return "int" if found.startswith(("int", "uint")) else found
+    result = type_name(dtype)
+    return "int" if result.startswith(("int", "uint")) else result
 
 
 # -- lengths left open: sums of products of such lengths --------------------------------------------------------------
@@ -309,7 +309,7 @@ def _size_nodes(text: str, known: Mapping[str, Ref], add: Callable[..., list[Ref
             return add(_SIGNS[type(tree.op)], [value(tree.left), value(tree.right)])[0]
         if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Pow) and isinstance(tree.right, ast.Constant):
             powers = [value(tree.left)] * int(tree.right.value)  # type: ignore[arg-type]
-            return reduce(lambda found, base: add("dim.mul", [found, base])[0], powers)
+            return reduce(lambda result, base: add("dim.mul", [result, base])[0], powers)
         raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
 
     if len(text) > _MOST:

@@ -56,17 +56,17 @@ def judge_graph(
     program = Program.of(graph, spec, names)
     heard = Heard(program)
     with listening() as notes:
-        found = identity_test(lambda kind: heard, spec, program.names, program.sizes.tried(spec), epsilon, seed)
+        identity = identity_test(lambda kind: heard, spec, program.names, program.sizes.tried(spec), epsilon, seed)
     if heard.error is not None:
         raise heard.error
-    hypotheses = [n.removeprefix("hypothesis: ") for n in (*found.notes, *notes) if n.startswith("hypothesis: ")]
-    judged = _judged(program, found, partial(_proof, prover, prove), seed)
+    hypotheses = [n.removeprefix("hypothesis: ") for n in (*identity.notes, *notes) if n.startswith("hypothesis: ")]
+    judged = _judged(program, identity, partial(_proof, prover, prove), seed)
     open_ = judged.verdict is Verdict.UNDECIDED
     return Report(
-        judged.verdict, f"{graph.name}", "exact numbers", str(found.evidence.where), seed, judged.faults,
-        (semantics(found), *judged.checks),
-        (*notes_of(program, [*hypotheses, *judged.hypotheses], found), *(() if open_ else judged.why)), command=command,
-        fields=changed_fields(spec), missing=judged.why if open_ else (),
+        judged.verdict, f"{graph.name}", "exact numbers", str(identity.evidence.where), seed, judged.faults,
+        (semantics(identity), *judged.checks),
+        (*notes_of(program, [*hypotheses, *judged.hypotheses], identity), *(() if open_ else judged.why)),
+        command=command, fields=changed_fields(spec), missing=judged.why if open_ else (),
     )  # fmt: skip
 
 
@@ -150,15 +150,15 @@ def _proof(prover: Prover, prove: bool | None, program: Program) -> _Proved:
     if why := _unasked(program, prove):
         return _Proved(unproved, why=(*why, *more))
     evidence, said, reasons = prover(program)
-    told, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
+    results, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
     if evidence.grade is Grade.REFUTED:
         fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}", certified=True)
-        return _Proved(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, told)
+        return _Proved(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, results)
     if evidence.grade is Grade.PROVED:
-        return _Proved(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, told)
+        return _Proved(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, results)
     if evidence.grade is Grade.CHECKED:
-        return _Proved(unproved, (), (Check("small sizes", evidence.grade, 1, 0, 0.0),), said, (*told, *more))
-    return _Proved(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *told, *more))
+        return _Proved(unproved, (), (Check("small sizes", evidence.grade, 1, 0, 0.0),), said, (*results, *more))
+    return _Proved(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *results, *more))
 
 
 def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
@@ -197,11 +197,11 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
     if not (expected(spec, one, _JUDGED).ratios(got[where[:batch]]) > 1).any():
         return None
     words = f"at output {list(where)}: got {got[where]:.6g}, expected {right[where]:.6g}; {difference.sizes}"
-    found = explained(Sample(spec, one, got[where[:batch]], Format("float32")), _LEFT)
-    if found is None:
+    result = explained(Sample(spec, one, got[where[:batch]], Format("float32")), _LEFT)
+    if result is None:
         said = f"the graph differs from the specification {words}; no one mistake explains it"
         return Fault("output", None, said, certified=True)
-    mistake, _ = found
+    mistake, _ = result
     return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {words}", certified=True)
 
 

@@ -82,11 +82,11 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
 
 def _opset(name: str, model: Any) -> int:
     """The version of ONNX's own operators. Raises InputError for one whose operators are not known to be these."""
-    found = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
-    if len(found) != 1 or not found <= set(_OPSETS):
-        told = ", ".join(map(str, sorted(found))) or "none"
-        raise InputError(f"{name} is of opset {told}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
-    return int(found.pop())
+    result = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
+    if len(result) != 1 or not result <= set(_OPSETS):
+        outcome = ", ".join(map(str, sorted(result))) or "none"
+        raise InputError(f"{name} is of opset {outcome}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
+    return int(result.pop())
 
 
 def _label(graph: Any, key: str) -> str:
@@ -153,8 +153,8 @@ def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
             f"{place} is a constant of shape {shape}; at most {_SMALL} entries in the model itself are read"
         )
     try:
-        found = np.asarray(numpy_helper.to_array(a))
-        return whole(found) if found.dtype.kind in "iu" else found
+        values = np.asarray(numpy_helper.to_array(a))
+        return whole(values) if values.dtype.kind in "iu" else values
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
 
@@ -194,11 +194,11 @@ _SECOND = ("Where", "CastLike")  # the type of their second operand; of any othe
 
 def _types(graph: Any) -> Mapping[str, str]:
     """Return a type for each value of a ``GraphProto`` by name: ``uint8``, ``bool``, ``float``; empty if it is open."""
-    found = {v.name: _type(v.type.tensor_type.elem_type) for v in graph.input}
-    found |= {a.name: _type(a.data_type) for a in graph.initializer}
+    result = {v.name: _type(v.type.tensor_type.elem_type) for v in graph.input}
+    result |= {a.name: _type(a.data_type) for a in graph.initializer}
     for node in graph.node:
-        found |= dict.fromkeys(node.output, _type_made(node, [found.get(name, "") for name in node.input]))
-    return found
+        result |= dict.fromkeys(node.output, _type_made(node, [result.get(name, "") for name in node.input]))
+    return result
 
 
 def _type(number: int) -> str:
@@ -209,15 +209,15 @@ def _type(number: int) -> str:
 
 
 def _type_made(node: Any, operands: list[str]) -> str:
-    told = {a.name: a for a in node.attribute}
+    result = {a.name: a for a in node.attribute}
     if node.op_type in _TRUTH:
         return "bool"
     if node.op_type == "Shape":
         return "int64"
     if node.op_type == "Cast":
-        return _type(told["to"].i) if "to" in told else ""
+        return _type(result["to"].i) if "to" in result else ""
     if node.op_type in ("Constant", "ConstantOfShape"):
-        value = told.get("value")
+        value = result.get("value")
         return _type(value.t.data_type) if value else "float" if node.op_type == "ConstantOfShape" else ""
     at = 1 if node.op_type in _SECOND else 0
     return operands[at] if at < len(operands) else ""

@@ -125,8 +125,8 @@ def arange(c: Context, start: Any, stop: Any, step: Any = 1) -> Any:
     if isinstance(count, int):
         return np.arange(count) + length(start)
     first = length(start)
-    found = c.xp.arange(length(stop) if isinstance(first, int) and first == 0 else count)
-    return found if isinstance(first, int) and first == 0 else found + first
+    result = c.xp.arange(length(stop) if isinstance(first, int) and first == 0 else count)
+    return result if isinstance(first, int) and first == 0 else result + first
 
 
 def full(c: Context, shape: Any, value: object) -> Any:

@@ -35,14 +35,14 @@ class Program:
     @property
     def names(self) -> tuple[str, ...]:
         """The inputs of the specification, tokens first."""
-        found = dict.fromkeys(part for s in self.slots for part in s.parts)
-        first = [n for n in ("x", "q", "k", "v") if n in found]
-        return tuple(dict.fromkeys((*first, *found)))
+        result = dict.fromkeys(part for s in self.slots for part in s.parts)
+        first = [n for n in ("x", "q", "k", "v") if n in result]
+        return tuple(dict.fromkeys((*first, *result)))
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """The output that is judged, on the kind of array of the inputs."""
         like = inputs[self.names[0]]
-        found = run(self.graph, bound(self.slots, Context(like), inputs), like)[self.output]
+        result = run(self.graph, bound(self.slots, Context(like), inputs), like)[self.output]
         merged = any(s.merged for s in self.slots if "q" in s.parts)
         heads = self.spec.key_heads if self.output else self.spec.heads  # further outputs are gradients by k and v
-        return split_heads(found, heads) if merged else found
+        return split_heads(result, heads) if merged else result

@@ -48,12 +48,12 @@ def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]
     for node in (_typed(graph, node) for node in graph.nodes):
         if node.operator not in graph.rules:
             check_operators(graph)
-        made = _made(graph.rules[node.operator], context, node, values)
-        several = made if isinstance(made, tuple) and graph.language != "torch" else (made,)
+        result = _made(graph.rules[node.operator], context, node, values)
+        several = result if isinstance(result, tuple) and graph.language != "torch" else (result,)
         if lost := next((name for name in node.outputs[len(several) :] if name), None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
         typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
-        several = tuple(_settled(node, x, told) for x, told in typed)
+        several = tuple(_settled(node, x, outcome) for x, outcome in typed)
         values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
     return tuple(values[name] for name in graph.outputs)
 

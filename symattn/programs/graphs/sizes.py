@@ -35,8 +35,8 @@ class MeasuredSizes:
     @property
     def open(self) -> tuple[str, ...]:
         """The words, each once."""
-        found = (*self.batch, self.n_q, self.n_k)
-        return tuple(dict.fromkeys(n for n in found if isinstance(n, str)))
+        results = (*self.batch, self.n_q, self.n_k)
+        return tuple(dict.fromkeys(n for n in results if isinstance(n, str)))
 
     def tried(self, spec: Attention) -> tuple[Sizes, ...]:
         """Sizes at which the graph is tested; those that are fixed are what they are.
@@ -44,13 +44,13 @@ class MeasuredSizes:
         One reaches beyond every window, block and prefix of ``spec``, unless ``untried`` says that it is too long.
         """
         batch = tuple(_BATCH if isinstance(n, str) else n for n in self.batch)
-        found, far = [], farthest(spec)
+        result, far = [], farthest(spec)
         beyond = ((far + _BEYOND, far + _BEYOND),) if 0 < far <= _MOST else ()
         for n_q, n_k in (*_TRIED, *beyond):
             q = n_q if isinstance(self.n_q, str) else self.n_q
             k = q if self.n_k == self.n_q else n_k if isinstance(self.n_k, str) else self.n_k
-            found.append(Sizes(q, k, self.d_k, self.d_v, self.d_model, batch))
-        return tuple(dict.fromkeys(found))
+            result.append(Sizes(q, k, self.d_k, self.d_v, self.d_model, batch))
+        return tuple(dict.fromkeys(result))
 
     def untried(self, spec: Attention) -> str:
         """Why no size that is tried reaches beyond the windows of ``spec``, where that is so; else nothing."""
@@ -81,9 +81,9 @@ def farthest(spec: Attention) -> int:
 def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> MeasuredSizes:
     """The sizes that the shapes of a graph's inputs and weights tell. Raises InputError where they contradict."""
     by_part = {part: s for s in slots for part in s.parts}
-    found = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
-    _check_entries(graph, spec, found)
-    return found
+    measured_sizes = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
+    _check_entries(graph, spec, measured_sizes)
+    return measured_sizes
 
 
 def _check_entries(graph: Graph, spec: Attention, found: MeasuredSizes) -> None:

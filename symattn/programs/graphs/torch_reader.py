@@ -25,19 +25,19 @@ def of_program(program: Any, name: str = "the program") -> Graph:
     for node in program.graph.nodes:
         if node.op == "placeholder":
             spec = kinds[node.name]
-            told = spec.kind.name
-            if told == "PARAMETER":
+            result = spec.kind.name
+            if result == "PARAMETER":
                 weights.append(GraphArray(node.name, _shape(node.meta["val"].shape), label=spec.target))
-            elif told in ("BUFFER", "CONSTANT_TENSOR"):
+            elif result in ("BUFFER", "CONSTANT_TENSOR"):
                 constants[node.name] = _held(program, spec.target)
-            elif told == "USER_INPUT":
+            elif result == "USER_INPUT":
                 value = node.meta.get("val")
                 if hasattr(value, "shape"):
                     inputs.append(GraphArray(node.name, _shape(value.shape), value.is_floating_point()))
                 else:
                     constants[node.name] = value
             else:
-                raise InputError(f"{name}: an input of the kind {told} is not read")
+                raise InputError(f"{name}: an input of the kind {result} is not read")
         elif node.op == "call_function":
             nodes += list(_node(node))
         elif node.op == "output":
@@ -55,10 +55,10 @@ def _node(node: Any) -> Iterator[Node]:
     operator = str(packet) if packet is not None else str(getattr(node.target, "__name__", node.target))
     if operator.rpartition(".")[2] in _LEFT_OUT:
         return
-    told: Mapping[str, Any] = {k: _operand(v) for k, v in node.kwargs.items() if k not in ("device", "layout")}
-    told = {k: v for k, v in told.items() if k not in ("pin_memory", "memory_format")}
-    made = type_name(getattr(node.meta.get("val"), "dtype", ""))
-    yield Node(operator, tuple(map(_operand, node.args)), (node.name,), told, (made,))
+    results: Mapping[str, Any] = {k: _operand(v) for k, v in node.kwargs.items() if k not in ("device", "layout")}
+    results = {k: v for k, v in results.items() if k not in ("pin_memory", "memory_format")}
+    result = type_name(getattr(node.meta.get("val"), "dtype", ""))
+    yield Node(operator, tuple(map(_operand, node.args)), (node.name,), results, (result,))
 
 
 def _operand(x: Any) -> Any:
@@ -82,5 +82,5 @@ def _held(program: Any, target: str) -> np.ndarray:
         raise InputError(f"the program holds no values of {target}")
     if tensor.is_floating_point():
         return np.asarray(tensor.detach().cpu().double().numpy())
-    found = np.asarray(tensor.cpu().numpy())
-    return whole(found) if found.dtype.kind in "iu" else found
+    values = np.asarray(tensor.cpu().numpy())
+    return whole(values) if values.dtype.kind in "iu" else values

@@ -45,11 +45,11 @@ class Context:
         if isinstance(x, np.ndarray) and x.dtype == bool:
             return x if self.kind is not Indexed else _indexed(x)
         entries = np.asarray(x, dtype=object)
-        made = np.empty(entries.shape, dtype=object)
+        values = np.empty(entries.shape, dtype=object)
         for at in np.ndindex(entries.shape):
             x_at = entries[at]  # a size, a whole number, or a float as what it stands for
-            made[at] = self._meant(float(x_at)) if isinstance(x_at, (float, np.floating)) else self.kind.of(x_at)
-        return made[()] if not entries.shape else self._joined(made)
+            values[at] = self._meant(float(x_at)) if isinstance(x_at, (float, np.floating)) else self.kind.of(x_at)
+        return values[()] if not entries.shape else self._joined(values)
 
     def _joined(self, entries: np.ndarray) -> Any:
         """An array of numbers."""
@@ -71,8 +71,8 @@ class Context:
         if not k:
             return self.kind.of(decimal(x))
         note(f"hypothesis: {x:.9g} stands for {'1/' * inverse}√{k}")
-        found = self.xp.sqrt(self.kind.of(k))
-        return 1 / found if inverse else found
+        result = self.xp.sqrt(self.kind.of(k))
+        return 1 / result if inverse else result
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Joined:
 
     def whole(self, c: Context) -> Any:
         """One array."""
-        found = c.xp.concat(self.parts, axis=-1)
-        return c.xp.matrix_transpose(found) if self.turned else found
+        result = c.xp.concat(self.parts, axis=-1)
+        return c.xp.matrix_transpose(result) if self.turned else result
 
     def between(self, start: Any, stop: Any) -> Any:
         """The part from ``start`` to ``stop``, if it is one; else None."""
@@ -135,11 +135,11 @@ def decimal(x: float) -> float:
     >>> decimal(9.999999747378752e-06), decimal(0.25), decimal(0.1234567)
     (1e-05, 0.25, 0.1234567)
     """
-    found = float(f"{x:.6g}")
-    if found == x or not abs(x) < _WIDEST or float(np.float32(found)) != x:
+    result = float(f"{x:.6g}")
+    if result == x or not abs(x) < _WIDEST or float(np.float32(result)) != x:
         return x
-    note(f"hypothesis: {x:.9g} stands for {found:.6g}, of which it is the float32")
-    return found
+    note(f"hypothesis: {x:.9g} stands for {result:.6g}, of which it is the float32")
+    return result
 
 
 def _indexed(entries: np.ndarray) -> Indexed:
@@ -174,10 +174,10 @@ def are_booleans(mask: Any) -> bool:
         return True
     pending = list(elements)
     while pending:
-        found = pending.pop()
-        if isinstance(found, Letter):
+        result = pending.pop()
+        if isinstance(result, Letter):
             raise Refused("a mask of letters may be of booleans or of numbers: that is not known for all sizes")
-        pending += found.children
+        pending += result.children
     return False
 
 
@@ -208,18 +208,18 @@ def lengths(x: Any) -> tuple[Any, ...]:
 
 def sizes(shape: Any) -> np.ndarray:
     """Lengths as a plain array: whole numbers, or objects where there are letters among them."""
-    found = [length(n) for n in shape]
-    if all(isinstance(n, int) for n in found):
-        return np.array(found, dtype=np.int64)
-    made = np.empty(len(found), dtype=object)
-    for at, n in enumerate(found):
-        made[at] = n
-    return made
+    result = [length(n) for n in shape]
+    if all(isinstance(n, int) for n in result):
+        return np.array(result, dtype=np.int64)
+    values = np.empty(len(result), dtype=object)
+    for at, n in enumerate(result):
+        values[at] = n
+    return values
 
 
 def whole(x: object, what: str) -> int:
     """A whole number that must be known. Raises InputError for a letter."""
-    found = length(x)
-    if not isinstance(found, int):
-        raise InputError(f"{what} depends on a size that was left open: {found}")
-    return found
+    result = length(x)
+    if not isinstance(result, int):
+        raise InputError(f"{what} depends on a size that was left open: {result}")
+    return result

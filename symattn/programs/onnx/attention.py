@@ -41,11 +41,11 @@ class Node:
 def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
     """The node of a ``NodeProto`` whose places mean ``inputs`` and ``outputs``; an input left out has an empty name."""
     attributes = {attribute.name: _value(proto.op_type, attribute) for attribute in proto.attribute}
-    found = (_roles(proto.op_type, what, proto_names, names) for what, proto_names, names in (
+    results = (_roles(proto.op_type, what, proto_names, names) for what, proto_names, names in (
         ("inputs", proto.input, inputs),
         ("outputs", proto.output, outputs),
     ))  # fmt: skip
-    return Node(proto.op_type, attributes, *found)
+    return Node(proto.op_type, attributes, *results)
 
 
 def _value(operator: str, attribute: Any) -> Any:
@@ -99,13 +99,13 @@ class OnnxAttention:
         """Y, present_key, present_value and qk_matmul_output, those that the node has, by the graph's names."""
         steps = self.spec.trace(**self.inputs)
         shown = _MODES[self.node.attributes.get("qk_matmul_output_mode", 0)]
-        found = {
+        result = {
             "Y": merge_heads(steps["output"]) if self.packed else steps["output"],
             "present_key": self.inputs["k"],
             "present_value": self.inputs["v"],
             "qk_matmul_output": steps[[name for name in shown if name in steps][-1]],
         }
-        return {name: found[role] for role, name in self.node.outputs.items()}
+        return {name: result[role] for role, name in self.node.outputs.items()}
 
 
 def attention_of(proto: object, arrays: Mapping[str, Any]) -> OnnxAttention:

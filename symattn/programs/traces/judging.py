@@ -149,17 +149,17 @@ class _Judged:
         """Describe what is wrong in the first head in which something is."""
         said = "; ".join(words.splitlines())
         where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
-        found = _cause(piece, self.precision) if name == "o" else None
-        if found is None:
-            told = "; no one mistake that is known explains it" if name == "o" else ""
-            return Fault(_STEP[name], None, f"{said}{where}{told}")
-        mistake, share = found
+        result = _cause(piece, self.precision) if name == "o" else None
+        if result is None:
+            outcome = "; no one mistake that is known explains it" if name == "o" else ""
+            return Fault(_STEP[name], None, f"{said}{where}{outcome}")
+        mistake, share = result
         return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {share:.1%} of it; {said}{where}")
 
     def faults(self) -> Iterable[Fault]:
         """The first of each array, and in how many heads there is one."""
-        found = sorted(self.first.items(), key=lambda item: STEPS.index(item[1].step))
-        for name, fault in found:
+        result = sorted(self.first.items(), key=lambda item: STEPS.index(item[1].step))
+        for name, fault in result:
             count = f"; wrong in {self.wrong[name]} of {self.seen[name]} heads" if self.seen[name] > 1 else ""
             yield replace(fault, message=fault.message + count)
 
@@ -192,9 +192,9 @@ def _cause(piece: TracePiece, precision: Precision) -> tuple[Mistake, float] | N
     """
     for part in (piece, piece.whole):
         sample = None if part is None else _sample(part, precision)
-        found = None if sample is None else explained(sample, LITTLE)
-        if found:
-            return found[0], 1 - found[1]
+        result = None if sample is None else explained(sample, LITTLE)
+        if result:
+            return result[0], 1 - result[1]
     return None
 
 

@@ -52,8 +52,8 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
     _check_made(spec, arrays, front)
     for index in np.ndindex(front):
         given = element(spec, inputs, index)
-        made = {name: arrays[name][index] for name in MADE if name in arrays}
-        whole = TracePiece(spec, given, made, index)
+        result = {name: arrays[name][index] for name in MADE if name in arrays}
+        whole = TracePiece(spec, given, result, index)
         for piece in _heads(whole) if _alike(spec) else (whole,):
             _check_size(piece)
             yield piece
@@ -69,8 +69,8 @@ def _heads(piece: TracePiece) -> Iterator[TracePiece]:
     alone = replace(spec, heads=1, kv_heads=None)
     for head in range(spec.heads):
         inputs = {name: _of_head(name, a, head, shared) for name, a in piece.inputs.items()}
-        made = {name: a[head] for name, a in piece.made.items()}
-        yield TracePiece(alone, inputs, made, (*piece.place, head), piece)
+        result = {name: a[head] for name, a in piece.made.items()}
+        yield TracePiece(alone, inputs, result, (*piece.place, head), piece)
 
 
 def _of_head(name: str, a: np.ndarray, head: int, shared: int) -> np.ndarray:

@@ -37,13 +37,13 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     if not is_trace(path):
         raise InputError(f"{path} has not the name of a trace; names end in {' or '.join(_READERS)}")
     try:
-        found = _READERS[file.suffix.lower()](file)
+        result = _READERS[file.suffix.lower()](file)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    named = _named(path, found)
+    named = _named(path, result)
     for name in ("q", "k", "v", "o", *required(spec)):
         if name not in named:
-            raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(found))[:200]}")
+            raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(result))[:200]}")
     for name in named:
         if name not in {*"qkv", *_MADE, *accepted(spec)}:
             raise InputError(f"{path} holds {name}, which this attention does not take; hint: ask for it (--{name} …)")

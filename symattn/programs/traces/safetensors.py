@@ -68,28 +68,28 @@ def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
             raise InputError(f"{path} is not a safetensors file, or is cut off: {what}")
         if length > MOST_HEADER:
             raise InputError(f"{path}: its header has {length} bytes; at most {MOST_HEADER} are read")
-        told = _parsed(path, opened.read(length))
-    told.pop("__metadata__", None)
-    entries = {name: _entry(f"{path}: {name[:40]!r}", told[name]) for name in told}
+        result = _parsed(path, opened.read(length))
+    result.pop("__metadata__", None)
+    entries = {name: _entry(f"{path}: {name[:40]!r}", result[name]) for name in result}
     _check_ranges(path, entries, size - _LENGTH - length)
     return entries, _LENGTH + length
 
 
 def _parsed(path: Path, header: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(header.decode("utf-8"), object_pairs_hook=_once)
+        result = json.loads(header.decode("utf-8"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: its header cannot be read: {str(error)[:100]}") from None
-    if not isinstance(told, dict):
+    if not isinstance(result, dict):
         raise InputError(f"{path}: its header is not a JSON object")
-    return told
+    return result
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         raise ValueError("a name occurs in it twice")
-    return found
+    return result
 
 
 def _entry(place: str, told: Any) -> TensorRange:

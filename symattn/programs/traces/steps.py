@@ -33,9 +33,9 @@ def of_weights(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> 
     """
     n_k = piece.inputs["k"].shape[-2]
     given = {**piece.inputs, "v": np.eye(n_k).astype(piece.inputs["q"].dtype)}
-    found = close_to_exact(Question(piece.made["weights"], given, piece.spec, precision, rows=rows), "weights")
+    result = close_to_exact(Question(piece.made["weights"], given, piece.spec, precision, rows=rows), "weights")
     share = worst_share(piece.made["weights"], given, piece.spec, precision, rows)
-    return found, share
+    return result, share
 
 
 def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
@@ -46,18 +46,18 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     values, dtype, _ = read(piece.made["scores"])
     kept, got = Format(dtype) if dtype in FORMATS else precision.input, values[list(rows), :]
     try:
-        found = measure_scores(*only(piece.spec, floats(piece.inputs), rows), got, precision, kept)
+        result = measure_scores(*only(piece.spec, floats(piece.inputs), rows), got, precision, kept)
     except (Refused, Undecided) as error:
         raise InputError(f"scores are not judged for this attention: {error}; hint: give a file without them") from None
-    if not found.beyond:
-        return "", float(found.ratios.max(initial=0.0))
-    at = found.worst
+    if not result.beyond:
+        return "", float(result.ratios.max(initial=0.0))
+    at = result.worst
     words = (
-        f"{int((found.ratios > 1).sum())} of {found.ratios.size} scores are beyond what any implementation in"
+        f"{int((result.ratios > 1).sum())} of {result.ratios.size} scores are beyond what any implementation in"
         f" {precision.name}{precision.contracted} can give\nThe worst is scores{[rows[at[0]], at[1]]}: got"
-        f" {got[at]:.10g}, exact {found.near[at]:.10g}, at most {found.allowed[at]:.2g} is legal"
+        f" {got[at]:.10g}, exact {result.near[at]:.10g}, at most {result.allowed[at]:.2g} is legal"
     )
-    return words, float(found.ratios[at])
+    return words, float(result.ratios[at])
 
 
 #: What judges each, and the most keys with which it does: balls are slow, and weights are the output for V = I.

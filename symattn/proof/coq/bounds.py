@@ -80,10 +80,10 @@ def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
 
 def forced_to_0(why: Term, free: tuple[int, ...], wanted: Meant) -> tuple[tuple[int, ...], Term]:
     """Return the wanted term as it occurs in ``why`` over the most sorts. Raises Refused where it does not."""
-    found = [(more, x) for more, x in forced(why) if in_order(x, (*more, *free)) == wanted]
-    if not found:
+    result = [(more, x) for more, x in forced(why) if in_order(x, (*more, *free)) == wanted]
+    if not result:
         raise Refused("coq: it says where both sides are equal, which is not seen")
-    return max(found, key=lambda each: len(each[0]))
+    return max(result, key=lambda each: len(each[0]))
 
 
 def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:

@@ -36,10 +36,10 @@ def of_differing(name: str, record: Mapping[str, Any]) -> Lemma:
     places = reader.scope(free)
     if any(True for x in (left, right) for _ in divisors(reader, x, places, {}, frozenset())):
         raise Refused("coq: sides that differ, with a divisor that is not positive by its form")
-    told = {str(sort): int(size) for sort, size in record["sizes"].items()}
-    if not names.sorts.keys() <= told.keys():
+    result = {str(sort): int(size) for sort, size in record["sizes"].items()}
+    if not names.sorts.keys() <= result.keys():
         raise Refused("coq: sides that differ at sizes that are not told")
-    sizes = {n: told[sort] for sort, n in names.sorts.items()}
+    sizes = {n: result[sort] for sort, n in names.sorts.items()}
     statement = _statement(reader, said, places)
     proof = _proof(reader, _found(said, sizes), sizes)
     return Lemma(name, f"{statement}\n{proof}\n", Readable(statement, proof, _WORDS), names=names)
@@ -122,8 +122,8 @@ def _value(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, i
         (s, i), (t, j) = (env[n] for n in x.numbers)
         return float(s == t and _IS[x.head](i, j))
     if x.head == "Fun":
-        told = [round(v, 9) for a in x.below for v in _values(a, env, sizes, entries)]
-        return Random(f"{x.numbers[0]} {told}").uniform(0.5, 2)
+        result = [round(v, 9) for a in x.below for v in _values(a, env, sizes, entries)]
+        return Random(f"{x.numbers[0]} {result}").uniform(0.5, 2)
     if x.head == "Sum":
         return math.fsum(_values(x, env, sizes, entries))
     a, *others = (_value(y, env, sizes, entries) for y in x.below)

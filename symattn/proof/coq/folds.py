@@ -62,15 +62,15 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
         _equation(auxiliary(name, f"merged_{n}"), s["free"], *pair)
         for n, (s, pair) in _numbered(record["state"], pairs)
     ]
-    made = [
+    result = [
         _equation(auxiliary(name, f"made_{n}"), r["free"], *pair) for n, (r, pair) in _numbered(record["result"], ends)
     ]
-    before = [equated(x, steps(x.free, x.sides, frozenset(), regroup), regroup) for x in (*merged, *made)]
-    known, in_merge, in_made = _occurring(record, tile, merge, merged, made)
-    told = _Told(name, record, tile, merge, tuple(merged), tuple(made), _bound(in_merge), _bound(in_made))
+    before = [equated(x, steps(x.free, x.sides, frozenset(), regroup), regroup) for x in (*merged, *result)]
+    known, in_merge, in_made = _occurring(record, tile, merge, merged, result)
+    fold = _Told(name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made))
     words = (*_WORDS, *_unknown({**known, **in_merge, **in_made}))
-    said = Readable(f"{told.definitions()}\n{told.theorem()}", told.proof(), words)
-    text = f"{''.join(x.text for x in before)}{told.definitions()}\n{told.step()}\n{told.theorem()}\n{said.proof}\n"
+    said = Readable(f"{fold.definitions()}\n{fold.theorem()}", fold.proof(), words)
+    text = f"{''.join(x.text for x in before)}{fold.definitions()}\n{fold.step()}\n{fold.theorem()}\n{said.proof}\n"
     return Lemma(name, text, said, names=tile.reader.names)
 
 

@@ -125,9 +125,9 @@ def _whole(claim: _Claim, regroup: bool) -> Lemma:
     if claim.why is not None:
         return shown_by(said, claim.why, regroup)
     before = [_whole(c, regroup) for c in claim.from_]
-    told = readable(said, f"Proof. intros. {claim.proof}. Qed.")
+    result = readable(said, f"Proof. intros. {claim.proof}. Qed.")
     text = "".join(x.text for x in before)
-    return Lemma(said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names)
+    return Lemma(said.name, f"{text}{result.statement}\n{result.proof}\n", result, names=said.names)
 
 
 def _discharged(name: str, record: Record, names: Names) -> _Claim:
@@ -183,9 +183,9 @@ def _averaged(name: str, record: Record, regroup: bool) -> Lemma:
     letter = str(record["mean"]["letter"])
     mean = mean_of(of, letter, names)
     said = Stated(name, names, free, "=", mean.whole, result)
-    made = _equals_put(said, of, [([mean.array], kinds, mean.of_array, to)], regroup)
-    assert made.readable
-    return replace(made, readable=replace(made.readable, words=(mean.words, *made.readable.words)))
+    outcome = _equals_put(said, of, [([mean.array], kinds, mean.of_array, to)], regroup)
+    assert outcome.readable
+    return replace(outcome, readable=replace(outcome.readable, words=(mean.words, *outcome.readable.words)))
 
 
 _Pair = tuple[Sequence[int], tuple[int, ...], Term, Term]
@@ -203,13 +203,13 @@ def _equals_put(said: Stated, through: Term, pairs: Sequence[_Pair], regroup: bo
     before = [equated(x, steps(free, x.sides, frozenset(), regroup), regroup) for x in (first, second)]
     reader = reading(said)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
-    told = readable(
+    result = readable(
         said,
         f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
         f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
     )
-    text = f"{''.join(x.text for x in before)}{told.statement}\n{told.proof}\n"
-    return Lemma(said.name, text, told, names=names)
+    text = f"{''.join(x.text for x in before)}{result.statement}\n{result.proof}\n"
+    return Lemma(said.name, text, result, names=names)
 
 
 _SIDES = ("left", "right", "through")

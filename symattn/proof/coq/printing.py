@@ -100,8 +100,8 @@ class Reader:
 
     def text(self, x: Term, scope: tuple[str, ...], strength: int = 0) -> str:
         """A term in Coq's notation, in brackets where what stands around it binds stronger."""
-        made, own = self._text(x, scope)
-        return f"({made})" if own < strength else made
+        result, own = self._text(x, scope)
+        return f"({result})" if own < strength else result
 
     def _text(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
         if x.head == "Num":

@@ -83,16 +83,16 @@ def readable(said: Stated, proof: str = "") -> Readable:
         bounds = " -> ".join(f"({i} < {reader.sizes[s]})%nat" for i, s in zip(scope, said.free, strict=True))
         lines.append(f"  forall {' '.join(scope)} : nat, {bounds} ->")
     lines += [f"  {c} ->" for c in conditions]
-    told = shared(reader, said.free, () if "'" in said.name else said.sides)
-    sides = told.sides or said.sides
-    lines += [f"  {line}" for line in told.lets]
-    left = told.reader.text(sides[0], scope, 1) if said.left else "0"
-    right = told.reader.text(sides[-1], scope, 1)
+    result = shared(reader, said.free, () if "'" in said.name else said.sides)
+    sides = result.sides or said.sides
+    lines += [f"  {line}" for line in result.lets]
+    left = result.reader.text(sides[0], scope, 1) if said.left else "0"
+    right = result.reader.text(sides[-1], scope, 1)
     lines += [f"  {left}", f"  {said.relation} {right}"]
     lines += [f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in said.only]
     lines[-1] += "."
     proof = proof or _proof(reader, said, scope)
-    proof = proof.replace("Proof.", "Proof. cbv beta zeta.", 1) if told.lets else proof
+    proof = proof.replace("Proof.", "Proof. cbv beta zeta.", 1) if result.lets else proof
     return Readable("\n".join(lines), proof, tuple(_words(reader, said, bool(conditions))))
 
 
@@ -157,7 +157,7 @@ def _suppositions(reader: Reader, said: Stated) -> Iterator[str]:
     for c, s in said.circles:
         yield circle(reader, c, s)
     for f, own in functions(reader):
-        yield from (told for told, _ in said.supposed.of(f, own))
+        yield from (result for result, _ in said.supposed.of(f, own))
 
 
 def circle(reader: Reader, c: int, s: int) -> str:

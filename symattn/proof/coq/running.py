@@ -86,8 +86,8 @@ def settled(
     ]
     again = {x.name: x for theorem in open_ for x in lemmas(*theorem, regroup=True) if x.name in refused}
     second = judged(list(again.values()), jobs)
-    told = [[again[x.name] if x.name in second.accepted else x for x in each] for each in asked]
-    return told, Judgement.joined((first, second))
+    result = [[again[x.name] if x.name in second.accepted else x for x in each] for each in asked]
+    return result, Judgement.joined((first, second))
 
 
 def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
@@ -126,9 +126,9 @@ def _told(ask: Sequence[str], every: Sequence[Lemma]) -> Judgement:
         TemporaryDirectory() as here,
         subprocess.Popen(ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq,
     ):
-        told = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\n{_again(x)}" for x in every))
-        found = {m[1] for line in told if (m := _CONSTANT.match(line))}
-        accepted = sorted(x.name for x in every if auxiliary(x.name, "again") in found)
+        outcome = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\n{_again(x)}" for x in every))
+        result = {m[1] for line in outcome if (m := _CONSTANT.match(line))}
+        accepted = sorted(x.name for x in every if auxiliary(x.name, "again") in result)
         if not accepted:
             return Judgement()
         together = f"Definition {_TOGETHER} := ({', '.join([*accepted, 'tt'])}).\n"

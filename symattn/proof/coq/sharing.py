@@ -35,12 +35,12 @@ class Shared:
 def shared(reader: Reader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
     """The sides with names for what occurs in them more than once, where they are long."""
     scope = reader.scope(free)
-    told = Shared(_copied(reader), (), tuple(sides))
+    result = Shared(_copied(reader), (), tuple(sides))
     if sum(len(reader.text(x, scope)) for x in sides) < _LONG:
-        return told
-    while len(told.lets) < _MANY and (key := _smallest(told, free)):
-        told = _named(told, free, key)
-    return told
+        return result
+    while len(result.lets) < _MANY and (key := _smallest(result, free)):
+        result = _named(result, free, key)
+    return result
 
 
 def _copied(reader: Reader) -> Reader:
@@ -53,9 +53,9 @@ def _copied(reader: Reader) -> Reader:
 
 def _smallest(told: Shared, free: Sequence[int]) -> _Key | None:
     """The shortest part that occurs more often than what it stands in, and is worth a name."""
-    found = [each for x in told.sides for each in _parts(x, tuple(free), None)]
-    times = Counter(key for key, _ in found)
-    within = {(key, whole) for key, whole in found if whole is not None and times[whole] == times[key]}
+    result = [each for x in told.sides for each in _parts(x, tuple(free), None)]
+    times = Counter(key for key, _ in result)
+    within = {(key, whole) for key, whole in result if whole is not None and times[whole] == times[key]}
     always = {key for key, _ in within}
     lengths = {key: len(_text(told.reader, key)) for key, n in times.items() if n > 1 and key not in always}
     worth = [key for key, length in lengths.items() if length >= _WORTH]

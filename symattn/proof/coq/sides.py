@@ -50,17 +50,17 @@ def side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) 
     """Return the side of a definition's parts; an index of a sort in ``starts`` is counted from there."""
     names = Names()
     split = names.sort(str(record["sort"]))
-    found = []
+    result = []
     for part in parts:
         _, sorts, scope, places = free_of(part, names)
-        found.append((places, term(read(part["expression"], sorts), scope, names)))
+        result.append((places, term(read(part["expression"], sorts), scope, names)))
     reader = Reader(names, {names.sorts[sort]: word for sort, word in starts.items()})
-    for _, x in found:
+    for _, x in result:
         reader.see(x)
     numbers = [n for name in record["numbers"] for n in names.with_name(name)]
     states = [n for key, n in names.arrays.items() if str(key[0]).startswith((FIRST, SECOND))]
-    made = tuple(Part(reader.scope(places), places, x) for places, x in found)
-    return Side(reader, made, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split)
+    results = tuple(Part(reader.scope(places), places, x) for places, x in result)
+    return Side(reader, results, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split)
 
 
 def over(reader: Reader, part: Part) -> str:

@@ -62,9 +62,9 @@ def steps(free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int]
     more = more if all(_sure(step.new, positive) for step in more) else []
     every = [(free, side) for side in sides] + [(step.scope, x) for step in more for x in (step.old, step.new)]
     split = [step for scope, x in every for step in _split(scope, x) if _sure(step.new, positive)] if regroup else []
-    found = list(map(_functions, sides))
+    result = list(map(_functions, sides))
     # where a divisor is to cancel with a sum, both stay as they are written
-    alone: frozenset[int] = frozenset() if regroup else frozenset().union(*found) - frozenset.intersection(*found)
+    alone: frozenset[int] = frozenset() if regroup else frozenset().union(*result) - frozenset.intersection(*result)
     return [*dict.fromkeys([*split, *_canonical(every, positive, regroup, alone)]), *more]
 
 
@@ -86,21 +86,21 @@ def _factors(x: Term) -> list[Term]:
 def _canonical(
     sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int], divisors: bool, alone: frozenset[int]
 ) -> list[Step]:
-    found = [place for scope, side in sides for place in _places(scope, side, divisors)]
+    result = [place for scope, side in sides for place in _places(scope, side, divisors)]
     sums = []
-    for scope, x, exponent in found:
+    for scope, x, exponent in result:
         try:
             sums.append((scope, x, _expanded(x), exponent))
         except Refused:
             continue
     common = lcm(*[c.denominator for _, _, terms, exponent in sums if exponent for c in terms.values()])
-    made: dict[tuple[tuple[int, ...], Term], Step] = {}
+    outcome: dict[tuple[tuple[int, ...], Term], Step] = {}
     for scope, x, terms, exponent in sums:
         new = _written(terms, common if exponent else 1)
         if new != x and _sure(new, positive):
-            made.setdefault((scope, x), Step(scope, x, new))
+            outcome.setdefault((scope, x), Step(scope, x, new))
     shifted = [step for scope, side in sides for step in _shifted(scope, side, common, alone)]
-    return [*made.values(), *dict.fromkeys(step for step in shifted if _sure(step.new, positive))]
+    return [*outcome.values(), *dict.fromkeys(step for step in shifted if _sure(step.new, positive))]
 
 
 def _functions(x: Term) -> frozenset[int]:
@@ -166,8 +166,8 @@ def _in_turn(x: _Sum) -> list[tuple[_Monomial, Fraction]]:
 def _held(m: _Monomial) -> set[tuple[int, int]]:
     """The bound indices that divisors hold, with their sorts."""
     many = len(m.sorts)
-    found = {i for f in m.factors if f.head == "Div" for i in free_indices(f) if i < many}
-    return {(i, m.sorts[many - 1 - i]) for i in found}
+    result = {i for f in m.factors if f.head == "Div" for i in free_indices(f) if i < many}
+    return {(i, m.sorts[many - 1 - i]) for i in result}
 
 
 def _summand(c: Fraction, m: _Monomial, sort: int) -> Term | None:

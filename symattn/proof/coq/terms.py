@@ -99,9 +99,9 @@ class Names:
         return self.sorts.setdefault(name, len(self.sorts))
 
     def array(self, key: tuple[Any, ...], sorts: Sequence[int]) -> int:
-        found = self.arrays.setdefault((*key, tuple(sorts)), len(self.arrays))
-        self.arities[found] = tuple(sorts)
-        return found
+        result = self.arrays.setdefault((*key, tuple(sorts)), len(self.arrays))
+        self.arities[result] = tuple(sorts)
+        return result
 
     def function(self, name: str) -> int:
         return self.functions.setdefault(name, len(self.functions))
@@ -193,18 +193,18 @@ def _element(x: Node, scope: Scope, names: Names) -> Term:
     if x.kind == "bound":
         raise Refused("coq: a function over two indices at once")
     allowed, inside = masks(x)
-    made = term(inside, scope, names)
+    result = term(inside, scope, names)
     if not allowed:
-        return made
+        return result
     mask = joined("Mul", [term(a, scope, names) for a in allowed])
-    return Term("Fun", (names.function("masked"),), (Term("One", (), (mask,)), Term("One", (), (made,))))
+    return Term("Fun", (names.function("masked"),), (Term("One", (), (mask,)), Term("One", (), (result,))))
 
 
 def circles(rules: Sequence[Sequence[str]], names: Names) -> list[tuple[int, int]]:
     """The pairs of arrays that are cosine and sine of the same angles, at the same permutations."""
     keys: Mapping[int, tuple[Any, ...]] = {n: key for key, n in names.arrays.items()}
-    found = []
+    result = []
     for cosine, sine in rules:
         for c in names.with_name(cosine):
-            found += [(c, s) for s in names.with_name(sine) if keys[s][1:] == keys[c][1:]]
-    return found
+            result += [(c, s) for s in names.with_name(sine) if keys[s][1:] == keys[c][1:]]
+    return result

@@ -33,8 +33,8 @@ def version() -> str:
     """The version of Coq, such as 8.16.1; empty where it is not installed."""
     if shutil.which("coqc") is None:
         return ""
-    found = subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=False)
-    return found.stdout.split()[0] if found.returncode == 0 and found.stdout.split() else ""
+    result = subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=False)
+    return result.stdout.split()[0] if result.returncode == 0 and result.stdout.split() else ""
 
 
 @cache
@@ -57,18 +57,18 @@ def compiled() -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        made = Path(place) / "theory"
-        made.mkdir(mode=0o755)
+        result = Path(place) / "theory"
+        result.mkdir(mode=0o755)
         for name in FILES:
-            shutil.copyfile(SOURCE / f"{name}.v", made / f"{name}.v")
+            shutil.copyfile(SOURCE / f"{name}.v", result / f"{name}.v")
             run = ["coqc", "-q", "-Q", ".", "Symattn", f"{name}.v"]
-            done = subprocess.run(run, cwd=made, capture_output=True, text=True, check=False)
+            done = subprocess.run(run, cwd=result, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise InputError(
                     f"Coq {version()} refuses {name}.v of the theory: {' '.join(done.stderr.split())[:300]}"
                 )
         if not folder.exists():
-            os.replace(made, folder)
+            os.replace(result, folder)
     if not _ours(folder):
         raise InputError(f"{folder} can be written by others; hint: take it away")
     return folder

@@ -58,9 +58,9 @@ def lemma(
         return Lemma(name, why=str(reason))
     said = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
     hints = steps(free, (left, right), frozenset(said.plus), regroup)
-    made = _lemma(said, "accepts", hints, regroup)
+    result = _lemma(said, "accepts", hints, regroup)
     means = any(bodies(read(equation[side], sorts)) for side in ("left", "right"))
-    return replace(made, readable=_with_means(made.readable)) if means and made.readable else made
+    return replace(result, readable=_with_means(result.readable)) if means and result.readable else result
 
 
 def _with_means(told: Readable) -> Readable:
@@ -97,7 +97,7 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
     meant = {str(m["letter"]): ([i for i, _ in m["free"]], data(_meaning(m, positive))) for m in sign["meant"]}
     why = term(read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names)
     laws = {str(name): str(law) for name, law in sign["laws"]}
-    told = [(array_of(str(m["letter"])), _given(m, names, positive)) for m in sign["meant"]]
+    result = [(array_of(str(m["letter"])), _given(m, names, positive)) for m in sign["meant"]]
     said = Stated(
         name,
         names,
@@ -105,12 +105,12 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
         "<" if sign["relation"] == ">" else "<=",
         left,
         right,
-        given=tuple(m for array, m in told if array in known and array not in laws),
-        zeros=tuple(m for array, m in told if f"{array} = 0" in known),
-        lawful=tuple(m for array, m in told if array in laws),
+        given=tuple(m for array, m in result if array in known and array not in laws),
+        zeros=tuple(m for array, m in result if f"{array} = 0" in known),
+        lawful=tuple(m for array, m in result if array in laws),
         supposed=Supposed("log" in names.functions, frozenset(laws.values())),
     )
-    only = [m for name in sign["only"] for m in _entries(str(name), told, names)]
+    only = [m for name in sign["only"] for m in _entries(str(name), result, names)]
     said = replace(said, only=tuple(forced_to_0(why, free, m) for m in only))
     return with_arrays(said, positive, known, sign["rules"]), why
 
@@ -190,10 +190,10 @@ def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Ter
     free = _list(map(str, said.free))
     sides = " ".join(auxiliary(said.name, what) for what in ("left", "right", *(("why",) if why else ())))
     hinted = auxiliary(said.name, "steps")
-    told = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
+    result = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
     shown = [f"Definition {auxiliary(said.name, 'why')} := {why}."] if why else []
     shown.append(f"Definition {hinted} : list step := {_list(map(str, hints))}.")
-    shown.append(_computed(auxiliary(said.name, "accepted"), told))
+    shown.append(_computed(auxiliary(said.name, "accepted"), result))
     for n, (more, x) in enumerate(said.only, 1):
         where = " ".join(("forces", *lists, numbers, hinted, free, _list(map(str, more)), sides, str(x)))
         shown.append(_computed(auxiliary(said.name, f"only_{n}"), where))
@@ -206,13 +206,13 @@ def _computed(name: str, told: str) -> str:
 
 
 def _logs(said: Stated) -> tuple[int, ...]:
-    found = said.names.functions.get("log")
-    return () if found is None else (found,)
+    result = said.names.functions.get("log")
+    return () if result is None else (result,)
 
 
 def _whole(said: Stated, shown: str) -> Lemma:
     """The text of a lemma, from its sides to the statement for readers."""
-    told = readable(said)
+    result = readable(said)
     sides = "".join(
         f"Definition {auxiliary(said.name, side)} := {x}.\n"
         for side, x in (("left", said.left), ("right", said.right))
@@ -221,7 +221,9 @@ def _whole(said: Stated, shown: str) -> Lemma:
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
     alike = said.left == said.right
     empty = alike and str(said.left) == "(Num 0)"
-    return Lemma(said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names, alike=alike, empty=empty)
+    return Lemma(
+        said.name, f"{text}{result.statement}\n{result.proof}\n", result, names=said.names, alike=alike, empty=empty
+    )
 
 
 def simplified(equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[Node, Node]:

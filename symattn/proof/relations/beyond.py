@@ -81,9 +81,9 @@ def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction
     bodies = [d.body for d in glossary.defined.values() if isinstance(d, Definition)]
     spoken = [meaning.body for meaning in glossary.spoken.values()]
     numbers = (x for x in nt.within(*every, *bodies, *spoken) if isinstance(x, (nt.Number, nt.Decimal)))
-    found = {abs(Fraction(x.value if isinstance(x, nt.Number) else x.digits)) for x in numbers}
-    powers = {Fraction(round(exp(x))) for x in found if 1 < x <= _POWERS}
-    return tuple(sorted((found | powers) - {0, 1}))
+    result = {abs(Fraction(x.value if isinstance(x, nt.Number) else x.digits)) for x in numbers}
+    powers = {Fraction(round(exp(x))) for x in result if 1 < x <= _POWERS}
+    return tuple(sorted((result | powers) - {0, 1}))
 
 
 def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Iterator[Drawn]:
@@ -113,8 +113,8 @@ def bits(world: Drawn) -> int:
 
 def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
     """Return whether no array has more than one axis, and nothing is differentiated or left to code."""
-    made = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
-    bodies = [d.body for d in made if isinstance(d, Definition)]
+    result = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
+    bodies = [d.body for d in result if isinstance(d, Definition)]
     whole = tuple(every)
     wide = [key for key, shape in glossary.given.items() if len(shape.split()) > 1]
     if any(mentions(x, key, glossary) for x in whole for key in wide):
@@ -122,7 +122,7 @@ def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
     slopes = (
         isinstance(x, nt.Partial) or (isinstance(x, nt.Name) and x.base == "∇") for x in nt.within(*whole, *bodies)
     )
-    return len(bodies) == len(made) and not glossary.loss and not any(slopes)
+    return len(bodies) == len(result) and not glossary.loss and not any(slopes)
 
 
 def _sizes(numbers: Iterable[Fraction], largest: int) -> list[int]:

@@ -67,12 +67,12 @@ class Compiled:
         """The function that gives ``gaps``, each with the axes of its pair."""
 
         def work(reader: Reader) -> list[Any]:
-            found = []
+            result = []
             for (a, b), gap in zip(pairs, gaps, strict=True):
                 x, y, z = map(reader.one, (a, b, gap))
                 letters = tuple(dict.fromkeys((*x.letters, *y.letters, *z.letters)))
-                found.append(spread(z, letters, max(x.rank, y.rank)))
-            return found
+                result.append(spread(z, letters, max(x.rank, y.rank)))
+            return result
 
         return self.function(work)
 
@@ -80,9 +80,9 @@ class Compiled:
         """Formulas in letters, place by place, before any simplification."""
 
         def work(reader: Reader) -> list[Any]:
-            found = [reader.one(x) for x in formulas]
-            letters = tuple(dict.fromkeys(i for x in found for i in x.letters))
-            return [spread(x, letters, max(y.rank for y in found)) for x in found]
+            result = [reader.one(x) for x in formulas]
+            letters = tuple(dict.fromkeys(i for x in result for i in x.letters))
+            return [spread(x, letters, max(y.rank for y in result)) for x in result]
 
         first, *others = run(self.function(work), self.declared, Letters())
         arrays = [beside(x, first) for x in (first, *others)]

@@ -63,12 +63,12 @@ def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, No
         if link.sign != "=":
             first, before = link.right, []
             continue
-        found = _equal(compiled, link.left, link.right, absolute)
-        if not found and before:
+        result = _equal(compiled, link.left, link.right, absolute)
+        if not result and before:
             whole = _equal(compiled, first, link.right, absolute)
-            found = whole and _concluded(compiled, "chain", link.left, link.right, [*before, *whole.by], whole.needed)
-        before += found.by if found else ()
-        yield found
+            result = whole and _concluded(compiled, "chain", link.left, link.right, [*before, *whole.by], whole.needed)
+        before += result.by if result else ()
+        yield result
 
 
 def _concluded(
@@ -106,10 +106,10 @@ def _absolute(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
     for x, g in signs.items():
         same, sign = _equal(compiled, x * x, g * g), by_gap(compiled, zero, g, g, False)
         bars = nt.Fence("abs", x)
-        found = same and sign and _concluded(compiled, "squares", bars, g, [*same.by, *sign.by])
-        if found:
+        result = same and sign and _concluded(compiled, "squares", bars, g, [*same.by, *sign.by])
+        if result:
             forms[bars] = g
-            by += found.by
+            by += result.by
     return _Absolute(forms, tuple(by))
 
 
@@ -127,7 +127,7 @@ def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _N
     a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
     if (a, b) != (left, right):
         return _without_bars(compiled, (left, a, b, right), absolute)
-    return next((found for rule in _RULES for found in [rule(compiled, left, right)] if found), None)
+    return next((result for rule in _RULES for result in [rule(compiled, left, right)] if result), None)
 
 
 def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, ...]:
@@ -151,8 +151,8 @@ def _without_bars(compiled: Compiled, sides: tuple[Node, Node, Node, Node], abso
 
 def _from(compiled: Compiled, rule: str, printed: tuple[Node, Node], premise: tuple[Node, Node]) -> Shown | None:
     """Return the conclusion of a rule from one equation, if that is shown."""
-    found = _equal(compiled, *premise)
-    return found and _concluded(compiled, rule, *printed, found.by, found.needed)
+    result = _equal(compiled, *premise)
+    return result and _concluded(compiled, rule, *printed, result.by, result.needed)
 
 
 def _maxima(compiled: Compiled, left: Node, right: Node) -> Shown | None:
@@ -199,7 +199,7 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> Shown | None:
         ((sides),) = written(compiled.sides([(term, closed)]), compiled.declared)
     except Unread:
         return None
-    shown = tuple(p for found in proofs for p in (found.by if found else ()))
+    shown = tuple(p for result in proofs for p in (result.by if result else ()))
     return _certified(Inducted(shown, compiled.argument(text(n)), text(n), *sides)) if all(proofs) else None
 
 
@@ -224,22 +224,22 @@ def inequalities(compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, 
             continue
         smaller, larger = (link.right, link.left) if SMALLER[link.sign] else (link.left, link.right)
         gap = gaps.get(larger) or gaps.get(smaller) or (larger if is_zero(smaller) else None)
-        found = _bounded(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
-        if gaps and not found:
+        result = _bounded(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
+        if gaps and not result:
             raise FalseStep(f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it")
-        yield found
+        yield result
 
 
 def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Shown | None:
     """Show a bound by the gap; max_i f_i ≤ c if f_i ≤ c for every i."""
     if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
         return by_gap(compiled, smaller, larger, gap, strict)
-    found = None if strict else by_gap(compiled, smaller.body, larger, gap, strict)
-    if not found:
+    result = None if strict else by_gap(compiled, smaller.body, larger, gap, strict)
+    if not result:
         return None
-    signs = tuple(p for p in found.by if isinstance(p, Sign))
+    signs = tuple(p for p in result.by if isinstance(p, Sign))
     sides = tuple(written(compiled.sides([(smaller, larger)], True), compiled.declared))
-    return _certified(Applied("largest", signs, sides), found.needed)
+    return _certified(Applied("largest", signs, sides), result.needed)
 
 
 def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Shown | None:
@@ -247,10 +247,10 @@ def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: b
     d, pair = compiled.declared, [(smaller, larger)]
     sides, gaps = compiled.sides(pair, True), compiled.gaps(pair, [gap])
     signs: dict[str, Any] = {"positive": d.positive, "nonnegative": d.nonnegative, "units": d.units}
-    found = bound(d.arrays, sides, gaps, strict=strict, **signs).decide()
-    if found.evidence.grade is Grade.REFUTED:
-        raise FalseStep(f"refuted: {found.evidence.where}")
-    return Shown(_needed(found.proofs), found.premises) if found.evidence.grade is Grade.PROVED else None
+    decision = bound(d.arrays, sides, gaps, strict=strict, **signs).decide()
+    if decision.evidence.grade is Grade.REFUTED:
+        raise FalseStep(f"refuted: {decision.evidence.where}")
+    return Shown(_needed(decision.proofs), decision.premises) if decision.evidence.grade is Grade.PROVED else None
 
 
 def is_zero(x: Node) -> bool:

@@ -40,8 +40,8 @@ def _reader(g: Glossary) -> Reader:
     for key, shape in g.given.items():
         if key not in g.fixed:
             raise Unread(f"{key} has no numbers")
-        arrays[key], found = _with_shape([[_value(e) for e in row] for row in g.fixed[key]], shape.split())
-        if any(lengths.setdefault(axis, n) != n for axis, n in found.items()):
+        arrays[key], result = _with_shape([[_value(e) for e in row] for row in g.fixed[key]], shape.split())
+        if any(lengths.setdefault(axis, n) != n for axis, n in result.items()):
             raise Unread(f"{key} has another length than the arrays before")
     return Reader(g, arrays, lengths)
 

@@ -83,8 +83,8 @@ def entrywise(work: Callable[[Any, Any], Any]) -> Function:
 
 def smallest(*given: Value) -> Value:
     """The smallest entry, or the smaller of two numbers."""
-    found = largest(*(replace(x, array=-x.array) for x in given))
-    return replace(found, array=-found.array)
+    result = largest(*(replace(x, array=-x.array) for x in given))
+    return replace(result, array=-result.array)
 
 
 def entropy(p: Value) -> Value:
@@ -116,13 +116,13 @@ def determinant(x: Value) -> Value:
     """det of a matrix, or of what has two indices: Σ_π sign(π) Π x_iπ(i), n! terms. Refuses matrices of many rows."""
     if x.rank + len(x.letters) != 2 or x.array.shape[0] != x.array.shape[1]:
         raise Unread("the determinant of what is not a square matrix")
-    n, found = int(x.array.shape[0]), 0
+    n, result = int(x.array.shape[0]), 0
     if n > _ROWS:
         raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
     for order in permutations(range(n)):
         odd = sum(a > b for i, b in enumerate(order) for a in order[:i]) % 2
-        found = found + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (-1 if odd else 1)
-    return Value(found)
+        result = result + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (-1 if odd else 1)
+    return Value(result)
 
 
 def rank(x: Value) -> Value:
@@ -136,14 +136,14 @@ def rank(x: Value) -> Value:
 
 def rank_of(x: Any) -> int:
     """How many rows of a matrix are not 0 in echelon form."""
-    rest, found = [list(r) for r in x.tolist()], 0
+    rest, result = [list(r) for r in x.tolist()], 0
     for column in range(len(rest[0])):
         pivot = next((r for r in rest if r[column] != 0), None)
         if pivot is not None:
-            found += 1
+            result += 1
             rest.remove(pivot)
             rest = [[a - b * (r[column] / pivot[column]) for a, b in zip(r, pivot, strict=True)] for r in rest]
-    return found
+    return result
 
 
 ENTRYWISE: Mapping[str, Callable[[Any, Any], Any]] = {

@@ -101,24 +101,24 @@ class Glossary:
     def also(self, given: Mapping[str, str] | None = None, **more: Any) -> Glossary:
         """This and more: letters in ``given`` lose the meaning that they had, mappings are joined, other fields are
         set; a ``Node`` in ``defined`` is a definition without indices."""
-        found = self.freed(given or {})
+        glossary = self.freed(given or {})
         if "defined" in more:
-            made = {k: Definition((), d) if isinstance(d, Node) else d for k, d in more["defined"].items()}
-            found = replace(found, given={k: s for k, s in found.given.items() if k not in made})
-            more["defined"] = made
-        joined: Any = {k: {**getattr(found, k), **v} if isinstance(v, Mapping) else v for k, v in more.items()}
-        return replace(found, **joined)
+            result = {k: Definition((), d) if isinstance(d, Node) else d for k, d in more["defined"].items()}
+            glossary = replace(glossary, given={k: s for k, s in glossary.given.items() if k not in result})
+            more["defined"] = result
+        joined: Any = {k: {**getattr(glossary, k), **v} if isinstance(v, Mapping) else v for k, v in more.items()}
+        return replace(glossary, **joined)
 
     def where(self, *definitions: str) -> Glossary:
         """This with letters that are defined as they are printed: "dP = G Vᵀ", "p_i = e^{s_i}/Z"."""
-        found = self
+        glossary = self
         for definition in definitions:
             relation = formula(definition, self.roles)
             assert isinstance(relation, Relation)
             assert isinstance(relation.first, Name)
             letter, letters = self.stem(relation.first)
-            found = found.also(defined={letter: Definition(letters, relation.rest[0][1])})
-        return found
+            glossary = glossary.also(defined={letter: Definition(letters, relation.rest[0][1])})
+        return glossary
 
     def valued(self, letter: str, number: Node) -> Glossary:
         """This, where a given letter is a number."""
@@ -153,10 +153,10 @@ class Glossary:
     def _numbered(self, relation: Relation) -> Glossary:
         """X = Y = numbers."""
         sides = [relation.first, *(side for _, side in relation.rest)]
-        found = self
+        glossary = self
         for side in sides[:-1]:
-            found = found.with_numbers(text(side), sides[-1])
-        return found
+            glossary = glossary.with_numbers(text(side), sides[-1])
+        return glossary
 
     def with_numbers(self, letter: str, body: Node) -> Glossary:
         """This, where the given array ``letter`` has the numbers that are printed."""

@@ -66,11 +66,11 @@ class Question:
 
     def number(self, x: Node) -> bool:
         """Return whether a formula stands for a number, or for one at each of its indices."""
-        compiled, found = Compiled(self.glossary, self.sized), list[int]()
+        compiled, result = Compiled(self.glossary, self.sized), list[int]()
         with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
             world = next(iter(_worlds(compiled)))
-            run(compiled.function(lambda reader: found.append(reader.one(x).rank)), compiled.declared, world)
-        return found == [0]
+            run(compiled.function(lambda reader: result.append(reader.one(x).rank)), compiled.declared, world)
+        return result == [0]
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def recorded() -> Iterator[list[Asked]]:
 
 def record(asked: Asked) -> None:
     """Keep what was asked, where ``recorded`` listens."""
-    found = _ASKED.get()
-    if found is not None:
-        found.append(asked)
+    result = _ASKED.get()
+    if result is not None:
+        result.append(asked)
 
 
 def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
@@ -127,9 +127,9 @@ def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> 
 
 def decided(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
     """As ``judged``, of a relation that is not printed."""
-    told = [(known or {}).get(link) for link in links(question.relation)]
-    if None not in told and not question.sized:
-        return all_of(evidence for evidence in told if evidence)
+    result = [(known or {}).get(link) for link in links(question.relation)]
+    if None not in result and not question.sized:
+        return all_of(evidence for evidence in result if evidence)
     try:
         if not question.glossary.example:
             return _general(question)
@@ -153,9 +153,9 @@ def _general(question: Question) -> Evidence:
         _spot(compiled, every, met)
     if met:
         return _under_conditions(compiled, every, met, question.sharp)
-    found = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
-    if None not in found:
-        return _proved(_where(question, compiled), found)
+    result = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
+    if None not in result:
+        return _proved(_where(question, compiled), result)
     if question.glossary.laws:
         raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, question.sharp)
@@ -183,18 +183,18 @@ def all_of(proved: Iterable[Evidence]) -> Evidence:
 def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
     """Check a relation about number formats in each of them."""
     g = question.glossary
-    found = []
+    result = []
     for name in g.formats or ("",):
         compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
-        found.append(_checked(compiled, every, question.sharp, where, question.only).where)
-    return Evidence(Grade.CHECKED, f"{found[0]}, in {', '.join(g.formats)}" if g.formats else found[0])
+        result.append(_checked(compiled, every, question.sharp, where, question.only).where)
+    return Evidence(Grade.CHECKED, f"{result[0]}, in {', '.join(g.formats)}" if g.formats else result[0])
 
 
 def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence[Link], sharp: str) -> Evidence:
     """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
-    found = [x.sign == "=" and by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
-    if all(found):
-        return _proved("all sizes", [f for f in found if f])
+    result = [x.sign == "=" and by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
+    if all(result):
+        return _proved("all sizes", [f for f in result if f])
     return _checked(compiled, every, sharp, where)
 
 

@@ -55,12 +55,12 @@ def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, t
     """Raises FalseStep unless the checker reaches the limit from proofs of the premises."""
     compiled, wanted, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
     equations = {nt.equals(there, wanted), nt.equals(relation.first, form)} - {nt.equals(form, form)}
-    found = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
-    by = tuple(p for x in found if x for p in x.by)
+    result = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
+    by = tuple(p for x in result if x for p in x.by)
     conclusions = compiled.entries((relation.first, form, wanted))
     step = Tending(by, compiled.argument(text(letter)), text(value), conclusions)
     proved = Evidence(Grade.PROVED)
-    if None in found or accepted(proved, (), (step,)) is not proved:
+    if None in result or accepted(proved, (), (step,)) is not proved:
         raise FalseStep(f"{text(relation)}: the checker does not reach the limit")
 
 
@@ -91,8 +91,8 @@ def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
         raise Unread(f"the limit of {text(x)}")
     whole: Any = x
     parts = {f.name: _part(getattr(x, f.name), letter, value, g) for f in fields(whole) if f.name in _OPERANDS}
-    found: Node = replace(whole, **parts)
-    return found
+    result: Node = replace(whole, **parts)
+    return result
 
 
 _OPERANDS = ("terms", "factors", "body", "numerator", "denominator")

@@ -39,7 +39,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
     random = [key for key in g.laws if any(mentions(x, key, g) for x in factors)]
     if not random:
         raise Unread(f"the mean of {text(factors[0])}, in which nothing is random")
-    found: list[Value] = []
+    result: list[Value] = []
 
     def product(**moved: Any) -> Any:
         drawn = {key: moved[spelt(key)] for key in random}
@@ -48,7 +48,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
             first = v.both(first, other, lambda a, b: a * b)
         if first.rank:
             raise Unread("the mean of what is not a number")
-        found[:] = [first]
+        result[:] = [first]
         return first.array
 
     product.__signature__ = Signature(  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
     reader.touched.update(random, *(g.laws[key].parameters for key in random))
     given = {spelt(key): array for key, array in reader.arrays.items()}
     mean = Expectation({spelt(key): law for key, law in g.laws.items()}, given)(product)
-    return Value(mean, found[0].letters)
+    return Value(mean, result[0].letters)
 
 
 def mentions(x: Node, key: str, g: Glossary) -> bool:

@@ -59,10 +59,10 @@ class Named:
     # -- letters -------------------------------------------------------------------------------------------------
     def one(self, x: Node) -> Value:
         """The value of a part of a formula that stands for one thing."""
-        found = self.read(x)
-        if isinstance(found, Several):
+        result = self.read(x)
+        if isinstance(result, Several):
             raise Unread(f"{text(x)} is several things")
-        return found
+        return result
 
     def read(self, x: Node) -> Found:
         """The value of a part of a formula. Raises Unread for what has none."""
@@ -87,10 +87,10 @@ class Named:
 
     def sort(self, letter: str) -> str:
         """Return the sort that an index letter runs over."""
-        found = self.sums.get(letter) or self.glossary.index.get(letter)
-        if found is None:
+        result = self.sums.get(letter) or self.glossary.index.get(letter)
+        if result is None:
             raise Unread(f"the index {letter} has no range")
-        return found
+        return result
 
     def letter(self, key: str) -> Found | None:
         """Return the meaning of a letter; None if it was not said."""
@@ -101,13 +101,13 @@ class Named:
         self.open.append(key)
         kept, self.sums = self.sums, {}
         try:
-            found = self._letter(key)
+            result = self._letter(key)
         finally:
             self.sums = kept
             self.open.pop()
-        if found is not None:
-            self.found[key] = found
-        return found
+        if result is not None:
+            self.found[key] = result
+        return result
 
     def _letter(self, key: str) -> Found | None:
         if self.elsewhere:
@@ -131,10 +131,10 @@ class Named:
                 return array
             return Value(array, (), len(array.shape), self.glossary.rows and len(array.shape) == 1)
         if not meaning.letters:
-            found = self.read(meaning.body)
-            if isinstance(found, Several) and not any(p.rank or p.letters for p in found.parts):  # x = (0, a, −a)
-                return Value(self.xp.stack([p.array for p in found.parts]), (), 1, self.glossary.rows)
-            return found
+            result = self.read(meaning.body)
+            if isinstance(result, Several) and not any(p.rank or p.letters for p in result.parts):  # x = (0, a, −a)
+                return Value(self.xp.stack([p.array for p in result.parts]), (), 1, self.glossary.rows)
+            return result
         body = self.one(meaning.body)
         for letter in (i for i in meaning.letters if i not in body.letters):
             body = v.both(body, self.position(letter), v.beside)
@@ -146,9 +146,9 @@ class Named:
         upper = f"{key[0]}{key[1:2].upper()}{key[2:]}" if key[0] == "d" and len(key) > 1 else key[:1].upper() + key[1:]
         known = {*self.arrays, *self.glossary.defined}
         for word in sorted(dict.fromkeys((key, upper)), key=lambda word: word not in known):
-            found = self.letter(word)
-            if isinstance(found, Value):
-                return found
+            result = self.letter(word)
+            if isinstance(result, Value):
+                return result
         return None
 
     def _name(self, x: Name) -> Found:
@@ -163,9 +163,9 @@ class Named:
             return self.position(x.base)
         if x.sub and x.base in self.glossary.families:
             return self._of_family(x.base, x.sub)
-        found = self.letter(text(x))
-        if found is not None:
-            return found
+        result = self.letter(text(x))
+        if result is not None:
+            return result
         for cut in reversed(range(len(x.sub))):
             whole = self.stem(text(Name(x.base, x.sub[:cut])))
             if whole is not None:
@@ -173,8 +173,8 @@ class Named:
         raise Unread(f"the letter {text(x)} has no meaning here")
 
     def _of_family(self, base: str, parts: tuple[Node, ...]) -> Found:
-        found = self.glossary.families[base](cast("Reader", self), parts)
-        return found if isinstance(found, Value | Several) else Value(found, (), len(found.shape))
+        result = self.glossary.families[base](cast("Reader", self), parts)
+        return result if isinstance(result, Value | Several) else Value(result, (), len(result.shape))
 
     def position(self, letter: str) -> Value:
         """An index letter as a number: 1, 2, …"""
@@ -195,8 +195,8 @@ class Named:
             raise Unread("more indices than axes")
         array, letters = whole.array, list(whole.letters)
         for x in indices:
-            array, found = self._indexed(array, len(letters), x)
-            letters += found
+            array, result = self._indexed(array, len(letters), x)
+            letters += result
         rank = whole.rank - len(indices)
         return self.diagonal(Value(array, tuple(letters), rank, rank == 1 and self.glossary.rows))
 
@@ -274,8 +274,8 @@ class Named:
     def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
         """Σ, max or min over index letters."""
         if operator == "min":
-            found = self.over(replace(x, array=-x.array), letters, "max")
-            return replace(found, array=-found.array)
+            result = self.over(replace(x, array=-x.array), letters, "max")
+            return replace(result, array=-result.array)
         for letter in letters:
             if letter not in x.letters:
                 raise Unread(f"the index {letter} does not occur")
@@ -311,9 +311,9 @@ class Named:
         shape: list[Value] = []
 
         def function(**moved: Any) -> Any:
-            found = self.within(moved).one(of)
-            shape[:] = [found]
-            return found.array
+            result = self.within(moved).one(of)
+            shape[:] = [result]
+            return result.array
 
         array = jacobian(function, by, **arrays)
         return Value(array, shape[0].letters, shape[0].rank + len(arrays[by].shape))
@@ -326,12 +326,12 @@ class Named:
         held = self.letter(word) if word else None
         if word is None or not isinstance(held, Value):
             raise Unread(f"the derivative by {text(x.by)}")
-        found = self.derivative(x.of, word)
-        own, by = found.rank - len(held.array.shape), len(held.array.shape)
+        result = self.derivative(x.of, word)
+        own, by = result.rank - len(held.array.shape), len(held.array.shape)
         if own and len(x.by.sub) not in (by, by - 1):
             raise Unread("the derivative of what is not a number by a matrix")
         if own:  # the axes of what it is by come first, as they have the indices
-            first, axes = len(found.letters), range(len(found.letters), len(found.letters) + found.rank)
+            first, axes = len(result.letters), range(len(result.letters), len(result.letters) + result.rank)
             order = (*range(first), *axes[own:], *axes[:own])
-            found = replace(found, array=self.xp.permute_dims(found.array, order))
-        return self.part(found, x.by.sub)
+            result = replace(result, array=self.xp.permute_dims(result.array, order))
+        return self.part(result, x.by.sub)

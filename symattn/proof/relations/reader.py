@@ -29,8 +29,8 @@ class Reader(Named):
         work: Any = getattr(self, f"_{type(x).__name__.lower()}", None)
         if work is None:
             raise Unread(f"{type(x).__name__} {text(x)}")
-        found: Found = work(x)
-        return found
+        result: Found = work(x)
+        return result
 
     def _number(self, x: nt.Number) -> Value:
         return self.number(x.value)
@@ -42,8 +42,8 @@ class Reader(Named):
         return total
 
     def _neg(self, x: nt.Neg) -> Value:
-        found = self.one(x.body)
-        return replace(found, array=-found.array)
+        result = self.one(x.body)
+        return replace(result, array=-result.array)
 
     def _product(self, x: nt.Product) -> Value:
         if Name("⊙") in x.factors:
@@ -102,26 +102,26 @@ class Reader(Named):
 
     def _power(self, x: nt.Power) -> Value:
         if x.base == Name("e"):
-            found = self.one(x.exponent)
-            if found.rank:
+            result = self.one(x.exponent)
+            if result.rank:
                 raise Unread("e to the power of what is not a number")
-            return replace(found, array=self.xp.exp(found.array))
+            return replace(result, array=self.xp.exp(result.array))
         if text(x) in self.glossary.defined:
             return self.one(Name(text(x)))
-        found = self.one(x.base)
+        result = self.one(x.base)
         if isinstance(x.exponent, nt.Product) and x.exponent.factors[0] == Name("⊗"):
-            return self._tensor_power(found, x)
-        if found.rank == 2 and isinstance(x.exponent, nt.Number) and x.exponent.value in (2, 3):
-            return v.times(found, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False)
-        if found.rank == 2 and x.exponent == nt.node(1):
-            return found
+            return self._tensor_power(result, x)
+        if result.rank == 2 and isinstance(x.exponent, nt.Number) and x.exponent.value in (2, 3):
+            return v.times(result, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False)
+        if result.rank == 2 and x.exponent == nt.node(1):
+            return result
         whole = self.whole_number(x.exponent)
-        if found.rank or (whole is None and not isinstance(x.base, nt.Number)):
+        if result.rank or (whole is None and not isinstance(x.base, nt.Number)):
             raise Unread(f"the power {text(x)}")
         if whole is None:  # b^x = e^{x log b}
             power = self.one(x.exponent)
-            return replace(power, array=self.xp.exp(power.array * self.xp.log(found.array)))
-        return replace(found, array=found.array**whole if whole >= 0 else 1 / found.array**-whole)
+            return replace(power, array=self.xp.exp(power.array * self.xp.log(result.array)))
+        return replace(result, array=result.array**whole if whole >= 0 else 1 / result.array**-whole)
 
     def _tensor_power(self, x: Value, power: nt.Power) -> Value:
         """x ⊗ … ⊗ x as one vector."""
@@ -130,17 +130,17 @@ class Reader(Named):
         plain = x.rank == 1 and not x.letters and not isinstance(power.base, nt.Fence | nt.Transposed)
         if not plain or not times or len(power.exponent.factors) != 2:
             raise Unread(f"the power {text(power)}")
-        found = x.array
+        result = x.array
         for _ in range(times - 1):
-            every = found[:, None] * x.array[None, :]
-            found = self.xp.reshape(every, (every.shape[0] * every.shape[1],))
-        return replace(x, array=found)
+            every = result[:, None] * x.array[None, :]
+            result = self.xp.reshape(every, (every.shape[0] * every.shape[1],))
+        return replace(x, array=result)
 
     def whole_number(self, x: Node) -> int | None:
         """A written whole number, or a size; None for what is neither. Raises Refused for a size that is a letter."""
         if isinstance(x, nt.Neg):
-            found = self.whole_number(x.body)
-            return None if found is None else -found
+            result = self.whole_number(x.body)
+            return None if result is None else -result
         if isinstance(x, nt.Number) and x.value.denominator == 1:
             return int(x.value)
         size = self.glossary.sizes.get(text(x))
@@ -150,31 +150,31 @@ class Reader(Named):
         return length
 
     def _root(self, x: nt.Root) -> Value:
-        found = self.one(x.body)
-        if found.rank:
+        result = self.one(x.body)
+        if result.rank:
             raise Unread("the root of what is not a number")
-        return replace(found, array=self.xp.sqrt(found.array))
+        return replace(result, array=self.xp.sqrt(result.array))
 
     def _transposed(self, x: nt.Transposed) -> Value:
-        found = self.one(x.body)
-        if found.rank == 2:
-            return replace(found, array=found.array.mT)
-        if found.rank == 1 or found.even:
-            return replace(found, row=not found.row)
+        result = self.one(x.body)
+        if result.rank == 2:
+            return replace(result, array=result.array.mT)
+        if result.rank == 1 or result.even:
+            return replace(result, row=not result.row)
         raise Unread("the transpose of a number")
 
     def _fence(self, x: nt.Fence) -> Found:
         if x.style in ("round", "curly"):
-            found = self._listed(x.body) if isinstance(x.body, nt.Commas) else self.read(x.body)
+            result = self._listed(x.body) if isinstance(x.body, nt.Commas) else self.read(x.body)
             if x.sub is None:
-                return found
-            if isinstance(found, Several) or (found.rank == 1 and isinstance(x.body, nt.Transposed)):
+                return result
+            if isinstance(result, Several) or (result.rank == 1 and isinstance(x.body, nt.Transposed)):
                 raise Unread("an index of several things, or of a vector that is transposed for nothing")
-            return self.part(found, _parts_of(x.sub))
+            return self.part(result, _parts_of(x.sub))
         if x.style == "abs" and text(x.body) in self.glossary.sets:
             return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
-        found = self.one(x.body)
-        return replace(found, array=self._absolute(found.array)) if x.style == "abs" else self._norm(found, x.sub)
+        result = self.one(x.body)
+        return replace(result, array=self._absolute(result.array)) if x.style == "abs" else self._norm(result, x.sub)
 
     def _absolute(self, array: Any) -> Any:
         return self.xp.maximum(array, -array)
@@ -234,18 +234,18 @@ class Reader(Named):
             if isinstance(argument, nt.Transposed) and isinstance(value, Value) and value.rank == 1:
                 raise Unread(f"{text(x)}: a function of a vector takes it as it is")
         try:
-            found: Found = here(self, *given) if here else work(*given) if work else given[0]
+            result: Found = here(self, *given) if here else work(*given) if work else given[0]
         except Refused:
             raise
         except TypeError as reason:
             raise Unread(f"{text(x)}: {reason}") from reason
-        if isinstance(found, Value) and over:
-            return Value(found.array, over, 0)
+        if isinstance(result, Value) and over:
+            return Value(result.array, over, 0)
         if not function.sub:
-            return found
-        if isinstance(found, Several):
+            return result
+        if isinstance(result, Several):
             raise Unread("an index of several things")
-        return self.part(found, function.sub)
+        return self.part(result, function.sub)
 
     def _spoken(self, x: nt.Call, meaning: Spoken) -> Found:
         if len(meaning.letters) != len(x.arguments):
@@ -256,15 +256,15 @@ class Reader(Named):
         """Return the value where index letters are as the condition says, and 0 elsewhere."""
         if not isinstance(x.condition, nt.Relation):
             raise Unread(f"the condition {text(x.condition)}")
-        found = self.one(x.body)
+        result = self.one(x.body)
         sides = [x.condition.first, *(side for _, side in x.condition.rest)]
         for (sign, right), left in zip(x.condition.rest, sides, strict=False):
             if sign not in COMPARED:
                 raise Unread(f"the sign {sign} between indices")
             kept = v.both(self.one(left), self.one(right), COMPARED[sign])
             chosen = replace(kept, array=self.xp.where(kept.array, self.xp.asarray(1), self.xp.asarray(0)))
-            found = v.both(found, chosen, lambda a, b: a * b)
-        return found
+            result = v.both(result, chosen, lambda a, b: a * b)
+        return result
 
     def _variance(self, law: Node, x: nt.Call) -> Value:
         """Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""
@@ -342,12 +342,12 @@ class Reader(Named):
         """(X₁ … X_n): all matrices of a letter side by side."""
         match row:
             case (Name(base, (nt.Number(one),)), Name("…"), Name(last, (Name() as size,))) if base == last:
-                found = self.letter(base)
-                if isinstance(found, Value) and found.rank == 3 and one == 1 and text(size) in self.glossary.sizes:
-                    h, n, d = found.array.shape
+                result = self.letter(base)
+                if isinstance(result, Value) and result.rank == 3 and one == 1 and text(size) in self.glossary.sizes:
+                    h, n, d = result.array.shape
                     if h != self.length(self.glossary.sizes[text(size)]):
                         raise Unread(f"there are not {text(size)} of {base}")
-                    return Value(self.xp.reshape(self.xp.permute_dims(found.array, (1, 0, 2)), (n, h * d)), (), 2)
+                    return Value(self.xp.reshape(self.xp.permute_dims(result.array, (1, 0, 2)), (n, h * d)), (), 2)
         return None
 
     def _matrix(self, x: nt.Matrix) -> Value:

@@ -42,10 +42,10 @@ def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node
 
 
 def _start(reader: Reader, base: str) -> Value:
-    found = reader.letter(text(Name(base, (nt.node(0),))))
-    if not isinstance(found, Value):
+    result = reader.letter(text(Name(base, (nt.node(0),))))
+    if not isinstance(result, Value):
         raise Unread(f"what {base} begins with")
-    return found
+    return result
 
 
 def _next(reader: Reader, base: str, letter: str, body: Node, state: Value, step: int) -> Value:

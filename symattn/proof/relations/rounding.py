@@ -48,10 +48,10 @@ def _computed(reader: Reader, x: Node) -> Found:
 
     inner = reader.within({key: kind(x.entries) for key, x in reader.arrays.items()})
     inner.elsewhere = lambda key: lifted(reader.letter(key))
-    found = inner.read(x)
+    result = inner.read(x)
     if isinstance(x, Name):
-        found = _each(found, lambda x: kind.after("", x))
-    return _each(found, lambda x: Ball(x.entries))
+        result = _each(result, lambda x: kind.after("", x))
+    return _each(result, lambda x: Ball(x.entries))
 
 
 def _each(found: Found, work: Callable[[Any], Any]) -> Found:
@@ -71,8 +71,8 @@ def _kind(reader: Reader) -> type[Computed]:
 
 
 def _number(reader: Reader, letter: str) -> Any:
-    found = reader.letter(letter)
-    return found.array.entries[()] if isinstance(found, Value) and not found.rank else None
+    result = reader.letter(letter)
+    return result.array.entries[()] if isinstance(result, Value) and not result.rank else None
 
 
 def _format(reader: Reader) -> Format:
@@ -111,10 +111,10 @@ class OfFormat(Drawn):
         digits = Fraction(random.randrange(2**f.digits)) * 2 * f.u
         plain = [digits, digits * Fraction(2) ** random.randint(-3, 3), digits * f.largest, digits * f.smallest]
         if not self.sizes and self.seed < 2 * len(self.near):
-            found = self.near[self.seed // 2] * (-1 if self.seed % 2 else 1)
+            result = self.near[self.seed // 2] * (-1 if self.seed % 2 else 1)
         else:
-            found = random.choice([random.choice(plain), random.choice(self.near)]) * random.choice((1, -1))
-        return found if low < 0 else abs(found) + (low == 1 and not found)
+            result = random.choice([random.choice(plain), random.choice(self.near)]) * random.choice((1, -1))
+        return result if low < 0 else abs(result) + (low == 1 and not result)
 
 
 @cache

@@ -110,8 +110,8 @@ class Section:
         return text(relation.first) in self.glossary.sizes and isinstance(right, nt.Number)
 
     def _sized(self, reason: Text) -> dict[str, int]:
-        found = [r for r in relations(reason) if self._sizes(r)]
-        return {self.glossary.sizes[text(r.first)]: int(_number(r.rest[0][1])) for r in found}
+        result = [r for r in relations(reason) if self._sizes(r)]
+        return {self.glossary.sizes[text(r.first)]: int(_number(r.rest[0][1])) for r in result}
 
 
 def _number(x: Node) -> Any:

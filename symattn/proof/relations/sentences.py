@@ -39,12 +39,12 @@ def claims(words: Text) -> list[Claim]:
     """The claims of a text, in order, each with the conditions of its clause: what a semicolon, or a colon after a
     claim, separates. A relation after "with", "where", "for", "if", "at", "as" is a condition, and so are those that
     follow it after "and" or a comma."""
-    found: list[Claim] = []
+    result: list[Claim] = []
     for clause in _clauses(words):
         conditions = tuple(r for kind, r in clause if kind in _GIVEN)
         only = any(kind == "iff" for kind, _ in clause)
-        found += [Claim(r, conditions, kind == "denied", only) for kind, r in clause if kind not in _GIVEN]
-    return found
+        result += [Claim(r, conditions, kind == "denied", only) for kind, r in clause if kind not in _GIVEN]
+    return result
 
 
 def conditions(words: Text) -> list[Relation]:

@@ -73,17 +73,17 @@ class Aim(NamedTuple):
 
 def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
     """Return the mistakes that ``power`` names. Raises ``InputError`` for unknown steps and shares outside 0 to 1."""
-    found = {"scale": 1.0} if spec.scale != 1 else {}
-    found |= {"softcap": float(spec.softcap)} if spec.softcap is not None else {}
-    found |= {"bias": 1.0} if spec.bias or isinstance(spec.position, Alibi | Buckets) else {}
-    found |= {"normalize": 1.0} if spec.normaliser == "softmax" else {}
+    result = {"scale": 1.0} if spec.scale != 1 else {}
+    result |= {"softcap": float(spec.softcap)} if spec.softcap is not None else {}
+    result |= {"bias": 1.0} if spec.bias or isinstance(spec.position, Alibi | Buckets) else {}
+    result |= {"normalize": 1.0} if spec.normaliser == "softmax" else {}
     for step, share in power.items():
-        if step not in found:
-            raise InputError(f"power: {step!r} has no number in this attention; known: {', '.join(found)}")
+        if step not in result:
+            raise InputError(f"power: {step!r} has no number in this attention; known: {', '.join(result)}")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
             raise InputError(f"power: {step} must be a number between 0 and 1, such as 0.001, got {share!r}")
     kinds = list(families(spec))
-    return tuple(Aim(step, float(x), _family(kinds, step), found[step]) for step, x in power.items())
+    return tuple(Aim(step, float(x), _family(kinds, step), result[step]) for step, x in power.items())
 
 
 def _family(kinds: Sequence[Family], step: str) -> Family:
@@ -101,8 +101,8 @@ def wanted(found: Sequence[Aim]) -> list[Suspect]:
 def sought(session: Session, aims: Sequence[Aim]) -> tuple[tuple[Sought, ...], Fault | None]:
     """Return the size at which each mistake would be seen; and a fault, if one shows on the way."""
     search = _Search(session, aims)
-    found = [search.of(aim) for aim in aims]
-    return tuple(found), search.fault
+    result = [search.of(aim) for aim in aims]
+    return tuple(result), search.fault
 
 
 @dataclass
@@ -116,9 +116,9 @@ class _Search:
     def of(self, aim: Aim) -> Sought:
         """Return the first way that shows a mistake."""
         for how in (self._by_bound, self._by_bits, self._by_means):
-            told = how(aim)
-            if told:
-                return Sought(aim.step, aim.share, aim.words, True, told)
+            result = how(aim)
+            if result:
+                return Sought(aim.step, aim.share, aim.words, True, result)
         return Sought(aim.step, aim.share, aim.words, False, self._why(aim))
 
     # -- by the worst case ---------------------------------------------------------------------------------------------
@@ -170,9 +170,9 @@ class _Search:
         sample = called(self.session, rng, sizes=sizes, spread=_SPREAD)
         if sample is None:
             return None
-        found = arithmetic(sample, wanted(self.aims))
-        again = called(self.session, rng, sizes=sizes, spread=_SPREAD) if found.wrong is not None else None
-        trial = Trial(sample, found, again is not None and confirmed(found, again))
+        result = arithmetic(sample, wanted(self.aims))
+        again = called(self.session, rng, sizes=sizes, spread=_SPREAD) if result.wrong is not None else None
+        trial = Trial(sample, result, again is not None and confirmed(result, again))
         self.fault = self.fault or trial.fault
         return trial
 
@@ -219,9 +219,9 @@ class _Search:
             return f"{words}; {self._without_means()}"
         last = self.grown[-1]
         least = next((x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
-        found = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
+        result = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
         more = "" if last.tokens >= MOST else "; hint: give a Domain of more tokens"
-        return f"weighted means over {last.words} allow more: {found} there{more}"
+        return f"weighted means over {last.words} allow more: {result} there{more}"
 
     def _without_means(self) -> str:
         if self._stores() is None:
@@ -243,12 +243,12 @@ def larger(aim: Aim) -> Iterator[float]:
 
 def _swallowed(sample: Sample, contract: Contract, aim: Aim) -> str:
     """Why bits do not show a mistake: they stay, or are those of a scale that is stored, or too few are others."""
-    made = [sample._replace(got=y) for v in aim.variants() if (y := sample.replayed(contract, v)) is not None]
-    most = max((1 - pair(mistaken, contract).share for mistaken in made), default=0.0)
+    result = [sample._replace(got=y) for v in aim.variants() if (y := sample.replayed(contract, v)) is not None]
+    most = max((1 - pair(mistaken, contract).share for mistaken in result), default=0.0)
     if most == 0:
         return "roundings swallow it whole: the outputs are the same with it, bit for bit, where the scores are widest"
     for legal in near(contract, sample.spec):
-        if any(pair(mistaken, legal).score >= FITS - APART for mistaken in made):
+        if any(pair(mistaken, legal).score >= FITS - APART for mistaken in result):
             return f"it gives the bits of an arithmetic that is legal: {legal.stored}"
     changed, tell = in_percent(most), in_percent(1 - FITS + APART)
     return f"roundings swallow most of it: it changes {changed} of the bits, and {tell} tell"

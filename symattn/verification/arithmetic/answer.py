@@ -59,8 +59,8 @@ class Answer(Printable):
         return (self.trial.fault.cause or "") if self.trial and self.trial.fault else ""
 
     def __repr__(self) -> str:
-        told = f"{self.words} ({100 * self.share:.2f} % of the bits)" if self.trial else self.order.words[0]
-        return self._brief(f"arithmetic: {told}")
+        result = f"{self.words} ({100 * self.share:.2f} % of the bits)" if self.trial else self.order.words[0]
+        return self._brief(f"arithmetic: {result}")
 
     def document(self) -> Document:
         """The contracts by the bits that they give, and the order of the sum over keys."""
@@ -97,9 +97,9 @@ class Answer(Printable):
 
 def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     """The contracts by the bits that they give."""
-    told, fault = trial.told, trial.fault
+    arithmetic, fault = trial.told, trial.fault
     shapes = ", ".join(f"{name} {' × '.join(map(str, a.shape))}" for name, a in trial.sample.inputs.items())
-    yield Paragraph((f"{'The arithmetic' if told.known else 'The arithmetic is'}: {told.words}.",))
+    yield Paragraph((f"{'The arithmetic' if arithmetic.known else 'The arithmetic is'}: {arithmetic.words}.",))
     if fault:
         yield Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))
     if like:
@@ -107,16 +107,16 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     columns = (Column(("what is stored",), "left"), Column(("of the bits",)))
     rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in _shown(trial))
     yield Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))
-    yield Note((f"One call with normal numbers: {shapes}; {told.outputs} outputs. {_SAMPLED}",))
+    yield Note((f"One call with normal numbers: {shapes}; {arithmetic.outputs} outputs. {_SAMPLED}",))
 
 
 def _right(trial: Trial) -> ranking.Pair:
     """Return the pair that gives the bits, with a mistake that was found twice or without one."""
-    found = trial.found
-    return found.wrong if found.wrong is not None and trial.sure else found.best
+    result = trial.found
+    return result.wrong if result.wrong is not None and trial.sure else result.best
 
 
 def _shown(trial: Trial) -> list[ranking.Pair]:
-    found = trial.found
-    wrong = [found.wrong] if found.wrong is not None and trial.sure else []
-    return [*wrong, *found.right[:_SHOWN]]
+    result = trial.found
+    wrong = [result.wrong] if result.wrong is not None and trial.sure else []
+    return [*wrong, *result.right[:_SHOWN]]

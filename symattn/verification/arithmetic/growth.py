@@ -61,12 +61,14 @@ class Grown:
     def beyond(self, out: Floats) -> str:
         """Name the part of an output beyond the limits of roundings to nearest; "" where nothing is."""
         try:
-            found = judge_by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
+            judgement = judge_by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
         except Refused:
             return ""
-        if found.beyond == "elements" and found.accused:
-            return f"{found.accused.count} of {out.size} outputs are"
-        return f"weighted means of outputs ({found.mean.place}) are {found.mean.words}," if found.mean else ""
+        if judgement.beyond == "elements" and judgement.accused:
+            return f"{judgement.accused.count} of {out.size} outputs are"
+        return (
+            f"weighted means of outputs ({judgement.mean.place}) are {judgement.mean.words}," if judgement.mean else ""
+        )
 
     def shows(self, contract: Contract, variants: Sequence[Variant]) -> bool:
         """Return whether every one of the mistakes is seen in what a contract gives with it."""
@@ -122,22 +124,22 @@ def rungs(session: Session, how: Stores) -> Iterator[Grown]:
 
 def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Generator) -> Grown | None:
     maker = replace(session.maker, cells=n * n * session.spec.heads)
-    made, outputs = [], []
+    result, outputs = [], []
     for _ in range(calls):
         inputs = maker.make(Sizes(n, n, *_WIDTHS), FAMILIES["normal"](rng), rng)
         outcome = session.call(Case(GROUP, f"{n} tokens", inputs))
         if outcome.output is None or outcome.dtype != session.precision.input.name:
             return None
-        made.append(inputs)
+        result.append(inputs)
         outputs.append(np.asarray(outcome.output, dtype=np.float64))
         if set(inputs) != {"q", "k", "v"}:
             break
-    given = made[0] if len(made) == 1 else {name: np.stack([one[name] for one in made]) for name in "qkv"}
-    got = outputs[0] if len(made) == 1 else np.stack(outputs)
+    given = result[0] if len(result) == 1 else {name: np.stack([one[name] for one in result]) for name in "qkv"}
+    got = outputs[0] if len(result) == 1 else np.stack(outputs)
     try:
         if not applies(session.spec, given):
             return None
-        return looked_at(session.spec, given, got, how, f"{len(made)} × {n} tokens")
+        return looked_at(session.spec, given, got, how, f"{len(result)} × {n} tokens")
     except InputError:
         return None
 

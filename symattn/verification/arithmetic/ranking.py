@@ -83,15 +83,15 @@ def arithmetic(sample: Sample, more: Iterable[Suspect] = ()) -> Found:
 
     Mistakes that take away the distance from the definition are tried, and ``more``.
     """
-    found = Found(tuple(_ranked(sample)))
+    result = Found(tuple(_ranked(sample)))
     wrong = None
-    if not found.best.fits:
+    if not result.best.fits:
         wrong = _first(_finest(sample, suspect) for suspect in chain(suspects(sample), more))
     if wrong is None or not wrong.fits:
-        return found
-    right = sorted((*found.right, *_beside(sample, wrong.contract)), key=_by_score)
-    found = Found(tuple(right))
-    return replace(found, wrong=wrong) if wrong.score >= found.best.score + APART else found
+        return result
+    right = sorted((*result.right, *_beside(sample, wrong.contract)), key=_by_score)
+    result = Found(tuple(right))
+    return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
 
 
 def confirmed(found: Found, sample: Sample) -> bool:
@@ -123,12 +123,12 @@ def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None, kep
 
     ``kept`` is what replays of the same inputs with the same mistake share.
     """
-    made = sample.replayed(contract, mistake.variant if mistake else RIGHT, kept)
-    told = np.isfinite(sample.got).all(axis=-1)
-    if made is None or not told.any():
+    values = sample.replayed(contract, mistake.variant if mistake else RIGHT, kept)
+    result = np.isfinite(sample.got).all(axis=-1)
+    if values is None or not result.any():
         return Pair(contract, mistake, 0.0, 0.0)
-    made, got = made[told], sample.got[told]
-    same, off = made == got, np.abs(made - got).max(axis=-1)
+    values, got = values[result], sample.got[result]
+    same, off = values == got, np.abs(values - got).max(axis=-1)
     close = off <= _NEAR * float(sample.format.u) * np.abs(got).max(axis=-1)
     return Pair(contract, mistake, float(same.mean()), float(np.where(close, 1.0, same.mean(axis=-1)).min()))
 
@@ -136,9 +136,9 @@ def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None, kep
 def _ranked(sample: Sample, mistake: Mistake | None = None) -> list[Pair]:
     """The contracts, the best first; of as many bits, the order stays."""
     kept: Made = {}
-    found = sorted((pair(sample, c, mistake, kept) for c in _contracts(sample)), key=_by_score)
-    more = [pair(sample, c, mistake, kept) for p in found[:_FIRST] for c in near(p.contract, sample.spec)]
-    return sorted((*found, *more), key=_by_score)
+    result = sorted((pair(sample, c, mistake, kept) for c in _contracts(sample)), key=_by_score)
+    more = [pair(sample, c, mistake, kept) for p in result[:_FIRST] for c in near(p.contract, sample.spec)]
+    return sorted((*result, *more), key=_by_score)
 
 
 def _beside(sample: Sample, contract: Contract) -> list[Pair]:
@@ -158,10 +158,10 @@ def _by_score(pair: Pair) -> float:
 def _first(pairs: Iterable[Pair]) -> Pair | None:
     """Return the first mistake that explains the bits with some contract; else the one that explains most."""
     tried = []
-    for found in pairs:
-        if found.fits:
-            return found
-        tried.append(found)
+    for result in pairs:
+        if result.fits:
+            return result
+        tried.append(result)
     return min(tried, key=_by_score, default=None)
 
 
@@ -177,10 +177,10 @@ def _finest(sample: Sample, suspect: Suspect) -> Pair:
 
     x, most, step = suspect.number, best, _STEP * abs(suspect.number)
     for _ in range(_ROUNDS):
-        found, other = max(((at(y), y) for y in (x - step, x + step)), key=lambda tried: tried[0].share)
-        if found.share > most.share:
-            x, most = other, found
+        result, other = max(((at(y), y) for y in (x - step, x + step)), key=lambda tried: tried[0].share)
+        if result.share > most.share:
+            x, most = other, result
         else:
             step /= 2
     short = (at(float(f"{x:.{digits}g}"), digits) for digits in _DIGITS)
-    return next((found for found in short if found.share >= most.share - max(_SAME, 1 - most.share)), most)
+    return next((outcome for outcome in short if outcome.share >= most.share - max(_SAME, 1 - most.share)), most)

@@ -44,10 +44,10 @@ class Sample(NamedTuple):
         what other contracts need of the same variant."""
         try:
             with np.errstate(all="ignore"):
-                found = replay(contract, self.spec, self.inputs, variant, made=made)
+                result = replay(contract, self.spec, self.inputs, variant, made=made)
         except case_result.UNFIT:
             return None
-        return found if found.shape == self.got.shape else None
+        return result if result.shape == self.got.shape else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +67,9 @@ def suspects(sample: Sample) -> list[Suspect]:
             np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
         )  # of what roundings are
         distance = _Distance(sample, unit)
-        found = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
-    found = sorted((x for x in found if x[0] >= _WORTH), key=lambda x: -round(x[0], _PLACES))
-    return [suspect for _, suspect in found[:_MOST]]
+        result = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
+    result = sorted((x for x in result if x[0] >= _WORTH), key=lambda x: -round(x[0], _PLACES))
+    return [suspect for _, suspect in result[:_MOST]]
 
 
 def _all(sample: Sample, distance: _Distance) -> Iterator[Suspect]:
@@ -92,9 +92,9 @@ def _fitted(family: Family, distance: _Distance) -> float:
         if here is None or there is None or not (way := there - here).any():
             break
         other = x - step * float(way @ here) / float(way @ way)
-        if not (found := distance.taken(family.variant(other))) > most:
+        if not (result := distance.taken(family.variant(other))) > most:
             break
-        x, most = other, found
+        x, most = other, result
     return x
 
 
@@ -119,11 +119,11 @@ class _Distance:
 
     def left(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; None where that is no number."""
-        made = self.sample.replayed(EXACT, variant)
-        if made is None:
+        values = self.sample.replayed(EXACT, variant)
+        if values is None:
             return None
-        found = (self.sample.got[self.told] - made[self.told]) / self.unit
-        return found if np.isfinite(found).all() else None
+        result = (self.sample.got[self.told] - values[self.told]) / self.unit
+        return result if np.isfinite(result).all() else None
 
     def share(self, variant: Variant) -> float:
         """‖y − o_m‖²/‖y − o‖²; ∞ where that is no number."""

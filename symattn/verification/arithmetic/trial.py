@@ -51,12 +51,12 @@ class Trial:
     @property
     def told(self) -> Arithmetic:
         """For the report."""
-        found, sizes = self.found, self.sample.got.size
-        fits = found.wrong if found.wrong is not None and self.sure else found.best if found.best.fits else None
+        result, sizes = self.found, self.sample.got.size
+        fits = result.wrong if result.wrong is not None and self.sure else result.best if result.best.fits else None
         if fits is None:
-            words = f"none that is known gives these bits; the nearest is: {found.best.contract.words}"
-            return Arithmetic(words, found.best.share, found.next.share, sizes, False)
-        most = found.best.share if fits is found.wrong else found.next.share
+            words = f"none that is known gives these bits; the nearest is: {result.best.contract.words}"
+            return Arithmetic(words, result.best.share, result.next.share, sizes, False)
+        most = result.best.share if fits is result.wrong else result.next.share
         return Arithmetic(fits.contract.words + self.where * (not self.sure), fits.share, most, sizes, True)
 
     @property
@@ -74,10 +74,10 @@ class Trial:
     def shows(self, variant: Variant) -> bool:
         """Return whether a mistake in the function's arithmetic would be a fault: none without it gives these bits."""
         contract = self.found.best.contract
-        made = self.sample.replayed(contract, variant)
-        if made is None:
+        values = self.sample.replayed(contract, variant)
+        if values is None:
             return False
-        mistaken = self.sample._replace(got=made)
+        mistaken = self.sample._replace(got=values)
         if pair(mistaken, contract).score >= FITS - APART:
             return False
         return nearest(mistaken, contract).score < FITS - APART
@@ -85,18 +85,18 @@ class Trial:
     def smallest(self, variant: Variant) -> float:
         """The smallest part of a mistake that the bits would have shown; +∞ where they show none of it, and where the
         arithmetic is not known."""
-        found = inf
+        result = inf
         for share in _SHARES if self.found.best.fits else ():
             if not self._part_shows(variant, share):
                 break
-            found = share
-        return found
+            result = share
+        return result
 
     def _part_shows(self, variant: Variant, share: float) -> bool:
         """Return whether the contract would not have fitted what it gives with a part of a mistake."""
         contract = self.found.best.contract
-        made = self.sample.replayed(contract, _part(variant, share))
-        return made is not None and pair(self.sample._replace(got=made), contract).score < FITS - APART
+        result = self.sample.replayed(contract, _part(variant, share))
+        return result is not None and pair(self.sample._replace(got=result), contract).score < FITS - APART
 
 
 def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) -> Trial | None:
@@ -109,10 +109,10 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
     sample = called(session, rng, taken)
     if sample is None:
         return None
-    found = arithmetic(sample, more)
-    if found.wrong is None and found.best.fits:
-        return _longer(session, rng, more, Trial(sample, found, False))
-    return Trial(sample, found, _again(session, rng, taken, found))
+    result = arithmetic(sample, more)
+    if result.wrong is None and result.best.fits:
+        return _longer(session, rng, more, Trial(sample, result, False))
+    return Trial(sample, result, _again(session, rng, taken, result))
 
 
 def _again(session: Session, rng: np.random.Generator, taken: bool, found: Found, sizes: Sizes = SIZES) -> bool:
@@ -126,10 +126,10 @@ def _longer(session: Session, rng: np.random.Generator, more: Sequence[Suspect],
     sample, fewer = called(session, rng, sizes=LONGER), _keys(trial.sample)
     if sample is None or _keys(sample) <= fewer or pair(sample, trial.found.best.contract).fits:
         return trial
-    found, most = arithmetic(sample, more), _keys(sample)
-    if _again(session, rng, False, found, LONGER):
-        return Trial(sample, found, True, f", where n_k = {most} and not where n_k = {fewer}")
-    words = found.best.contract.stored if found.best.fits else "none that is known"
+    result, most = arithmetic(sample, more), _keys(sample)
+    if _again(session, rng, False, result, LONGER):
+        return Trial(sample, result, True, f", where n_k = {most} and not where n_k = {fewer}")
+    words = result.best.contract.stored if result.best.fits else "none that is known"
     return replace(trial, where=f" (where n_k = {fewer}; where n_k = {most}: {words})")
 
 

@@ -99,11 +99,11 @@ def by_number(
 def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:
     """A shape in letters: ``b h n_q d_k``; ``heads`` is the letter of the heads where there are several."""
     front = LAYOUTS[layout] if layout != "nd" else "h" if spec.heads > 1 else ""
-    found = " ".join(heads if f == "h" and spec.heads > 1 else f for f in front.split())
+    result = " ".join(heads if f == "h" and spec.heads > 1 else f for f in front.split())
     if layout in ("bnhd", "nhd"):
-        *before, h = found.split()
+        *before, h = result.split()
         return " ".join([*before, last[0], h, *last[1:]])
-    return f"{found} {' '.join(last)}".strip()
+    return f"{result} {' '.join(last)}".strip()
 
 
 def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
@@ -147,14 +147,14 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
     heads = {"h": spec.heads, "g": spec.key_heads} if spec.heads > 1 else {"h": 2}
     wanted = LAYOUTS[layout].split() if layout != "nd" else ["h"] if spec.heads > 1 else []
     front = {**({"b": 2} if "b" in wanted else {}), **(heads if "h" in wanted else {})}
-    found = []
+    result = []
     for k, (n_q, n_k, d_k, d_v) in enumerate(_SIZES):
         if front and n_q * n_k > 60 and spec.heads > 2:
             continue
         if k > 3:  # of batches there is enough
             front = {x: size if spec.heads > 1 and x != "b" else 1 for x, size in front.items()}
-        found.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v})
-    return tuple(found)
+        result.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v})
+    return tuple(result)
 
 
 def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
@@ -183,14 +183,14 @@ def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
 
 def closing(given: dict[str, Array]) -> dict[str, Array]:
     """The inputs with masks that leave a query without any key: the first one, or all of an item."""
-    found = dict(given)
-    if "mask" in found:
-        found["mask"] = found["mask"].copy()
-        found["mask"][0] = False if found["mask"].dtype == bool else -np.inf
-    elif "keep" in found:
-        found["keep"] = found["keep"].copy()
-        found["keep"][0 if found["keep"].ndim > 1 else ...] = False
-    return found
+    result = dict(given)
+    if "mask" in result:
+        result["mask"] = result["mask"].copy()
+        result["mask"][0] = False if result["mask"].dtype == bool else -np.inf
+    elif "keep" in result:
+        result["keep"] = result["keep"].copy()
+        result["keep"][0 if result["keep"].ndim > 1 else ...] = False
+    return result
 
 
 def in_order(run: Compute, layout: Layout, turned: tuple[str, ...], back: Callable[[Any], Any]) -> Compute:

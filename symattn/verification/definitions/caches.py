@@ -116,7 +116,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),
         finish=partial(_emptied, layout) if static else lambda inputs: inputs,
-        admits=lambda inputs, found: not static or found["m"] >= found["n"],
+        admits=lambda inputs, result: not static or result["m"] >= result["n"],
         means={"m": ("n_k", 1)},
     )
 
@@ -132,18 +132,18 @@ def _emptied(layout: Layout, given: dict[str, Array]) -> dict[str, Array]:
     """Zeros in the slots that hold no token."""
     if "length" not in given:
         return given
-    found = dict(given)
+    results = dict(given)
     for name in ("k_cache", "v_cache"):
         cache = np.array(given[name])
         slots = np.moveaxis(cache, -3 if layout in ("bnhd", "nhd") else -2, 0)
         slots[int(given["length"]) :] = 0
-        found[name] = cache
-    return found
+        results[name] = cache
+    return results
 
 
 def _kept(run: Compute, returned: bool, **given: Any) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = run(**given)
-    return found if returned else found[:1]
+    result: tuple[Any, ...] = run(**given)
+    return result if returned else result[:1]
 
 
 Mask = Callable[[Array, Array, int, int], Array]
@@ -232,8 +232,8 @@ def _to_all(spec: Cached) -> Attention:
 
 def _of_attention(spec: Cached, laid: Callable[[Compute], Compute]) -> Iterator[Mistake]:
     """Yield the mistakes of the attention to all slots, but for those of masks and positions."""
-    made = by_rule(_to_all(spec), ("q", "k", "v", "mask"), lambda v: laid(partial(_attended, spec, variant=v)))
-    return (m for m in made if m.step != "mask")
+    result = by_rule(_to_all(spec), ("q", "k", "v", "mask"), lambda v: laid(partial(_attended, spec, variant=v)))
+    return (m for m in result if m.step != "mask")
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -148,8 +148,8 @@ class InDefinition(Search[Mistake]):
         wrong = self._outputs(judged, mistake)
         if wrong is None:
             return None
-        told = [_compared(part, a) for part, a in self._meant(judged, wrong)]
-        return False if False in told else True if True in told else None
+        result = [_compared(part, a) for part, a in self._meant(judged, wrong)]
+        return False if False in result else True if True in result else None
 
     def _leaves_most(self, mistake: Mistake) -> bool:
         """Return whether the mistake leaves most of an output's error in the smallest cases in which it is made.
@@ -157,8 +157,8 @@ class InDefinition(Search[Mistake]):
         No bound of the mistake's own code explains that.
         """
         exact = (r for r in self.wrong if mistake.exact and r.ratios is not None)
-        made = ((r, a) for r in exact if (a := self._outputs(r, mistake)) is not None)
-        pairs = (pair for r, wrong in islice(made, _FIRST) for pair in self._meant(r, wrong))
+        results = ((r, a) for r in exact if (a := self._outputs(r, mistake)) is not None)
+        pairs = (pair for r, wrong in islice(results, _FIRST) for pair in self._meant(r, wrong))
         return any(_compared(part, a) is False and _left_most(part, a) for part, a in pairs)
 
     def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
@@ -187,8 +187,8 @@ class InDefinition(Search[Mistake]):
     def _run(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray]:
         arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
         with np.errstate(all="ignore"):
-            found = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
-            return [np.asarray(y, dtype=np.float64) for y in found]
+            results = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
+            return [np.asarray(y, dtype=np.float64) for y in results]
 
     def _nearer(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Return whether the output, where it is worst, is as near to the mistake in float64 as to the right value.

@@ -43,8 +43,8 @@ def of_numbers(session: Session, rng: Random) -> Iterator[Case]:
             case = _case(session, "numbers", family, s, rng)
             yield case
             if session.domain.fully_masked_rows and subject.closing:
-                made = subject.closing(dict(case.inputs))
-                yield Case("numbers", f"{case.name}, a row without any key", made)
+                result = subject.closing(dict(case.inputs))
+                yield Case("numbers", f"{case.name}, a row without any key", result)
 
 
 def again(session: Session, rng: Random) -> Iterator[Case]:
@@ -81,18 +81,18 @@ def unseen(session: Session, rng: Random) -> Iterator[Case]:
 def sized(session: Session, wanted: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
     """Inputs of a small case with the sizes that are wanted, told as a domain names them."""
     subject = _subject(session)
-    found = dict(subject.shapes[0])
-    for x in set(found) - subject.kept:
+    result = dict(subject.shapes[0])
+    for x in set(result) - subject.kept:
         name, factor = subject.meaning(x)
-        found[x] = max(1, wanted.get(name, factor * found[x]) // factor)
+        result[x] = max(1, wanted.get(name, factor * result[x]) // factor)
     family = next(f for f in ("normal", *subject.families) if f in subject.families)
-    inputs = _case(session, "sizes", family, within(found, subject, session.domain), rng).inputs
+    inputs = _case(session, "sizes", family, within(result, subject, session.domain), rng).inputs
     return dict(inputs) if subject.admitted(inputs, session.domain) else None
 
 
 def _subject(session: Session) -> Definition:
-    found: Definition = session.subject  # type: ignore[assignment]
-    return found
+    result: Definition = session.subject  # type: ignore[assignment]
+    return result
 
 
 def _sizes(session: Session) -> list[dict[str, int]]:
@@ -113,20 +113,20 @@ def draw(
 ) -> dict[str, Array]:
     """Inputs of these sizes, rounded to the format; whole numbers and booleans as they are."""
     numbers = subject.families[family](rng)
-    made: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for i in subject.inputs:
         if i.name in names and i.made is None:
             shape = subject.shape(i.name, sizes)
             a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
-            made[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
-    made |= {i.name: np.zeros(0) for i in subject.inputs if i.name in names and i.made is not None}
-    return subject.filled(made, precision)
+            result[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
+    result |= {i.name: np.zeros(0) for i in subject.inputs if i.name in names and i.made is not None}
+    return subject.filled(result, precision)
 
 
 def within(sizes: Mapping[str, int], subject: Definition, domain: Domain) -> dict[str, int]:
     """The sizes that the domain promises, as near as can be to these; what was to differ does, if there is room."""
     letters = {subject.meaning(x)[0]: x for x in sizes if x not in subject.kept}
-    found = dict(sizes)
+    result = dict(sizes)
     for one, other, lengths in (("n_q", "n_k", domain.tokens), ("d_k", "d_v", domain.widths)):
         pair = [letters[name] for name in (one, other) if name in letters]
         wanted = [sizes[x] * subject.meaning(x)[1] for x in pair]
@@ -136,16 +136,16 @@ def within(sizes: Mapping[str, int], subject: Definition, domain: Domain) -> dic
             legal = subject.width if subject.meaning(x)[0] == "d_k" else int
             fitting = [n for n in range(1, lengths.most + 1) if n in lengths and n % factor == 0 and legal(n) == n]
             length = next((n for n in fitting if n >= length), max(fitting, default=length))
-            found[x] = length // factor
+            result[x] = length // factor
     if domain.square and {"n_q", "n_k"} <= letters.keys():
-        found[letters["n_q"]] = found[letters["n_k"]]
+        result[letters["n_q"]] = result[letters["n_k"]]
     if domain.decoding and "n_q" in letters:
-        found[letters["n_q"]] = 1
+        result[letters["n_q"]] = 1
     if (domain.same_width or domain.square_weights) and {"d_k", "d_v"} <= letters.keys():
-        found[letters["d_v"]] = found[letters["d_k"]]
+        result[letters["d_v"]] = result[letters["d_k"]]
     if domain.square_weights and {"d_k", "d_model"} <= letters.keys():
-        found[letters["d_model"]] = found.get("h", 1) * found[letters["d_k"]]
-    return found
+        result[letters["d_model"]] = result.get("h", 1) * result[letters["d_k"]]
+    return result
 
 
 def words(sizes: Mapping[str, int]) -> str:

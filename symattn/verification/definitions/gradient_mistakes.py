@@ -118,8 +118,8 @@ def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> t
 
 def of_wrong_attention(spec: Attention) -> Iterator[Mistake]:
     """The exact gradient of every known wrong variant of attention."""
-    made = partial(partial, _of_wrong, spec)
-    return by_rule(spec, _names(spec), made, "backward", "it is the gradient of other attention: ")
+    result = partial(partial, _of_wrong, spec)
+    return by_rule(spec, _names(spec), result, "backward", "it is the gradient of other attention: ")
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[Mistake]:
@@ -245,5 +245,5 @@ def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
 def _of_wrong(spec: Attention, variant: Any, do: Any, **given: Any) -> tuple[Any, ...]:
     """The exact gradient of a wrong variant of attention."""
 
-    found = vjp(lambda **arrays: of_variant(spec, variant, **arrays)["output"], do, given, ("q", "k", "v"))
-    return found["q"], found["k"], found["v"]
+    result = vjp(lambda **arrays: of_variant(spec, variant, **arrays)["output"], do, given, ("q", "k", "v"))
+    return result["q"], result["k"], result["v"]

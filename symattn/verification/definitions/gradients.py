@@ -49,8 +49,8 @@ class Gradient(keywords.Answering):
 
     def __call__(self, do: Any, **given: Any) -> tuple[Any, ...]:
         """dQ, dK, dV, by the derivative of the definition itself."""
-        found = derivative.vjp(self.attention, do, given, WRT)
-        return tuple(found[n] for n in WRT)
+        result = derivative.vjp(self.attention, do, given, WRT)
+        return tuple(result[n] for n in WRT)
 
 
 def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
@@ -67,7 +67,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
 
     def laid(run: Compute) -> Compute:
         run = partial(_without_saved, run)
-        return in_order(run, layout, turned, lambda found: tuple(map(swapped, found)))
+        return in_order(run, layout, turned, lambda result: tuple(map(swapped, result)))
 
     return of_attention(
         attention,
@@ -87,8 +87,8 @@ def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> A
     arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
     if layout in ("bnhd", "nhd"):
         arrays = {n: swapped(a) if n in WRT else a for n, a in arrays.items()}
-    found = replace(attention, lse=True)(**arrays)[which]
-    return swapped(found) if which == 0 and layout in ("bnhd", "nhd") else found  # type: ignore[no-any-return]
+    result = replace(attention, lse=True)(**arrays)[which]
+    return swapped(result) if which == 0 and layout in ("bnhd", "nhd") else result  # type: ignore[no-any-return]
 
 
 def _without_saved(run: Compute, o: Any = None, lse: Any = None, **given: Any) -> Any:
@@ -97,19 +97,19 @@ def _without_saved(run: Compute, o: Any = None, lse: Any = None, **given: Any) -
 
 def _ways(spec: Gradient) -> tuple[Compute, ...]:
     """Return the ways: by hand from the weights; of the definition itself; from o and L, at once and key by key."""
-    found: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
+    result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
     if spec.attention.normaliser != "softmax" or spec.attention.base is not None or spec.attention.dropout:
-        return found
-    return *found, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
+        return result
+    return *result, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
 
 
 def _by_hand(attention: Attention, do: Any, **given: Any) -> tuple[Any, ...]:
-    found = backward(attention, do, given, WRT)
-    return tuple(found[n] for n in WRT)
+    result = backward(attention, do, given, WRT)
+    return tuple(result[n] for n in WRT)
 
 
 def _by_tiles(attention: Attention, each: bool, do: Any, **given: Any) -> tuple[Any, ...]:
     n_q, n_k = (int(given[n].shape[-2]) for n in "qk")
     keys = tiles(given["q"], n_k) if each else [0, n_k]
-    found = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
-    return tuple(found[n] for n in WRT)
+    result = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
+    return tuple(result[n] for n in WRT)

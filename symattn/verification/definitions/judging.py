@@ -48,9 +48,9 @@ def _unsaid(subject: Definition, inputs: Inputs) -> list[Entries]:
     """Where a comparison depends on rounding: any numbers are legal; shapes are those in float64."""
     arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
     with np.errstate(all="ignore"):
-        found = [np.asarray(y, dtype=np.float64) for y in subject.run(subject.ways[0], arrays)]
+        result = [np.asarray(y, dtype=np.float64) for y in subject.run(subject.ways[0], arrays)]
     ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
-    return [Entries(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in found]
+    return [Entries(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
 
 
 def explains(
@@ -66,10 +66,10 @@ def _given(mistake: Mistake, part: Part, wrong: Expected) -> bool | None:
     allowed = wrong.allowed
     if part.expected.allowed.shape == allowed.shape:
         allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
-    told = np.isfinite(allowed)
+    result = np.isfinite(allowed)
     if part.got is not None and part.got.shape == allowed.shape:  # of x/0, which is undefined, code makes infinity
-        told &= ~(np.isinf(part.got) & np.isnan(wrong.near))
-    return matches(part, wrong.widened(allowed), told, mistake.exact)
+        result &= ~(np.isinf(part.got) & np.isnan(wrong.near))
+    return matches(part, wrong.widened(allowed), result, mistake.exact)
 
 
 def coarser(subject: Definition, precision: Precision, wrong: Sequence[CaseResult]) -> str:

@@ -140,8 +140,8 @@ def _outputs(spec: LinearAttention, form: Form, q: Any, k: Any, v: Any, g: Any =
     if spec.scale:
         xp = namespace_of(q)
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
-    found = form(spec, a, b, v, g, beta)
-    return found / form(spec, a, b, _ones(v), g, beta) if spec.normalised else found
+    result = form(spec, a, b, v, g, beta)
+    return result / form(spec, a, b, _ones(v), g, beta) if spec.normalised else result
 
 
 def _ones(v: Any) -> Any:

@@ -23,7 +23,9 @@ def subject(spec: Attention, layout: target.Layout = "nd") -> Definition:
     attending.check(spec, "lse", layout)
 
     def laid(run: Compute) -> Compute:
-        return attending.in_order(run, layout, ("q", "k", "v"), lambda found: (attending.swapped(found[0]), found[1]))
+        return attending.in_order(
+            run, layout, ("q", "k", "v"), lambda result: (attending.swapped(result[0]), result[1])
+        )
 
     def made(variant: reference.Variant) -> Compute:
         return laid(partial(_of_variant, spec, variant))
@@ -81,8 +83,8 @@ def _merged(spec: Attention, **given: Any) -> Any:
     if not half:
         return values["output"], values["lse"]
     first, second = (partial_output(s[..., part], v[..., part, :]) for part in (slice(0, half), slice(half, None)))
-    found = merge_partial(first, second)
-    return found.output, found.lse[..., 0]
+    result = merge_partial(first, second)
+    return result.output, result.lse[..., 0]
 
 
 def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, Any]:

@@ -57,10 +57,10 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
     Raises InputError for what is none.
     """
     attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
-    for form, found in enumerate(_forms(spec, layout)):
+    for form, definition in enumerate(_forms(spec, layout)):
         remade = partial(_form, layout, form)
         width = partial(least_width, attention) if attention is not None else int
-        yield replace(found, width=width, numbered=(*found.numbered, *of_fields(spec, remade)), remade=remade)
+        yield replace(definition, width=width, numbered=(*definition.numbered, *of_fields(spec, remade)), remade=remade)
 
 
 def _form(layout: Layout, form: int, spec: Any) -> Definition:

@@ -95,10 +95,10 @@ def _table(
 ) -> Array:
     """The table for the positions given, or for 0, …, n − 1."""
     x = np.asarray(given[names[0]], dtype=np.float64)
-    found = tables_of(spec, _positions(spec, layout, x, given.get("positions")), x)[which]
+    result = tables_of(spec, _positions(spec, layout, x, given.get("positions")), x)[which]
     if wide:
-        found = np.concatenate([found, found], -1) if spec.layout == "half" else np.repeat(found, 2, axis=-1)
-    return np.broadcast_to(found, (x.shape[0], *found.shape)) if batched and found.ndim == 2 else found
+        result = np.concatenate([result, result], -1) if spec.layout == "half" else np.repeat(result, 2, axis=-1)
+    return np.broadcast_to(result, (x.shape[0], *result.shape)) if batched and result.ndim == 2 else result
 
 
 def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
@@ -146,7 +146,7 @@ def _rotated(
     turn: Callable[..., Any] = rotate, **given: Any,
 ) -> Any:  # fmt: skip
     """Every array rotated, by tables that are given or made."""
-    found = []
+    result = []
     for name in names:
         x = given[name]
         if "cos" in given:
@@ -157,8 +157,8 @@ def _rotated(
         if cos.ndim > 2 and x.ndim > cos.ndim:
             cos, sin = cos[..., None, :, :], sin[..., None, :, :]
         y = turn(x, cos, sin, spec.layout)
-        found.append(swapped(y) if layout in ("bnhd", "nhd") else y)
-    return tuple(found)
+        result.append(swapped(y) if layout in ("bnhd", "nhd") else y)
+    return tuple(result)
 
 
 def _narrow(spec: Rotary, table: Any, wide: bool) -> Any:
@@ -173,8 +173,8 @@ def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) ->
         yield Mistake("position", cause, partial(run, wide, tables_of, turn=turn))
         if len(names) > 1:
             for name, words in (("q", "queries"), ("k", "keys")):
-                told = f"in the {words} alone: {cause}"
-                yield Mistake("position", told, partial(_in_one, run, wide, name, turn))
+                result = f"in the {words} alone: {cause}"
+                yield Mistake("position", result, partial(_in_one, run, wide, name, turn))
     for cause, change in of_tables(spec):
         yield Mistake("position", cause, partial(_other_tables, run, wide, change))
     if spec.scaling is not None:
@@ -184,9 +184,9 @@ def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) ->
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **given: Any) -> Any:
     """Queries or keys rotated wrongly, the others as they should be."""
-    found = dict(zip((n for n in given if n in "qk"), run(wide, tables_of, **given), strict=True))
-    wrong = dict(zip(found, run(wide, tables_of, turn=turn, **given), strict=True))
-    return tuple(wrong[n] if n == name else y for n, y in found.items())
+    result = dict(zip((n for n in given if n in "qk"), run(wide, tables_of, **given), strict=True))
+    wrong = dict(zip(result, run(wide, tables_of, turn=turn, **given), strict=True))
+    return tuple(wrong[n] if n == name else y for n, y in result.items())
 
 
 def _with(fields: dict[str, Any], spec: Rotary, positions: Any, x: Any, tables: Any) -> Tables:

@@ -38,10 +38,10 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
 
 def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
     """The specification with another number in a field; None where it has no such number."""
-    told = {f.name for f in fields(spec)} if is_dataclass(spec) else set()
-    if name in told and _has_number(spec, name):
+    result = {f.name for f in fields(spec)} if is_dataclass(spec) else set()
+    if name in result and _has_number(spec, name):
         return lambda x: replace(spec, **{name: x})
-    for part in told & {"attention", "position"}:
+    for part in result & {"attention", "position"}:
         inner = _changing(getattr(spec, part), name)
         if inner is not None:
             return lambda x: replace(spec, **{part: inner(x)})
@@ -118,29 +118,29 @@ def _the(subject: Definition, name: str) -> str:
 
 
 def _outputs(run: Compute, given: dict[str, Any]) -> list[Any]:
-    found = run(**given)
-    return list(found) if isinstance(found, tuple) else [found]
+    result = run(**given)
+    return list(result) if isinstance(result, tuple) else [result]
 
 
 def _times(run: Compute, k: int, x: float) -> Compute:
     def times(**given: Any) -> tuple[Any, ...]:
-        found = _outputs(run, given)
-        found[k] = found[k] * number(x, found[k])
-        return tuple(found)
+        result = _outputs(run, given)
+        result[k] = result[k] * number(x, result[k])
+        return tuple(result)
 
     return times
 
 
 def _negated(run: Compute, k: int, /, **given: Any) -> tuple[Any, ...]:
-    found = _outputs(run, given)
-    found[k] = -found[k]
-    return tuple(found)
+    result = _outputs(run, given)
+    result[k] = -result[k]
+    return tuple(result)
 
 
 def _exchanged(run: Compute, i: int, j: int, /, **given: Any) -> tuple[Any, ...]:
-    found = _outputs(run, given)
-    found[i], found[j] = found[j], found[i]
-    return tuple(found)
+    result = _outputs(run, given)
+    result[i], result[j] = result[j], result[i]
+    return tuple(result)
 
 
 def _given(run: Compute, one: str, other: str, /, **given: Any) -> Any:

@@ -199,23 +199,23 @@ class Definition(Subject):
     def axes_of(self, name: str, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
         """The letters of each axis of an input, as far as the sizes have them."""
         shape = next(i.shape for i in self.inputs if i.name == name)
-        found = (tuple(axis.split("*")) for axis in shape.split())
-        return tuple(a for a in found if all(f.isdecimal() or f in sizes for f in a))
+        results = (tuple(axis.split("*")) for axis in shape.split())
+        return tuple(a for a in results if all(f.isdecimal() or f in sizes for f in a))
 
     def sizes_of(self, inputs: Inputs) -> dict[str, int]:
         """The letters' sizes, from the arrays; leading axes that an array lacks are left out."""
-        found = self._fixed()
+        result = self._fixed()
         axes = [pair for name, a in inputs.items() for pair in self._lengths(name, np.shape(a))]
         for factors, length in sorted(axes, key=lambda pair: len(pair[0])):
-            unknown = [f for f in factors if not f.isdecimal() and f not in found]
+            unknown = [f for f in factors if not f.isdecimal() and f not in result]
             if len(unknown) == 1:
-                found[unknown[0]] = length // max(prod(known(f, found) for f in factors if f != unknown[0]), 1)
-        return found
+                result[unknown[0]] = length // max(prod(known(f, result) for f in factors if f != unknown[0]), 1)
+        return result
 
     def _fixed(self) -> dict[str, int]:
         """The letters that are the same in every case: of h*d_k, the number of heads."""
-        told = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
-        return {x: n for x, of in told.items() if len(of) == 1 and (n := next(iter(of))) is not None}
+        result = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
+        return {x: n for x, of in result.items() if len(of) == 1 and (n := next(iter(of))) is not None}
 
     def _lengths(self, name: str, shape: tuple[int, ...]) -> list[tuple[list[str], int]]:
         axes = next(i.shape for i in self.inputs if i.name == name).split()
@@ -244,16 +244,16 @@ class Definition(Subject):
 
     def filled(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
         """The inputs, with those that are made of others, as the format holds them."""
-        made = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
-        given = {n: a for n, a in inputs.items() if n not in made}
-        found = {n: np.asarray(make(given)) for n, make in made.items()}
-        rounded = {n: a if a.dtype.kind in "biu" else precision.input.rounded(a) for n, a in found.items()}
+        outcome = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
+        given = {n: a for n, a in inputs.items() if n not in outcome}
+        result = {n: np.asarray(make(given)) for n, make in outcome.items()}
+        rounded = {n: a if a.dtype.kind in "biu" else precision.input.rounded(a) for n, a in result.items()}
         return self.finish({**given, **rounded})
 
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs, as a tuple."""
-        found = way(**arrays)
-        return found if isinstance(found, tuple) else (found,)
+        result = way(**arrays)
+        return result if isinstance(result, tuple) else (result,)
 
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
@@ -360,8 +360,8 @@ class Definition(Subject):
         for judged in session.records:
             for letter, size in self.letters(judged).items():
                 most[letter] = max(size, most.get(letter, 0))
-        told = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
-        return f"{self.title}, {told}"
+        result = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
+        return f"{self.title}, {result}"
 
     def power(self, session: Session) -> tuple[report.Power, ...]:
         """Return the power of the judged cases for each step that some known mistake is in."""

@@ -69,8 +69,8 @@ class Softmax(Answering):
         check(self.attention, "Softmax", "nd")
         beside = {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
         if beside or self.attention.score != "dot":
-            made = ", ".join(sorted(beside)) or f"scores by {self.attention.score}"
-            raise InputError(f"Softmax takes scores and gives weights; it has no place for {made}")
+            result = ", ".join(sorted(beside)) or f"scores by {self.attention.score}"
+            raise InputError(f"Softmax takes scores and gives weights; it has no place for {result}")
 
     def __call__(self, scores: Any, **given: Any) -> Any:
         """The weights."""

@@ -130,8 +130,8 @@ class InAttention(Search[Mistake]):
         survivors = self.survivors(self._possible(rules.of_entries(self.session.spec, self.names)))
         likely = best(self.screen, self.wrong, (*self.dim, *survivors))
         beside = self.right[:_SEEN]
-        kept = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
-        yield from islice(self._distinct(list(kept)), _MOST)
+        mistakes = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
+        yield from islice(self._distinct(list(mistakes)), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
         """Arrays that are stored in a narrower format on the way, where that accounts for nearly all of the errors."""
@@ -156,9 +156,9 @@ class InAttention(Search[Mistake]):
         self._begin(self.guesses)
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
         for mistake in islice(self._distinct(best(self.screen, self.wrong, dim)), _FIRSTS):
-            for made in self.conditioned(mistake):
-                self.conditional.append(made)
-                yield made
+            for result in self.conditioned(mistake):
+                self.conditional.append(result)
+                yield result
 
     def _sometimes_in_floats(self) -> list[Mistake]:
         """Return such mistakes where balls say nothing of them, by the rest of the errors.
@@ -188,11 +188,11 @@ class InAttention(Search[Mistake]):
         self, mistakes: Sequence[Mistake], cases: Sequence[CaseResult] = (), among: Callable[[Mistake], bool] = bool
     ) -> Iterator[Mistake]:
         """The mistakes without those ``among`` them whose numbers are those of one before, up to roundings."""
-        told: list[list[np.ndarray]] = []
+        result: list[list[np.ndarray]] = []
         for mistake in mistakes:
             outputs = [self._output(judged, mistake) for judged in cases or self.wrong[:_TEN]]
-            if not (among(mistake) and any(all(map(alike, outputs, others)) for others in told)):
-                told.append(outputs)
+            if not (among(mistake) and any(all(map(alike, outputs, others)) for others in result)):
+                result.append(outputs)
                 yield mistake
 
     def _output(self, judged: CaseResult, mistake: Mistake | None) -> np.ndarray:
@@ -254,8 +254,8 @@ class InAttention(Search[Mistake]):
             return ()
         right = by_size(r for r in records if r.finding is None)
         search = InAttention(self.session, wrong, right, without_rows=True)
-        found, sure = search.found()
-        return (search.cause(found, sure, symptom),) if found and sure else ()
+        mistakes, sure = search.found()
+        return (search.cause(mistakes, sure, symptom),) if mistakes and sure else ()
 
     def _separately(self) -> tuple[Cause[Any], ...]:
         """A mistake that explains all finite outputs, and what is not finite beside it; none where none does."""
@@ -264,12 +264,12 @@ class InAttention(Search[Mistake]):
         if not lost or not finite:
             return ()
         search = InAttention(self.session, finite, self.right)
-        found, sure = search.found()
-        if not (found and sure):
+        mistakes, sure = search.found()
+        if not (mistakes and sure):
             return ()
-        first = search.cause(found, sure)
-        lost = [r for r in lost if not any(self.screen.loses(r, m.variant) for m in found if self.gives(m))]
-        if not lost or all(m.step == "max" for m in found):  # what vanishes or overflows is its consequence
+        first = search.cause(mistakes, sure)
+        lost = [r for r in lost if not any(self.screen.loses(r, m.variant) for m in mistakes if self.gives(m))]
+        if not lost or all(m.step == "max" for m in mistakes):  # what vanishes or overflows is its consequence
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]
         return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first

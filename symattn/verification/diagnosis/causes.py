@@ -92,8 +92,8 @@ def causes(session: Session) -> tuple[Cause[Any], ...]:
     if not wrong:
         return ()
     search = session.subject.search(session, wrong, by_size(r for r in session.records if r.finding is None))
-    found, sure = search.found()
-    return (() if sure else search.otherwise(found)) or (search.cause(found, sure),)
+    results, sure = search.found()
+    return (() if sure else search.otherwise(results)) or (search.cause(results, sure),)
 
 
 def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
@@ -216,8 +216,8 @@ class Search(ABC, Generic[M]):
     def with_numbers(self) -> Iterator[M]:
         """Mistakes whose number is fitted."""
         few = (*self.wrong[:_FEW], *self.right[:_FEW])
-        found = fitted(self.families(), self.miss, self.wrong, lambda m: self._explains(m, few))
-        self.fits = [m for m in found if self._explains(m, self.wrong)]
+        results = fitted(self.families(), self.miss, self.wrong, lambda m: self._explains(m, few))
+        self.fits = [m for m in results if self._explains(m, self.wrong)]
         for mistake in self.fits:
             if self._explains(mistake, self.right[:_SEEN]) and self.tells(mistake):
                 yield mistake
@@ -235,8 +235,8 @@ class Search(ABC, Generic[M]):
     def conditioned(self, mistake: M) -> Iterator[M]:
         """The mistake, made at sizes that tell what is wrong from what is right."""
         against = [r for r in self.right if self.contradicts(r, mistake)]
-        made = partial(self._made, mistake)
-        from_on = thresholds(self.session, self.wrong, against, made)
+        result = partial(self._made, mistake)
+        from_on = thresholds(self.session, self.wrong, against, result)
         places = chain(separating(self.session, self.wrong, against), from_on)
         for words, test in islice(places, _PLACES):
             yield only_where(self.session, mistake, words, test)
@@ -265,8 +265,8 @@ class Search(ABC, Generic[M]):
     def parts(self) -> list[M]:
         """The mistakes of which pairs are tried: those that explain something, the most first."""
         few = self.wrong[:12]
-        told = {id(m): sum(self.screened(r, m) is True for r in few) for m in self.possible if not self._over}
-        return sorted((m for m in self.possible if told.get(id(m))), key=lambda m: -told[id(m)])[:_PARTS]
+        result = {id(m): sum(self.screened(r, m) is True for r in few) for m in self.possible if not self._over}
+        return sorted((m for m in self.possible if result.get(id(m))), key=lambda m: -result[id(m)])[:_PARTS]
 
     def _begin(self, runs: int | None = None) -> None:
         self.effort = Effort(runs or _SCREENED)
@@ -289,7 +289,7 @@ class Search(ABC, Generic[M]):
 
     def _judged(self, mistakes: Iterable[M]) -> tuple[M, ...]:
         """Return the mistakes that balls do not contradict, at most ``_MOST``."""
-        found: list[M] = []
+        result: list[M] = []
         many_wrong, many_right, many_raised = self.judged
         cases = [*self.wrong[:many_wrong], *self.right[:many_right], *self.raised[:many_raised]]
         for mistake in mistakes:
@@ -297,10 +297,10 @@ class Search(ABC, Generic[M]):
                 self.cut = True
                 break
             if explains_all(self._explained(judged, mistake) for judged in self.in_order(cases, mistake)):
-                found.append(mistake)
-            if len(found) >= _MOST:
+                result.append(mistake)
+            if len(result) >= _MOST:
                 break
-        return tuple(found)
+        return tuple(result)
 
     def _explained(self, judged: CaseResult, mistake: M) -> bool | None:
         """Ask balls whether a mistake explains a case, once."""

@@ -107,14 +107,14 @@ def _could(session: Session, narrow: Precision, wrong: list[CaseResult]) -> bool
 def _side(session: Session, name: str) -> tuple[str, str]:
     """Scores or values, by queries that are 0."""
     words = f"no error is larger than {name} arithmetic could make it"
-    rng, told = np.random.default_rng((session.seed, 6)), 0
+    rng, outcome = np.random.default_rng((session.seed, 6)), 0
     for sizes in _UNEVEN:
-        made = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
-        inputs = {n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in made.items()}
-        if not {"q", "w_q"} & made.keys() or not session.maker.admits(inputs):
+        result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
+        inputs = {n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in result.items()}
+        if not {"q", "w_q"} & result.keys() or not session.maker.admits(inputs):
             continue
         judged = session.run_case(Case("queries of 0", f"{inputs.keys()}", inputs))
         if judged.finding == "values":
             return "values", f"{words}, where queries are 0 too: so weights, or their sums over the values, lose digits"
-        told += judged.finding is None and not judged.outcome.late
-    return ("score", f"{words}, and all is right where queries are 0: so scores lose digits") if told else ("", "")
+        outcome += judged.finding is None and not judged.outcome.late
+    return ("score", f"{words}, and all is right where queries are 0: so scores lose digits") if outcome else ("", "")

@@ -88,10 +88,10 @@ def _first(
         middle = (low + high) // 2
         middle += not test(usual | {name: middle})
         wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: middle}
-        made = _is_made(session, name, wanted, answer) if middle < high else None
-        if made is None:
+        result = _is_made(session, name, wanted, answer) if middle < high else None
+        if result is None:
             return high
-        low, high = (low, middle) if made else (middle, high)
+        low, high = (low, middle) if result else (middle, high)
     return high
 
 
@@ -105,8 +105,8 @@ def _is_made(session: Session, name: str, wanted: Mapping[str, int], answer: Ans
         judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
         if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != wanted[name]:
             continue
-        if (told := answer(judged)) is not None:
-            return told
+        if (result := answer(judged)) is not None:
+            return result
         wrong = wrong or judged.finding is not None
     return wrong
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Counterexample]) -> Iterator[Fault]:
     """A fault for each kind of misconduct among judged cases, at the smallest of them; ``wanted`` is the dtype of the
     inputs."""
-    told: dict[str, tuple[str, Callable[[Any], str], Callable[[Any], str]]] = {
+    result: dict[str, tuple[str, Callable[[Any], str], Callable[[Any], str]]] = {
         "dtype": (
             "output",
             lambda r: f"the output is returned as {r.outcome.dtype}",
@@ -38,7 +38,7 @@ def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Countere
             lambda r: "a later call changes the array that an earlier one has returned",
         ),
     }
-    for finding, (step, cause, words) in told.items():
+    for finding, (step, cause, words) in result.items():
         judged = min((r for r in records if r.finding == finding), key=lambda r: r.case.size, default=None)
         if judged is not None:
             yield Fault(step, cause(judged), words(judged), shown(judged))

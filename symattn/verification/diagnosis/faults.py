@@ -33,12 +33,12 @@ def faults(session: Session) -> tuple[Fault, ...]:
     explained = causes(session) if stale is None and not only_aliased(session.records) else ()
     if explained and not any(cause.sure and cause.mistakes for cause in explained):
         stale = session.subject.remembered(session)
-    found = [stale] if stale else [*_wrong(session, explained)]
+    result = [stale] if stale else [*_wrong(session, explained)]
     if not any(cause.raises for cause in explained):
-        found += _failing(session)
-    found += conduct(session.records, session.precision.input.name, show)
-    found += session.subject.misconduct(session)
-    return tuple(sorted(found, key=lambda f: STEPS.index(f.step)))
+        result += _failing(session)
+    result += conduct(session.records, session.precision.input.name, show)
+    result += session.subject.misconduct(session)
+    return tuple(sorted(result, key=lambda f: STEPS.index(f.step)))
 
 
 def _stale(session: Session) -> Fault | None:
@@ -125,8 +125,10 @@ def _failing(session: Session) -> Iterator[Fault]:
     smallest = _smallest(session, min(failed, key=lambda r: r.case.size), _anything)
     error = smallest.outcome.error
     others = [r for r in session.records if r.finding != "raises"]
-    told = (words for words, _ in separating(session, failed, others) if " = " not in words)  # which one call may have
-    condition = next(told, "")
+    results = (
+        words for words, _ in separating(session, failed, others) if " = " not in words
+    )  # which one call may have
+    condition = next(results, "")
     where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} inputs"
     cause = f"the call fails{where if condition else ' for some inputs'}"
     yield Fault("call", cause, f"gives no array{where}: {error}", counterexample(session.subject, smallest))
@@ -143,12 +145,12 @@ def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult]
             whole = subject.completed(session, inputs)
             if not subject.fits(session, whole):
                 return False
-            found = session.run_case(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
+            case_result = session.run_case(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
         except UNFIT:
             return False
-        alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(found)
+        alike = case_result.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(case_result)
         if alike:
-            best[0] = found
+            best[0] = case_result
         return alike
 
     reduce(dict(judged.case.inputs), fails, subject.axes(judged.case.inputs), session.domain)

@@ -53,8 +53,8 @@ def fitted(
 
 def _named(family: Family[M], theta: float, explains: Callable[[M], bool]) -> Iterator[M]:
     for x, words in plain(theta):
-        found = family.mistake(x, words)
-        if explains(found):
+        result = family.mistake(x, words)
+        if explains(result):
             ends = [_end(family, x, by, explains) for by in (1 / _WIDER, _WIDER)]
             words = _range(*sorted(ends)) if ends != [x, x] else words
             yield family.mistake(x, words)
@@ -90,7 +90,7 @@ def _written(x: float) -> str:
 
 def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     """Small cases of several widths and numbers of keys, with all their values finite."""
-    found: dict[tuple[int, ...], CaseResult] = {}
+    result: dict[tuple[int, ...], CaseResult] = {}
     for judged in wrong:
         if (
             judged.ratios is None
@@ -98,8 +98,8 @@ def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
             or not all(part.got is not None and np.isfinite(part.got).all() for part in judged.parts)
         ):
             continue
-        found.setdefault(tuple(a.shape[-1] for a in judged.case.inputs.values() if np.ndim(a)), judged)
-    spread = list(found.values())
+        result.setdefault(tuple(a.shape[-1] for a in judged.case.inputs.values() if np.ndim(a)), judged)
+    spread = list(result.values())
     return spread[:: max(1, len(spread) // _CASES)][:_CASES]
 
 

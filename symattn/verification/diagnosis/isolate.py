@@ -70,13 +70,13 @@ def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
 def needs_scores(session: Session, wrong: list[CaseResult]) -> bool:
     """Return whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
-    return bool(cases) and _right(session, cases, lambda given: _changed(given, _each(_ZERO, "q w_q")))
+    return bool(cases) and _right(session, cases, lambda inputs: _changed(inputs, _each(_ZERO, "q w_q")))
 
 
 def _changed(given: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:
-    found = {n: changes[n](a) if n in changes else a for n, a in given.items()}
-    same = all(np.array_equal(found[n], given[n]) for n in given)
-    return None if same else found
+    result = {n: changes[n](a) if n in changes else a for n, a in given.items()}
+    same = all(np.array_equal(result[n], given[n]) for n in given)
+    return None if same else result
 
 
 def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
@@ -85,18 +85,18 @@ def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
 
 def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
     """Return whether the change makes something idle and all the cases right, though they could still show a fault."""
-    told = False
+    result = False
     for judged in cases:
         inputs = change(judged.case.inputs)
         if inputs is None or not session.maker.admits(inputs):
             return False
         rounded = session.precision.input.rounded
         inputs = {n: a if a.dtype.kind in "biu" else rounded(a) for n, a in inputs.items()}
-        found = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
-        if found.finding is not None or found.outcome.late:
+        case_result = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
+        if case_result.finding is not None or case_result.outcome.late:
             return False
-        told = told or found.decisive
-    return told
+        result = result or case_result.decisive
+    return result
 
 
 def _right_in_place(session: Session) -> bool:

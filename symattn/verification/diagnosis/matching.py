@@ -58,8 +58,8 @@ def share_left(got: Array, wrong: Array, right: Array, allowed: Array) -> float 
     with np.errstate(all="ignore"):
         unit = np.where(allowed > 0, allowed, np.inf)
         before, after = ((got - right) / unit) ** 2, ((got - wrong) / unit) ** 2
-    told = np.isfinite(before) & np.isfinite(after)
-    return float(after[told].sum() / before[told].sum()) if before[told].sum() > 0 else None
+    result = np.isfinite(before) & np.isfinite(after)
+    return float(after[result].sum() / before[result].sum()) if before[result].sum() > 0 else None
 
 
 def best(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake], slack: float = 1) -> list[Mistake]:
@@ -67,14 +67,14 @@ def best(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake
 
     ``slack`` multiplies both, where few cases are a first look.
     """
-    found = ranked(screen, cases, mistakes)
-    return [m for share, m in found if share <= slack * min(LITTLE, _ALIKE * found[0][0] + 1e-9)]
+    result = ranked(screen, cases, mistakes)
+    return [m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)]
 
 
 def ranked(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]) -> list[tuple[float, Mistake]]:
     """The mistakes with the share that each leaves, the smallest first; those that leave as much keep their order."""
-    found = [(float(f"{left(screen, cases, m.variant):.2g}"), m) for m in mistakes]
-    return sorted(found, key=lambda x: x[0])
+    result = [(float(f"{left(screen, cases, m.variant):.2g}"), m) for m in mistakes]
+    return sorted(result, key=lambda x: x[0])
 
 
 def shares(screen: Screen, cases: Sequence[CaseResult], mistakes: Sequence[Mistake]) -> list[tuple[float, Mistake]]:
@@ -84,18 +84,18 @@ def shares(screen: Screen, cases: Sequence[CaseResult], mistakes: Sequence[Mista
     and o_m. Of two mistakes at once the larger one takes most.
     """
     r = _stacked([_weighed(screen, judged, None) for judged in cases])
-    found = []
+    result = []
     for mistake in mistakes if r.any() else ():
         d = _stacked([_weighed(screen, judged, mistake.variant) for judged in cases])
         if d.shape == r.shape and d.any():
-            found.append((float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}"), mistake))
-    return sorted(found, key=lambda x: -x[0])
+            result.append((float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}"), mistake))
+    return sorted(result, key=lambda x: -x[0])
 
 
 def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:
     """One vector of all cases, of which the largest entry is 1; none where a case has nothing."""
-    found = [p for p in parts if p is not None]
-    whole = np.concatenate(found) if found and len(found) == len(parts) else np.zeros(0)
+    result = [p for p in parts if p is not None]
+    whole = np.concatenate(result) if result and len(result) == len(parts) else np.zeros(0)
     largest = np.abs(whole).max(initial=0.0)
     return whole / largest if largest > 0 else whole
 
@@ -112,8 +112,8 @@ def _weighed(screen: Screen, judged: CaseResult, variant: Variant | None) -> np.
         return None
     with np.errstate(all="ignore"):
         d = (y - right) / allowed
-        told = np.isfinite(right) & np.isfinite(got) & (allowed > 0)
-    return None if not np.isfinite(d[told]).all() else np.where(told, d, 0.0).ravel()
+        result = np.isfinite(right) & np.isfinite(got) & (allowed > 0)
+    return None if not np.isfinite(d[result]).all() else np.where(result, d, 0.0).ravel()
 
 
 # -- two mistakes together ---------------------------------------------------------------------------------------------

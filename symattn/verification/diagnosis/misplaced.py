@@ -27,11 +27,11 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """("values", what is seen), or ("", "") where the weights seen are no right ones in other places."""
     rng = np.random.default_rng((session.seed, 7))
     for sizes in _SIZES if session.spec.heads == 1 else ():
-        made = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
-        n = made["v"].shape[-2] if "v" in made else 0
-        if made.get("v", np.zeros(0)).shape != (n, n):
+        result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
+        n = result["v"].shape[-2] if "v" in result else 0
+        if result.get("v", np.zeros(0)).shape != (n, n):
             continue
-        inputs = {**made, "v": np.eye(n)}
+        inputs = {**result, "v": np.eye(n)}
         judged = session.run_case(Case("structure", "values in other places", inputs))
         if judged.ratios is None or judged.finding != "values":
             continue
@@ -43,18 +43,18 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
 
 def _read(judged: CaseResult) -> str:
     """Read the first row that tells; "" where some row is no rearrangement, or may be several."""
-    told = ""
+    outcome = ""
     got, right, allowed = judged.outcome.output, traced(judged).near, traced(judged).allowed
     assert got is not None
     for i, (seen, weights, slack) in enumerate(zip(got, right, allowed, strict=True)):
         keys = np.flatnonzero(weights > 0)
-        found = [to for to in product(range(len(weights)), repeat=len(keys)) if _gives(seen, weights[keys], to, slack)]
-        if len(found) != 1:
+        result = [to for to in product(range(len(weights)), repeat=len(keys)) if _gives(seen, weights[keys], to, slack)]
+        if len(result) != 1:
             return ""
-        moved = next(((j, c) for j, c in zip(keys, found[0], strict=True) if j != c), None)
-        if moved is not None and not told:
-            told = f"query {i + 1} gives the weight of key {moved[0] + 1} to the value of key {moved[1] + 1}"
-    return told
+        moved = next(((j, c) for j, c in zip(keys, result[0], strict=True) if j != c), None)
+        if moved is not None and not outcome:
+            outcome = f"query {i + 1} gives the weight of key {moved[0] + 1} to the value of key {moved[1] + 1}"
+    return outcome
 
 
 def _gives(seen: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: np.ndarray) -> bool:

@@ -36,16 +36,16 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
     """The scale at every d_k of the group ``scale``, where q, k, v are given: two keys, the values 0 and 1."""
     if not usual(spec):
         return ()
-    found: dict[int, ObservedScale] = {}
+    result: dict[int, ObservedScale] = {}
     for judged in records:
         inputs, got = judged.case.inputs, judged.outcome.output
         if judged.case.group != "scale" or "q" not in inputs or got is None or judged.ratios is None:
             continue
         d_k, score = inputs["q"].shape[-1], float(inputs["q"].flat[0])
         p = float(got.flat[-1])  # the last query sees both keys under a causal mask too
-        if d_k not in found and 0 < p < 1:
-            found[d_k] = ObservedScale(d_k, log(p / (1 - p)) / score)
-    return tuple(found[d] for d in sorted(found))
+        if d_k not in result and 0 < p < 1:
+            result[d_k] = ObservedScale(d_k, log(p / (1 - p)) / score)
+    return tuple(result[d] for d in sorted(result))
 
 
 def first_wrong_step(

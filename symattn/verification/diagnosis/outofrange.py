@@ -60,16 +60,16 @@ def out_of_range(
     p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
-        found = [
+        result = [
             m for m in _mistakes(f) if any((row.above if beside else row.lost).any() for r in lost for row in [m[2](r)])
         ]
-        found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
-        found = [m for m in found if any(_keeps(r, m[2](r)) for r in seen)]  # else all is lost, for any reason
-        for judged in _apart(session, f) if apart and found else ():
-            found = [m for m in found if judged.ratios is None or agrees(judged, m[2](judged))]
-        if found:
+        result = [m for m in result if all(agrees(r, m[2](r)) for r in seen)]
+        result = [m for m in result if any(_keeps(r, m[2](r)) for r in seen)]  # else all is lost, for any reason
+        for judged in _apart(session, f) if apart and result else ():
+            result = [m for m in result if judged.ratios is None or agrees(judged, m[2](judged))]
+        if result:
             return tuple(
-                Mistake(step, cause, Variant()) for step, cause, _ in found[: 1 if len(found) > _TOLD else None]
+                Mistake(step, cause, Variant()) for step, cause, _ in result[: 1 if len(result) > _TOLD else None]
             )
     return ()
 
@@ -246,8 +246,8 @@ def all_keys_maxima(judged: CaseResult) -> np.ndarray:
 
 
 def _with_zero(judged: CaseResult) -> np.ndarray:
-    found: np.ndarray = np.maximum(row_maxima(judged), 0.0)
-    return found
+    result: np.ndarray = np.maximum(row_maxima(judged), 0.0)
+    return result
 
 
 def _closed_as_zero(width: int, judged: CaseResult) -> np.ndarray:

@@ -24,8 +24,8 @@ def affected(judged: CaseResult, heads: bool) -> str:
     for place, name in list(enumerate(names))[::-1]:
         axis = off.ndim - 1 - place
         if axis >= 0 and off.shape[axis] > 1:
-            found = np.asarray(off.any(axis=tuple(a for a in range(off.ndim) if a != axis)))
-            words = _which(found, name)
+            values = np.asarray(off.any(axis=tuple(a for a in range(off.ndim) if a != axis)))
+            words = _which(values, name)
             parts += [words] if words else []
     return "; ".join(parts)
 
@@ -64,9 +64,9 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
         return "mask", "a row without any key gives NaN or infinity"
     for words, measure in _MEASURES:
         said = [np.broadcast_to(measure(r), b.shape)[~e] for r, b, e in zip(seen, bad, empty, strict=True)]
-        told = _separated(np.concatenate(said), lost)
-        if told:
-            return "max", f"the rows {words} {told} come out as NaN or infinity, and no others"
+        result = _separated(np.concatenate(said), lost)
+        if result:
+            return "max", f"the rows {words} {result} come out as NaN or infinity, and no others"
     return "", ""
 
 
@@ -129,12 +129,12 @@ def what_empty_rows_give(records: Sequence[CaseResult]) -> str:
         got, empty = judged.outcome.output, _empty(judged)
         if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
             continue
-        given = got[empty & (judged.ratios > 1)]
+        array = got[empty & (judged.ratios > 1)]
         v = centres(traced(judged).run.values[traced(judged).run.values_name])
         mean = np.broadcast_to(v.mean(axis=-2, keepdims=True), got.shape)[empty & (judged.ratios > 1)]
         near = 1e-2 * max(float(np.abs(v).max(initial=0.0)), 1.0)
-        what = "NaN or infinity" if not np.isfinite(given).all() else "other numbers than zeros"
-        if np.isfinite(given).all() and (np.abs(given - mean) <= near).all():
+        what = "NaN or infinity" if not np.isfinite(array).all() else "other numbers than zeros"
+        if np.isfinite(array).all() and (np.abs(array - mean) <= near).all():
             what = "the mean of all values"
         return f"a row without any key gives {what}"
     return ""

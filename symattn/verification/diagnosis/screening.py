@@ -168,11 +168,11 @@ def compared(got: Array, wrong: Array, right: Array, ratios: Array | None, slack
 
     None where nothing can be told. ``ratios`` are errors as parts of what is legal; without them the shape is wrong.
     """
-    told = np.isfinite(wrong) & np.isfinite(slack)
+    result = np.isfinite(wrong) & np.isfinite(slack)
     with np.errstate(all="ignore"):
-        if (~(np.abs(got - wrong) <= slack) & told).any():
+        if (~(np.abs(got - wrong) <= slack) & result).any():
             return False
         if ratios is None:
-            return True if told.any() else None
+            return True if result.any() else None
         apart = ~(np.abs(right - wrong) <= slack)
-    return True if ((ratios > 1) & told & apart).any() else None
+    return True if ((ratios > 1) & result & apart).any() else None

@@ -34,8 +34,8 @@ def understood(session: Session) -> Identity | None:
     if make is None or session.over:
         return None
     seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
-    found: Identity | None = make(session.spec, seconds, session.domain)
-    return found
+    result: Identity | None = make(session.spec, seconds, session.domain)
+    return result
 
 
 def cases(found: Identity | None, maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
@@ -46,8 +46,8 @@ def cases(found: Identity | None, maker: Maker, rng: np.random.Generator) -> Ite
     for _ in range(_TRIES):
         yield Case("shapes", f"where residues differ, {sizes.n_q} × {sizes.n_k}", maker.make(sizes, small(rng), rng))
     for name in ("normal", "large"):
-        made = maker.make(sizes, search.FAMILIES[name](rng), rng)
-        yield Case("shapes", f"where residues differ, {name} entries", made)
+        result = maker.make(sizes, search.FAMILIES[name](rng), rng)
+        yield Case("shapes", f"where residues differ, {name} entries", result)
 
 
 def check(found: Identity | None) -> Iterator[report.Check]:

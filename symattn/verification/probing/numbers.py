@@ -85,9 +85,9 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     shapes = maker.shapes(Sizes(3, 6, 4, 2))
     for name in (n for n in _FACTORS if n in shapes):
         for level in (level * sign for level in _FACTOR_LEVELS for sign in (1, -1)[: 1 + (name not in _POSITIVE)]):
-            made = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
-            apart = 1.0 / (1 + rng.permutation(made[name].size) % 4).reshape(made[name].shape)
-            yield f"{ARRAYS[name].title} near {level:g}", maker.tame(made | {name: maker.held(level * apart)})
+            result = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
+            apart = 1.0 / (1 + rng.permutation(result[name].size) % 4).reshape(result[name].shape)
+            yield f"{ARRAYS[name].title} near {level:g}", maker.tame(result | {name: maker.held(level * apart)})
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -124,9 +124,9 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
     q, k, v = np.zeros((8, 4)), np.zeros((n, 4)), rng.integers(-8, 9, (n, 3)).astype(float)
     k[:, 0], k[:, 1] = min(125.0, 0.9 * maker.largest_score / 8), rng.integers(-2, 3, n)
     q[:, 0], q[:, 1] = np.tile((-16, -1.625, 1.625, 16), 2), 1
-    made = maker.from_heads(q, k, v)
-    for hidden in ("last", "first") if made and {"mask", "keep"} & {*made} else ("",):
-        masked = _with_mask(maker, made, _seen(maker, made, tile, hidden)) if made and hidden else made
+    result = maker.from_heads(q, k, v)
+    for hidden in ("last", "first") if result and {"mask", "keep"} & {*result} else ("",):
+        masked = _with_mask(maker, result, _seen(maker, result, tile, hidden)) if result and hidden else result
         yield f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"), masked
 
 
@@ -150,10 +150,10 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         if max(n_q, n_k) > maker.domain.max_tokens or (maker.square and n_k > 40):
             continue
         for name, keys in _hidden(n_k).items():
-            made = maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
+            result = maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
             if _counted(maker) and not (keys == np.sort(keys)[::-1]).all():
                 continue
-            masked = _with_mask(maker, made, keys)
+            masked = _with_mask(maker, result, keys)
             if masked is not None:
                 yield f"{name}, n_k = {n_k}", maker.tame(masked)
 

@@ -70,8 +70,8 @@ def _explanation(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...
 
 def _sized(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
     """Return the different sizes of cases, and how their arrays lie in memory."""
-    found = {(tuple(session.subject.sizes(r).items()), r.case.memory) for r in cases}
-    return [(dict(sizes), memory) for sizes, memory in sorted(found)]
+    result = {(tuple(session.subject.sizes(r).items()), r.case.memory) for r in cases}
+    return [(dict(sizes), memory) for sizes, memory in sorted(result)]
 
 
 def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized]) -> tuple[_Promise, ...]:
@@ -89,8 +89,8 @@ def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized
     exact = [t for t in tried if not t[2]]
     for many, of in ((1, exact), (2, exact), (3, exact), (1, tried), (4, exact), (2, tried)):
         sets: Iterable[tuple[_Tried, ...]] = combinations(of, many)
-        found = [c for c in sets if _all(c, 1) == len(refused) and _all(c, 2) < max(len(taken), 1)]
-        for chosen in sorted(found, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _all(c, 2))):
+        result = [c for c in sets if _all(c, 1) == len(refused) and _all(c, 2) < max(len(taken), 1)]
+        for chosen in sorted(result, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _all(c, 2))):
             promises = tuple(p for p, *_ in chosen)
             if len({p.field for p in promises}) == many and _possible(domain, promises):
                 return promises
@@ -141,8 +141,8 @@ def _promise(domain: Domain, field: str, value: Any) -> _Promise:
 
 def by_library(errors: Sequence[Failure | None]) -> bool:
     """Return whether every call was refused by more than the function's own code, so that nothing is known of it."""
-    found = [e.refused if e is not None else "" for e in errors]
-    return all(found) and "library" in found
+    result = [e.refused if e is not None else "" for e in errors]
+    return all(result) and "library" in result
 
 
 def notes(session: Session) -> Iterator[str]:

@@ -37,9 +37,9 @@ def climb(
     best = start
     for _ in range(steps):
         candidate = change(best)
-        found = measure(candidate)
-        if found > ratio:
-            best, ratio = candidate, found
+        result = measure(candidate)
+        if result > ratio:
+            best, ratio = candidate, result
     return ratio
 
 

@@ -69,9 +69,9 @@ def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 def _of_arrays(spec: Attention, names: frozenset[str], elsewhere: bool) -> Iterator[Mistake]:
     """Yield mistakes whose entries stand ``elsewhere`` or are lost, or the others."""
-    for operator, made in _made(spec, names):
-        if elsewhere == (operator not in operators.ENTRIES and not made.in_floats):
-            yield made
+    for operator, mistake in _made(spec, names):
+        if elsewhere == (operator not in operators.ENTRIES and not mistake.in_floats):
+            yield mistake
 
 
 def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -79,7 +79,7 @@ def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
     Some give the same numbers as another; what finds them keeps the first of those.
     """
-    yield from (made for _, made in _made(spec, names))
+    yield from (mistake for _, mistake in _made(spec, names))
 
 
 def _made(spec: Attention, names: frozenset[str]) -> Iterator[tuple[operators.Operator, Mistake]]:

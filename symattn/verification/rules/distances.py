@@ -60,10 +60,10 @@ _SLOPES: dict[str, Callable[[int], list[Any]]] = {
 
 
 def _slopes(exponents: Callable[[int], list[Any]], at: At) -> Any:
-    found = exponents(at.spec.heads)
-    if isinstance(found[0], float):
-        return at.xp.exp(at.xp.stack([at.number(-e) for e in found]))
-    return made_wide(lambda wide: rotary.powers_of(2, [-e for e in found], wide), at.first)
+    result = exponents(at.spec.heads)
+    if isinstance(result[0], float):
+        return at.xp.exp(at.xp.stack([at.number(-e) for e in result]))
+    return made_wide(lambda wide: rotary.powers_of(2, [-e for e in result], wide), at.first)
 
 
 def _from_corner(at: At) -> Any:
@@ -101,8 +101,8 @@ def _bucketed(index: Index, corner: str, at: At) -> Array:
     asked: Any = at.spec.position
     n_q, n_k = shape(at.values)[-2:]
     far = relative.ahead(n_q, n_k, at.first, corner or at.spec.alignment)
-    found = np.clip(np.asarray(index(far, asked)), 0, asked.number - 1)
-    return relative.bucket_bias(at.first, at.values["b_rel"], found)
+    result = np.clip(np.asarray(index(far, asked)), 0, asked.number - 1)
+    return relative.bucket_bias(at.first, at.values["b_rel"], result)
 
 
 def _t5(far: Any, asked: Buckets, **other: Any) -> Any:

@@ -184,8 +184,8 @@ def _as_one(join: Callable[[list[Any]], Any], spec: Attention, values: Values) -
     usual = {"heads": spec.heads, "kv_heads": spec.kv_heads, "alignment": spec.alignment}
     usual |= {"prefix": spec.prefix} if spec.causal else {}
     alone = [replace(_BARE, **(usual | one | ({} if "causal" in one else {"prefix": None}))) for one in single]
-    found = [allowed(s, values) for s in alone]
-    return join(list(np.broadcast_arrays(*found)))
+    result = [allowed(s, values) for s in alone]
+    return join(list(np.broadcast_arrays(*result)))
 
 
 def _empty_rows() -> Iterator[Mistake]:

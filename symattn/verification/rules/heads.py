@@ -45,7 +45,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 # -- projections -------------------------------------------------------------------------------------------------------
 def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
     def of(words: str, **how: tuple[str, str, str | None]) -> Mistake:
-        steps = {role: partial(_projected, *told) for role, told in how.items()}
+        steps = {role: partial(_projected, *results) for role, results in how.items()}
         return several("project", words, steps)
 
     def right(role: str) -> str:
@@ -244,10 +244,10 @@ def _returned(names: frozenset[str]) -> Iterator[Mistake]:
 
 
 def _besides(name: str, at: At) -> Any:
-    found, more = at.right(), at.values[name]
-    if tuple(found.shape) != tuple(more.shape):
+    result, more = at.right(), at.values[name]
+    if tuple(result.shape) != tuple(more.shape):
         raise KeyError("the shapes differ")
-    return found + more
+    return result + more
 
 
 def _closed() -> Iterator[Mistake]:

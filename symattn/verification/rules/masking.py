@@ -49,19 +49,19 @@ class Places:
             offset = 0 if top_left != (name in self.corner) else n_k - n_q
             return np.arange(n_q)[:, None] + (-offset if self.opposite else offset)
 
-        found = np.ones((n_q, n_k), dtype=bool)
+        values = np.ones((n_q, n_k), dtype=bool)
         if self.before is not None:
-            found &= i("before") <= j + self.before
+            values &= i("before") <= j + self.before
         if self.after is not None:
             seen = j >= i("after") - self.after if self.turned else j <= i("after") + self.after
             of = i("prefix") if self.of_queries else j
-            found &= seen if self.prefix is None else seen | (of < self.prefix)
+            values &= seen if self.prefix is None else seen | (of < self.prefix)
         if self.block is not None and self.dealt:
-            found &= i("block") % self.block == j % self.block
+            values &= i("block") % self.block == j % self.block
         elif self.block is not None:
             first = i("block") // self.block * self.block
-            found &= (first <= j) & (j < first + self.block + self.beyond)
-        return found
+            values &= (first <= j) & (j < first + self.block + self.beyond)
+        return values
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:

@@ -75,8 +75,8 @@ def _length(xp: Any, v: Any, eps: Any) -> Any:
 
 def right(kind: Kind) -> Norm:
     """The norm as it is defined."""
-    found = Norm(kind == "layer", kind == "layer")
-    return replace(found, measure=lambda mean, y, n: mean(y * y) * n) if kind == "l2" else found
+    norm = Norm(kind == "layer", kind == "layer")
+    return replace(norm, measure=lambda mean, y, n: mean(y * y) * n) if kind == "l2" else norm
 
 
 def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tuple[str, Norm]]:
@@ -114,8 +114,8 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
             words = f"{freed} the divisor d − 1, and ε is added outside the root"
             yield by(words, lambda xp, v, e: xp.sqrt(v) + e, measure=_freed)
         words = "the mean deviation |x − mean(x)|" if layer else "the mean of |x|"
-        told = f"{words} is taken in place of the {'standard one' if layer else what}"
-        size = partial(by, told, lambda xp, v, e: v + e)
+        result = f"{words} is taken in place of the {'standard one' if layer else what}"
+        size = partial(by, result, lambda xp, v, e: v + e)
         yield size(measure=lambda mean, y, n: mean(namespace_of(y).abs(y)))
         yield from _affine(good)
     for along, words in axes.items():

@@ -61,8 +61,8 @@ def _in_argument(name: str, place: int, operation: Operation) -> Variant:
 
 
 def _argument(name: str, place: int, operation: Operation, spec: Attention, values: Values) -> Any:
-    found = step(spec, values, name)
-    return found.run(*(operation(values[n]) if i == place else values[n] for i, n in enumerate(found.of)))
+    result = step(spec, values, name)
+    return result.run(*(operation(values[n]) if i == place else values[n] for i, n in enumerate(result.of)))
 
 
 def _in_values(operation: Operation) -> Variant:

@@ -128,7 +128,7 @@ def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Any,
 
 def _places() -> dict[str, Callable[[Any], Any]]:
     """Other positions in the place of those that are right."""
-    found: dict[str, Callable[[Any], Any]] = {
+    result: dict[str, Callable[[Any], Any]] = {
         "positions are one too large": lambda p: p + 1,
         "positions are one too small": lambda p: p - 1,
         "every position is the same": lambda p: 0 * p + p[..., :1],
@@ -136,11 +136,11 @@ def _places() -> dict[str, Callable[[Any], Any]]:
         "positions are counted from the first one given": lambda p: p - p[..., :1],
     }
     for name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
-        found[f"positions are rounded to {name}"] = partial(_rounded, Format(name))
+        result[f"positions are rounded to {name}"] = partial(_rounded, Format(name))
     for n in (8, 16, 32, 64, 128):
-        found[f"positions are counted modulo {n}"] = lambda p, n=n: p % n  # type: ignore[misc]
-        found[f"positions end at {n - 1}: later tokens stand there too"] = lambda p, n=n: np.minimum(p, n - 1)  # type: ignore[misc]
-    return found
+        result[f"positions are counted modulo {n}"] = lambda p, n=n: p % n  # type: ignore[misc]
+        result[f"positions end at {n - 1}: later tokens stand there too"] = lambda p, n=n: np.minimum(p, n - 1)  # type: ignore[misc]
+    return result
 
 
 def _rounded(f: Format, p: Any) -> Any:
@@ -204,8 +204,8 @@ def _same(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
 
 
 def _turning(words: str, roles: str, turn: Turn = rotate, change: Change = _same, first: bool = False) -> Mistake:
-    made: dict[str, Wrong] = {f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles}
-    return several("position", words, made)
+    result: dict[str, Wrong] = {f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles}
+    return several("position", words, result)
 
 
 def by_base(base: float, at: At) -> Any:
@@ -232,10 +232,10 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
     n = int(x.shape[-2])
     if asked.given == "tables":
         own = role == "q" and "cos_q" in values
-        found = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
+        result = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
         if role == "q" and not own:
-            found = [for_queries(t, n, "top-left" if first else spec.alignment) for t in found]
-        cos, sin = (for_heads(t, x) for t in found)
+            result = [for_queries(t, n, "top-left" if first else spec.alignment) for t in result]
+        cos, sin = (for_heads(t, x) for t in result)
         return turn(x, cos, sin, asked.layout)
     p = _positions(role, first, spec, values, n)
     cos, sin = (for_heads(t, x) for t in change(asked, p, x, _right))

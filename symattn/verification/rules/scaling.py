@@ -30,11 +30,11 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
                 words = f"scores are {verb} by {written.format(symbol)}{more}"
                 yield _scaled(words, partial(by_power, number, quarters))
     for role, words in (("q", "query"), ("k", "key")):
-        told = f"scores are divided by the length of the {words} vector, ‖{role}‖"
+        result = f"scores are divided by the length of the {words} vector, ‖{role}‖"
         if spec.score == "dot" and spec.latent is None:
-            yield _by_length(told + _NOT * (spec.scale is None), role, False)
+            yield _by_length(result + _NOT * (spec.scale is None), role, False)
             if spec.scale != 1:
-                yield _by_length(f"{told} besides", role, True)
+                yield _by_length(f"{result} besides", role, True)
 
 
 _NOT = ", not by √d_k"

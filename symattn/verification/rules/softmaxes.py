@@ -47,7 +47,7 @@ def _closed(spec: Attention) -> Table:
     if spec.normaliser != "softmax":
         return _OTHERS.get(spec.normaliser, ()) if not spec.bias else ()
     powers = ("2", "e") if spec.base is None else ("e", "2")
-    found: Table = (
+    results: Table = (
         ("exp", "powers of {} are taken in place of those of {}".format(*powers), _other_base),
         ("normalize", "the softmax is applied twice", lambda at: at.weights(at.finite(lambda s: at.right()))),
         ("scale", "the scores have no influence: all weights of a row are equal", _unweighted),
@@ -55,19 +55,19 @@ def _closed(spec: Attention) -> Table:
     )
     if spec.masks_anything:
         words = "the softmax is applied twice, over forbidden keys too"
-        found += (("normalize", words, lambda at: softmax.softmax(at.right())),)
+        results += (("normalize", words, lambda at: softmax.softmax(at.right())),)
     if spec.sink is None:
         return (
-            *found,
+            *results,
             ("normalize", "only the key with the highest score is taken", _hardest),
             ("normalize", "only the first key with the highest score is taken", _first_hardest),
         )
-    found += (
+    results += (
         ("sink", "the sink counts twice", lambda at: at.e / (at.total + at.sink)),
         ("sink", "the sink's weight goes to the first value, and each key's weight to the value of the next key",
          lambda at: at.xp.concat([1 - at.sum(at.right()), at.right()[..., :-1]], axis=-1)),
     )  # fmt: skip
-    return found + (_LOGITS if spec.sink == "given" else ())
+    return results + (_LOGITS if spec.sink == "given" else ())
 
 
 def _with_logit(make: Callable[[At], Any]) -> Wrong:

@@ -53,24 +53,24 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield from _with_sinks()
         return
     for words, edges in cuts():
-        for (above, below), (step, told) in _LEFT.items():
+        for (above, below), (step, result) in _LEFT.items():
             if above == "before" and words == "2 parts":  # of two, the tile before has the largest score so far
                 continue
             if words != "tiles of one key" or {"so far", "inverse"} & {above, below}:
                 wrong = partial(_not_rescaled, edges, above, below)
-                yield in_steps(step, f"{told} ({words})", rows=above == below, weights=wrong)
-        for told, masses in _MASSES.items() if words != "tiles of one key" else ():
-            rows = told not in _NOT_SHARED
-            yield in_steps("merge", f"{told} ({words})", rows=rows, weights=partial(_merged, edges, masses, told))
+                yield in_steps(step, f"{result} ({words})", rows=above == below, weights=wrong)
+        for result, masses in _MASSES.items() if words != "tiles of one key" else ():
+            rows = result not in _NOT_SHARED
+            yield in_steps("merge", f"{result} ({words})", rows=rows, weights=partial(_merged, edges, masses, result))
 
 
 def _with_sinks() -> Iterator[Mistake]:
     """Yield mistakes of kernels whose sink is the first of the maxima, or is added to the sum at the end."""
     for words, edges in cuts():
-        for (above, below), (step, told) in _LEFT.items():
+        for (above, below), (step, result) in _LEFT.items():
             for first in (True, False) if {above, below} <= {"all", "so far"} else ():
                 wrong = partial(_beside_sink, edges, above, below, first)
-                yield in_steps(step, f"{told} ({words})", weights=wrong)
+                yield in_steps(step, f"{result} ({words})", weights=wrong)
 
 
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -79,8 +79,8 @@ def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         if place.words in ("keys", "values"):
             for width in _LOADED:
                 for words, other in _OTHER_TILES.items():
-                    told = f"{place.words} are {words} (tiles of {width})"
-                    yield Mistake(place.step, told, place.variant(partial(other, width)))
+                    result = f"{place.words} are {words} (tiles of {width})"
+                    yield Mistake(place.step, result, place.variant(partial(other, width)))
 
 
 def _of_the_first(width: int, x: Any) -> Any:
@@ -147,13 +147,13 @@ class Tiles:
         if not isinstance(x, np.ndarray):
             return make()
         if id(x) not in _KEPT:
-            if len(_KEPT) >= _ARRAYS or sum(a.size * len(found) for a, found in _KEPT.values()) > _NUMBERS:
+            if len(_KEPT) >= _ARRAYS or sum(a.size * len(outcome) for a, outcome in _KEPT.values()) > _NUMBERS:
                 _KEPT.clear()
             _KEPT[id(x)] = x, {}
-        found = _KEPT[id(x)][1]
-        if key not in found:
-            found[key] = make()
-        return found[key]
+        result = _KEPT[id(x)][1]
+        if key not in result:
+            result[key] = make()
+        return result[key]
 
 
 _KEPT: dict[int, tuple[np.ndarray, dict[tuple[Any, ...], Any]]] = {}
@@ -222,24 +222,24 @@ def _merged(edges: Edges, masses: Masses, told: str, spec: Attention, values: Va
     tiles = Tiles.of(edges, spec, values)
 
     def made() -> Any:
-        found = masses(tiles.at, tiles)
-        total = 1 if told in _ADDED else sum(found[1:], found[0])
+        result = masses(tiles.at, tiles)
+        total = 1 if told in _ADDED else sum(result[1:], result[0])
         each = tiles.once("each", lambda: [softmax.softmax(t, fully_masked="zeros", base=spec.base) for t in tiles])
-        return tiles.at.xp.concat([a * (m / total) for a, m in zip(each, found, strict=True)], axis=-1)
+        return tiles.at.xp.concat([a * (m / total) for a, m in zip(each, result, strict=True)], axis=-1)
 
     return tiles.once(told, made)
 
 
 def _logarithms(at: At, tiles: Tiles) -> list[Any]:
-    found: list[Any] = tiles.once("sums", lambda: [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles])
-    return found
+    result: list[Any] = tiles.once("sums", lambda: [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles])
+    return result
 
 
 def _powers(of: Masses, factor: Callable[[At], Any], at: At, tiles: Tiles) -> list[Any]:
     """e^{c (x − max x)}."""
-    found = of(at, tiles)
-    m = softmax.row_max(at.xp.concat(found, axis=-1))
-    return [at.power((x - m) * factor(at)) for x in found]
+    result = of(at, tiles)
+    m = softmax.row_max(at.xp.concat(result, axis=-1))
+    return [at.power((x - m) * factor(at)) for x in result]
 
 
 def _two(at: At) -> Any:

@@ -80,13 +80,13 @@ class Sum:
         """The sums of the columns, in units of a term. Raises ``NoTree``."""
         count = terms.shape[1]
         full = np.pad(terms, ((0, 0), (0, -count % self.columns)))
-        found = []
+        result = []
         for start in range(0, count, self.columns):
             if self.calls >= CALLS:
                 raise NoTree(f"{CALLS} calls do not tell its order")
             self.calls += 1
-            found.append(self.call(full[:, start : start + self.columns]))
-        return np.concatenate(found)[:count] / self.numbers.weight if found else np.zeros(0)
+            result.append(self.call(full[:, start : start + self.columns]))
+        return np.concatenate(result)[:count] / self.numbers.weight if result else np.zeros(0)
 
     def terms(self, i: int, j: int, alive: Array) -> Array:
         """A column: M at i, −M at j, and 1 at the others that are alive."""
@@ -96,11 +96,11 @@ class Sum:
 
     def counts(self, columns: Sequence[Array]) -> list[int]:
         """How many ones survive in each column. Raises ``NoTree`` where that is no number of ones."""
-        found = self.sums(np.stack(columns, axis=1)) / self.numbers.one
-        if not np.isfinite(found).all():
+        values = self.sums(np.stack(columns, axis=1)) / self.numbers.one
+        if not np.isfinite(values).all():
             raise NoTree("large terms that cancel come back as NaN or infinite")
-        whole = np.rint(found)
-        if (np.abs(found - whole) > _NEAR).any() or (whole < 0).any():
+        whole = np.rint(values)
+        if (np.abs(values - whole) > _NEAR).any() or (whole < 0).any():
             raise NoTree("what is left beside large terms that cancel is not a number of ones")
         return [int(x) for x in whole]
 
@@ -115,10 +115,10 @@ class Sum:
         alone = self.counts([np.where(alive, self.numbers.one, 0.0) for alive in self._ones])
         if alone != [int(alive.sum()) for alive in self._ones]:
             raise NoTree("terms that are alike do not add up to their number")
-        found = rebuilt(self.n, self.sizes)
-        if not self.explains(found):
+        result = rebuilt(self.n, self.sizes)
+        if not self.explains(result):
             raise NoTree("further pairs of terms contradict every order")
-        return found
+        return result
 
     def explains(self, tree: Tree) -> bool:
         """Return whether a tree says what is left beside pairs at random, with other terms alive. Raises ``NoTree``."""

@@ -40,33 +40,33 @@ class Attending:
     def inputs(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
         """Inputs by which each head gets these. Raises ``NoTree`` where there are none."""
         try:
-            made = self.maker.from_heads(q, k, v)
+            result = self.maker.from_heads(q, k, v)
         except case_result.UNFIT:
-            made = None
-        if made is None or "x" in made:
+            result = None
+        if result is None or "x" in result:
             raise NoTree("no queries, keys and values like these are within what the function takes")
-        zeros = {n: np.zeros_like(made[n]) for n in _ADDED if n in made}
-        return {**made, **zeros}
+        zeros = {n: np.zeros_like(result[n]) for n in _ADDED if n in result}
+        return {**result, **zeros}
 
     def row(self, inputs: Mapping[str, Array]) -> Array:
         """Return the output for the last query. Raises ``NoTree`` where there is none."""
         outcome = self.runner.run(inputs)
         if outcome.error is not None:
             raise NoTree(f"the function refuses what is asked ({outcome.error})")
-        found = outcome.output
-        if found is None or found.ndim < 2 or found.shape[-1] != inputs["v"].shape[-1]:
+        values = outcome.output
+        if values is None or values.ndim < 2 or values.shape[-1] != inputs["v"].shape[-1]:
             raise NoTree("the function gives no output of the shape of its values")
-        return np.asarray(found.reshape(-1, *found.shape[-2:])[0, -1], dtype=float)
+        return np.asarray(values.reshape(-1, *values.shape[-2:])[0, -1], dtype=float)
 
     def weights(self, inputs: Mapping[str, Array]) -> Array:
         """The weights of the last query by the definition. Raises ``NoTree`` where it has none."""
         spec, given = reference.canonical(self.maker.spec), {n: np.asarray(a) for n, a in inputs.items()}
         try:
             with np.errstate(all="ignore"):
-                found = np.asarray(reference.trace(spec, given)["weights"], dtype=float)
+                values = np.asarray(reference.trace(spec, given)["weights"], dtype=float)
         except case_result.UNFIT as error:
             raise NoTree("the definition has no weights for such inputs") from error
-        return np.asarray(found.reshape(-1, *found.shape[-2:])[0, -1])
+        return np.asarray(values.reshape(-1, *values.shape[-2:])[0, -1])
 
     def sum_over(self, n: int) -> Sum:
         """The sum over n keys, as far as the last query sees them. Raises ``NoTree``."""

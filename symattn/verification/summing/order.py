@@ -65,11 +65,11 @@ class Order:
     def _digits(self, inner: Width, outer: Width) -> str:
         same = f"accumulators have {inner.words}"
         two = f"terms are first added with {inner.words}; on the way to the whole sum only {outer.words}"
-        told = same if inner == outer else two
+        result = same if inner == outer else two
         if not self.apart:
-            return f"The {told}." if inner == outer else f"{told.capitalize()}."
+            return f"The {result}." if inner == outer else f"{result.capitalize()}."
         here, there = (f"{self.terms} {i} and {m} meet" for i, m in self.apart)
-        return f"Where {here}, {told}; where {there}, it is not so."
+        return f"Where {here}, {result}; where {there}, it is not so."
 
     def _at_both(self) -> str:
         lengths = f"{self.n} and {self.longer} {self.terms}"
@@ -107,18 +107,18 @@ def ordered(terms: str, n: int, asked: Callable[[int], Sum], most: int) -> Order
         n, tree = one.n, one.tree()
     except NoTree as error:
         return Order(terms, n, one.calls if one else 0, why=str(error))
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     try:
-        found["widths"] = widths(one, tree)
-        other = unlike(one, tree, found["widths"])
-        found["apart"] = (deepest(tree), other) if other else None
+        result["widths"] = widths(one, tree)
+        other = unlike(one, tree, result["widths"])
+        result["apart"] = (deepest(tree), other) if other else None
     except NoTree as error:
-        found["why_width"] = str(error)
+        result["why_width"] = str(error)
     calls = one.calls
     if 2 * n <= most and tiles_of(tree) and read(tree).way == "tiles":
-        more, told = _longer(tree, asked)
-        found, calls = found | told, calls + more
-    return Order(terms, n, calls, tree, first=one.first, **found)
+        more, outcome = _longer(tree, asked)
+        result, calls = result | outcome, calls + more
+    return Order(terms, n, calls, tree, first=one.first, **result)
 
 
 def _longer(tree: Tree, asked: Callable[[int], Sum]) -> tuple[int, dict[str, Any]]:

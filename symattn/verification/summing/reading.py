@@ -92,13 +92,13 @@ def _plain(tree: Tree) -> Reading | None:
 
 def _loop(tree: Tree) -> Reading | None:
     """One sum that grows by ``step`` terms at a time, the last ones perhaps fewer."""
-    grown = [sorted(found) for found in tree.subtrees]
-    sizes = [len(found) for found in grown]
+    grown = [sorted(result) for result in tree.subtrees]
+    sizes = [len(result) for result in grown]
     steps = [b - a for a, b in pairwise(sizes)]
     if len(set(steps[:-1])) > 1 or steps[-1] > steps[0] or steps[0] not in (sizes[0], sizes[0] - 1):
         return None
     leaves = list(range(tree.n))
-    if all(found == leaves[: len(found)] for found in grown):
+    if all(result == leaves[: len(result)] for result in grown):
         return Reading("order", tree.n, steps[0])
     return Reading("reversed", tree.n, steps[0]) if all(f == leaves[-len(f) :] for f in grown) else None
 

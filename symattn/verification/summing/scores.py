@@ -43,8 +43,8 @@ class Scores:
             return f"Whether scores are stored cannot be told from two keys: {self.why}."
         (s, t), (a, b) = self.scores, self.weights
         no = f"Scores are not rounded to {self.format} before the largest is subtracted"
-        found = f"Scores are stored in {self.format}" if self.stored else no
-        return f"{found}: keys with the scores {s:g} and {t:g} get the weights {a:.4g} and {b:.4g}."
+        result = f"Scores are stored in {self.format}" if self.stored else no
+        return f"{result}: keys with the scores {s:g} and {t:g} get the weights {a:.4g} and {b:.4g}."
 
     RECORD = "stored, scores, weights, why"
 
@@ -69,13 +69,13 @@ def _scores(attending: Attending, n: int) -> Scores:
         raise NoTree("the scale is not a power of two, or scores leave the range of the format")
     first, second = _SCALED[name] / scale, (_SCALED[name] + _APART) / scale
     given = _keys(attending, n, first, second)
-    apart, alike = (attending.weights(made)[-2:] for made in (given, _keys(attending, n, first, first)))
+    apart, alike = (attending.weights(result)[-2:] for result in (given, _keys(attending, n, first, first)))
     if not np.abs(apart - alike).max() > _TELLING:
         raise NoTree("by the definition the weights hardly differ")
-    found = attending.row(given)[:2]
+    values = attending.row(given)[:2]
     for stored, meant in ((False, apart), (True, alike)):
-        if np.abs(found - meant).max() < _NEAR:
-            return Scores(stored, "", (first, second), (float(found[0]), float(found[1])), name)
+        if np.abs(values - meant).max() < _NEAR:
+            return Scores(stored, "", (first, second), (float(values[0]), float(values[1])), name)
     raise NoTree("their weights are neither those of scores that differ nor of scores that are alike")
 
 

@@ -42,7 +42,7 @@ class Tree:
     def of(n: int, subtrees: Iterable[Iterable[int]]) -> Tree:
         """The tree with these subtrees, of which any two are nested or apart; always in the same order."""
         top, nodes = list(range(n)), []
-        for leaves in sorted(map(sorted, subtrees), key=lambda found: (len(found), found)):
+        for leaves in sorted(map(sorted, subtrees), key=lambda result: (len(result), result)):
             nodes.append(tuple(dict.fromkeys(top[leaf] for leaf in leaves)))
             for leaf in leaves:
                 top[leaf] = n + len(nodes) - 1
@@ -51,10 +51,10 @@ class Tree:
     @cached_property
     def subtrees(self) -> tuple[frozenset[int], ...]:
         """The leaves below each node."""
-        found: list[frozenset[int]] = [frozenset((leaf,)) for leaf in range(self.n)]
+        result: list[frozenset[int]] = [frozenset((leaf,)) for leaf in range(self.n)]
         for children in self.nodes:
-            found.append(frozenset().union(*(found[c] for c in children)))
-        return tuple(found[self.n :])
+            result.append(frozenset().union(*(result[c] for c in children)))
+        return tuple(result[self.n :])
 
     @cached_property
     def known(self) -> frozenset[frozenset[int]]:
@@ -72,22 +72,22 @@ class Tree:
     @cached_property
     def _meeting(self) -> np.ndarray:
         """Return for each pair the smallest subtree that holds both, by its place."""
-        found = np.zeros((self.n, self.n), dtype=int)
+        values = np.zeros((self.n, self.n), dtype=int)
         for k in range(len(self.nodes) - 1, -1, -1):  # parents first
             leaves = list(self.subtrees[k])
-            found[np.ix_(leaves, leaves)] = k
-        return found
+            values[np.ix_(leaves, leaves)] = k
+        return values
 
     def within(self, leaves: Sequence[int]) -> Tree:
         """The subtree over these leaves, which are counted anew in their order."""
         place = {leaf: k for k, leaf in enumerate(leaves)}
-        inner = (found for found in self.subtrees if found <= place.keys())
-        return Tree.of(len(leaves), ([place[leaf] for leaf in found] for found in inner))
+        inner = (result for result in self.subtrees if result <= place.keys())
+        return Tree.of(len(leaves), ([place[leaf] for leaf in result] for result in inner))
 
     def over(self, parts: Sequence[Sequence[int]]) -> Tree:
         """How the results of these parts, subtrees that make up the whole, are added."""
-        outer = (found for found in self.subtrees if not any(found <= set(part) for part in parts))
-        return Tree.of(len(parts), ([k for k, part in enumerate(parts) if part[0] in found] for found in outer))
+        outer = (result for result in self.subtrees if not any(result <= set(part) for part in parts))
+        return Tree.of(len(parts), ([k for k, part in enumerate(parts) if part[0] in result] for result in outer))
 
 
 def rebuilt(n: int, sizes: Sizes) -> Tree:
@@ -95,7 +95,7 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
 
     Raises ``NoTree`` where the sizes are those of no tree.
     """
-    found: list[frozenset[int]] = []
+    result: list[frozenset[int]] = []
     open_ = [(list(range(n)), n + 1)]  # leaves of sibling subtrees, and the size of what holds these
     last, doubted = False, set[Pair]()
     while open_:
@@ -106,14 +106,14 @@ def rebuilt(n: int, sizes: Sizes) -> Tree:
         asked, open_, last = open_, [], not last  # in turn the first and the last: loops run either way
         for p, (leaves, outer) in zip(pivots, asked, strict=True):
             subtrees, beside = _around(p, {j: size[p, j] for j in leaves if j != p}, outer)
-            found += subtrees
+            result += subtrees
             open_ += [(rest, of) for rest, of in beside if len(rest) > 1]
             lone = [(rest, of) for rest, of in beside if not subtrees and len(rest) > _MANY]
             maybe += [(rest, of) for rest, of in lone if (rest[0], of) not in doubted]
         once = _at_once(maybe, sizes)
         open_ = [entry for entry in open_ if entry not in once]
         doubted |= {(leaf, of) for rest, of in maybe for leaf in rest}  # which is asked once
-    return Tree.of(n, found)
+    return Tree.of(n, result)
 
 
 def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[list[int], int]]:
@@ -124,8 +124,8 @@ def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[lis
     """
     pairs = [[(a, b) for k in range(len(rest).bit_length()) for a, b in zip(rest, rest[2**k :], strict=False)]
              for rest, _ in maybe]  # fmt: skip
-    found = iter(sizes([pair for some in pairs for pair in some]) if pairs else ())
-    left = [[next(found) for _ in some] for some in pairs]
+    result = iter(sizes([pair for some in pairs for pair in some]) if pairs else ())
+    left = [[next(result) for _ in some] for some in pairs]
     return [entry for entry, got in zip(maybe, left, strict=True) if set(got) == {entry[1]}]
 
 

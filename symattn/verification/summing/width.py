@@ -71,7 +71,7 @@ def widths(asked: Sum, tree: Tree) -> tuple[Width, Width]:
 
 def deepest(tree: Tree) -> Pair:
     """Two terms that meet deepest. Raises ``NoTree`` where all are added at once."""
-    depth = [sum(i in found for found in tree.subtrees) for i in range(tree.n)]
+    depth = [sum(i in result for result in tree.subtrees) for i in range(tree.n)]
     i = int(np.argmax(depth))
     if max(depth) < 2:
         raise NoTree("all of its terms are added at once")
@@ -89,14 +89,14 @@ def unlike(asked: Sum, tree: Tree, told: tuple[Width, Width]) -> Pair | None:
     at = [deepest(tree), *((pairs[k][0], pairs[k][1]) for k in some)]
     paths = [_path(tree, i) for i, _ in at]
     triples = [_triples(path, pair) for path, pair in zip(paths, at, strict=True) if len(path) > 1]
-    sizes = [[len(found) for found in path[:2]] for path in paths if len(path) > 1]
+    sizes = [[len(result) for result in path[:2]] for path in paths if len(path) > 1]
     near = [first for (first, _), size in zip(triples, sizes, strict=True) if size == sizes[0]]
     t, least = told[0].digits, told[1].digits
     probes = [] if told[0].more else [2.0 ** (1 - t), 2.0**-t, 1.5 * 2.0**-t]
     if told[0] == told[1]:
         near += _outer(tree, paths[0], triples[0][1])
-    found = _odd(asked, near, probes)
-    return found or _odd(asked, [last for _, last in triples], [] if told[1].more else [2.0 ** (1 - least)])
+    results = _odd(asked, near, probes)
+    return results or _odd(asked, [last for _, last in triples], [] if told[1].more else [2.0 ** (1 - least)])
 
 
 def _odd(asked: Sum, at: list[Triple], probes: list[float]) -> Pair | None:
@@ -111,12 +111,12 @@ def _odd(asked: Sum, at: list[Triple], probes: list[float]) -> Pair | None:
 def _outer(tree: Tree, path: list[frozenset[int]], at: Triple) -> list[Triple]:
     """Return the same i and j, with an m whose own sum comes to that of i, where this is first and last so."""
     added = [b - a for a, b in pairwise(path[:-1]) if len(b - a) > 1 and b - a in tree.known]
-    return [(at[0], min(found), at[2]) for found in dict.fromkeys((*added[:1], *added[-1:]))]
+    return [(at[0], min(result), at[2]) for result in dict.fromkeys((*added[:1], *added[-1:]))]
 
 
 def _path(tree: Tree, i: int) -> list[frozenset[int]]:
     """The subtrees that hold i, from the smallest."""
-    return [found for found in tree.subtrees if i in found]
+    return [result for result in tree.subtrees if i in result]
 
 
 def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
@@ -128,18 +128,18 @@ def _width(asked: Sum, at: Triple) -> Width:
     """Return the width that survives beside the large term. Raises ``NoTree``."""
     most = min(_MOST, 39 + int(np.log2(asked.numbers.weight))) if _large(asked) != 1 else _MOST
     small = 2.0 ** -np.arange(1.0, most + 1)
-    found = _left(asked, [(at, x) for x in small])
-    if not np.isfinite(found).all():
+    values = _left(asked, [(at, x) for x in small])
+    if not np.isfinite(values).all():
         raise NoTree("small terms beside a large one come back as NaN or infinite")
-    lost = np.flatnonzero(np.abs(found - small) > _NEAR * small)
+    lost = np.flatnonzero(np.abs(values - small) > _NEAR * small)
     if not lost.size:
         return Width(most + 1, more=True)
     t = int(lost[0]) + 1
     below, above = _left(asked, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
-    left = np.array([below, found[t - 1], above]) * 2.0 ** (t - 1)  # of half the last digit and less and more than it
-    for told, meant in _ROUNDED.items():
+    left = np.array([below, values[t - 1], above]) * 2.0 ** (t - 1)  # of half the last digit and less and more than it
+    for results, meant in _ROUNDED.items():
         if (np.abs(left - meant) < _NEAR).all():
-            return Width(t, False, *told)
+            return Width(t, False, *results)
     raise NoTree("what comes back of small terms is that of no number of digits")
 
 

@@ -31,14 +31,14 @@ def _parts(tree: Tree, node: int) -> list[str]:
         if reading.merge.way in _NAMED:
             return [f"{_NAMED[reading.merge.way]}({', '.join(_shortened(sums))})"]
         return sums[:: 1 if reading.merge.way == "order" else -1]
-    found: list[str] = []
+    result: list[str] = []
     run: list[int] = []
     for added in _spine(tree, node):
         if len(added) == 1 and added[0] < tree.n:
             run.append(added[0])
         else:
-            found, run = [*found, *_joined(run), _inner(tree, added)], []
-    return found + _joined(run)
+            result, run = [*result, *_joined(run), _inner(tree, added)], []
+    return result + _joined(run)
 
 
 def _inner(tree: Tree, added: tuple[int, ...]) -> str:
@@ -71,13 +71,13 @@ def _shortened(items: list[str]) -> list[str]:
 
 def _joined(terms: list[int]) -> list[str]:
     """The sum of terms, the middle of those at an even distance left out; nothing where there are none."""
-    found: list[str] = []
+    result: list[str] = []
     start = 0
     while start < len(terms):
         end = start + 1
         while end + 1 < len(terms) and terms[end + 1] - terms[end] == terms[start + 1] - terms[start]:
             end += 1
         run = terms[start : end + 1]
-        found += _shortened([*map(str, run)])
+        result += _shortened([*map(str, run)])
         start += len(run)
-    return ["+".join(found)] if found else []
+    return ["+".join(result)] if result else []

@@ -246,8 +246,8 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
 
 
 def _line(a: Beforehand) -> tuple[md.Text, ...]:
-    found = a.bound.parts
-    most = max(found, key=lambda step: found[step]) if found and isfinite(a.value) else "it says nothing"
+    result = a.bound.parts
+    most = max(result, key=lambda step: result[step]) if result and isfinite(a.value) else "it says nothing"
     return (
         (str(a.sizes.n_k),), (str(a.sizes.d_k),), (a.precision.name,), (a.precision.contract,),
         (digits(a.value),), (most,),

@@ -41,10 +41,10 @@ def document(wish: Wish, command: str) -> md.Document:
     """For inputs, for one size, or a table of several. Raises ``InputError``."""
     if wish.inputs is not None and len(wish.dtype) > 1:
         raise errors.InputError(f"--inputs goes with one --dtype, not with {', '.join(wish.dtype)}")
-    found = list(_found(wish, command))
-    if len(found) > 1:
-        return bound_document.table([one.asked for one in found if isinstance(one.asked, asked.Beforehand)], command)
-    return found[0].document(wish.compare, wish.seed)
+    result = list(_found(wish, command))
+    if len(result) > 1:
+        return bound_document.table([one.asked for one in result if isinstance(one.asked, asked.Beforehand)], command)
+    return result[0].document(wish.compare, wish.seed)
 
 
 def _found(wish: Wish, command: str) -> Iterator[Tolerance]:

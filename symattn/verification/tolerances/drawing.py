@@ -43,8 +43,8 @@ def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
     given = {name: _numbers(format_.lift(rng.standard_normal(shape))) for name, shape in shapes.items()}
     exact = np.asarray(spec(**given))
     single = {name: x.astype(np.float32) for name, x in given.items()}
-    found = _numbers(format_.lift(np.asarray(spec(**single), dtype=np.float64)))
-    return float(np.abs(found - exact).max())
+    values = _numbers(format_.lift(np.asarray(spec(**single), dtype=np.float64)))
+    return float(np.abs(values - exact).max())
 
 
 def _numbers(array: object) -> np.ndarray:
@@ -57,22 +57,22 @@ def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, 
     """Over the size that differs; what the last points are is returned."""
     varied = [n if len({n for n, _ in sizes}) > 1 else d for n, d in sizes]
     drawn.label(10, y + 22, "largest error, and its bound")
-    made, told = [], []
+    result, outcome = [], []
     for dtype in DTYPES:
         bounds = [bound(n=n, d_k=d, dtype=dtype).value for n, d in sizes]
         errors = [largest_error(n, d, dtype, seed) for n, d in sizes]
         notes = [[f"{dtype}, n = {n}, d_k = {d}: {plain(_digits(x))}" for (n, d), x in zip(sizes, of, strict=True)]
                  for of in (bounds, errors)]  # fmt: skip
         points = [[(float(s), x) for s, x in zip(varied, of, strict=True)] for of in (bounds, errors)]
-        made.append(Series(points[0], (f"{dtype} bound",), "ink", "square", notes=notes[0]))
-        made.append(Series(points[1], (f"{dtype} error",), "score", "disc", dash="5 4", notes=notes[1]))
-        told.append(f"{dtype} {_digits(errors[-1])} of at most {_digits(bounds[-1])}")
-    every = [value for one in made for _, value in one.points]
+        result.append(Series(points[0], (f"{dtype} bound",), "ink", "square", notes=notes[0]))
+        result.append(Series(points[1], (f"{dtype} error",), "score", "disc", dash="5 4", notes=notes[1]))
+        outcome.append(f"{dtype} {_digits(errors[-1])} of at most {_digits(bounds[-1])}")
+    every = [value for one in result for _, value in one.points]
     low, high = min(every) / 2, max(every) * 2
     plot = Plot(drawn, Axis(varied[0], varied[-1], 60, 318), Axis(low, high, y + 270, y + 40))
     plot.frame(whole_ticks(varied[0], varied[-1]), tens(low, high), name)
-    plot.draw(made)
-    return "; ".join(told)
+    plot.draw(result)
+    return "; ".join(outcome)
 
 
 def _digits(x: float) -> str:

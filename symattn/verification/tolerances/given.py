@@ -32,12 +32,12 @@ def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarr
 def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
     """Check arrays by name. Raises ``InputError``."""
     try:
-        made = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}
+        result = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}
     except InputError:
         raise
     except (TypeError, ValueError) as error:
         raise InputError(f"inputs: no array can be made: {error}") from None
-    return _checked(made, "inputs", spec, precision)
+    return _checked(result, "inputs", spec, precision)
 
 
 def _checked(

@@ -74,16 +74,16 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     how = Stores.of(asked.precision, wide_sums=True, capped=asked.spec.softcap is not None)
     if how is None:
         return None
-    given, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
-    if not blocks.applies(asked.spec, given):
+    inputs, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
+    if not blocks.applies(asked.spec, inputs):
         return None
     try:
-        found = tolerances(asked.spec, given, how, alpha)[1]
+        result = tolerances(asked.spec, inputs, how, alpha)[1]
     except Refused:
         return None
-    worst = np.broadcast_to(asked.bound.allowed if isinstance(asked, ForInputs) else asked.value, found.shape)
-    worse = int((worst < found).sum())
-    return Sharp(np.minimum(found, worst), alpha, words, asked.spec, given, how, worst, worse)
+    worst = np.broadcast_to(asked.bound.allowed if isinstance(asked, ForInputs) else asked.value, result.shape)
+    worse = int((worst < result).sum())
+    return Sharp(np.minimum(result, worst), alpha, words, asked.spec, inputs, how, worst, worse)
 
 
 def _drawn(asked: Beforehand, seed: int) -> tuple[dict[str, Any], str]:

@@ -145,10 +145,10 @@ def _run(spec: Attention, inputs: Mapping[str, Any], variant: reference.Variant)
 
 def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
     """One mistake of each kind: of those that differ in a number alone, such as the width of a tile, the first."""
-    found: dict[str, Mistake] = {}
+    result: dict[str, Mistake] = {}
     for mistake in known(spec, names):
-        found.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
-    return list(found.values())
+        result.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
+    return list(result.values())
 
 
 def _wrong(spec: Attention, inputs: Mapping[str, Any], exact: Array) -> Iterator[tuple[Mistake, Array]]:

@@ -40,11 +40,11 @@ class Heads(LayerParts):
                 parts = dict(zip("qkv", split(whole.values, spec, self.promised.packing), strict=True))
             except InputError as reason:
                 raise Open(str(reason)) from None
-            found = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
+            result = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
         else:
-            found = {n: self._gave(f"attention.{n}") for n in "qkv"}
+            result = {n: self._gave(f"attention.{n}") for n in "qkv"}
         many = {"q": spec.heads, "k": spec.key_heads, "v": spec.key_heads}
-        return {n: TokenRows(a.values.reshape(len(a.values), many[n], -1), a.dtype) for n, a in found.items()}
+        return {n: TokenRows(a.values.reshape(len(a.values), many[n], -1), a.dtype) for n, a in result.items()}
 
     def _positions(self) -> Iterator[PartFinding]:
         """From what the projections gave to what attention was called with."""
@@ -60,22 +60,22 @@ class Heads(LayerParts):
         elif unknown:
             yield PartFinding("attention.position", reason=self.promised.open["attention.position"])
         for role in "" if unknown else "qk":
-            made, norm = heads[role], f"attention.{role}_norm"
+            token_rows, norm = heads[role], f"attention.{role}_norm"
             if norm in self.seen.heads:
-                yield from self._head_norm(norm, role, made)
-                made = self.seen.gave.get(f"{norm}.heads", made)
+                yield from self._head_norm(norm, role, token_rows)
+                token_rows = self.seen.gave.get(f"{norm}.heads", token_rows)
             elif self._across(norm):
                 yield from self._norm(norm, f"attention.{role}")
                 after = self.seen.gave[norm]
-                made = TokenRows(after.values.reshape(made.values.shape), after.dtype)
+                token_rows = TokenRows(after.values.reshape(token_rows.values.shape), after.dtype)
             try:
-                found = list(self._rotated(role, made) if rotated else self._handed(role, made))
+                result = list(self._rotated(role, token_rows) if rotated else self._handed(role, token_rows))
             except Open as reason:
-                found = [PartFinding(f"attention.{role}_rotated", reason=str(reason))]
+                result = [PartFinding(f"attention.{role}_rotated", reason=str(reason))]
             if norm in self.layout.paths and norm not in self.seen.heads and not self._across(norm):
-                bare = all(part.state == "pass" for part in found)
+                bare = all(part.state == "pass" for part in result)
                 yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
-            yield from self._cached(role, found)
+            yield from self._cached(role, result)
         try:
             yield from self._cached("v", self._handed("v", heads["v"]))
         except Open as reason:

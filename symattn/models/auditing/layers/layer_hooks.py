@@ -37,14 +37,14 @@ class Layers:
                 continue
             self._known.add(layer)
             try:
-                found = promised(config, int(name.rpartition(".")[2]), parts=True)
-                modules = {part: layer.get_submodule(path) for part, path in found.layout.paths.items()}
+                result = promised(config, int(name.rpartition(".")[2]), parts=True)
+                modules = {part: layer.get_submodule(path) for part, path in result.layout.paths.items()}
             except (SymattnError, AttributeError) as error:
                 reason = str(error) if isinstance(error, SymattnError) else f"it has other modules: {error}"
                 unsaid = LayerFinding(name, reason=reason)
                 self._hook(layer, None, lambda *_, unsaid=unsaid: self._told(unsaid))
                 continue
-            self._see(name, layer, found, modules)
+            self._see(name, layer, result, modules)
 
     def close(self) -> None:
         """See them no more."""
@@ -94,8 +94,8 @@ class Layers:
         """The layers of this thread that are running."""
         if not hasattr(self._running, "passes"):
             self._running.passes = []
-        found: list[tuple[Any, Pass | None]] = self._running.passes
-        return found
+        result: list[tuple[Any, Pass | None]] = self._running.passes
+        return result
 
     def _now(self) -> Pass | None:
         stack = self._stack()

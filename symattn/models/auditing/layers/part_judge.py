@@ -76,8 +76,8 @@ class LayerFinding:
         if self.state == "pass":
             open_ = [f"{p.part}: {words}" for p in self.parts for words in p.open]
             return f"pass (cannot exclude: {'; '.join(open_)})" if open_ else "pass"
-        told = self.reason or "; ".join(f"{p.part}: {p.reason}" for p in self.parts if p.reason) or "no part ran"
-        return f"CANNOT TELL: {told}"
+        result = self.reason or "; ".join(f"{p.part}: {p.reason}" for p in self.parts if p.reason) or "no part ran"
+        return f"CANNOT TELL: {result}"
 
     RECORD = "layer, state, verdict, parts"
 
@@ -116,13 +116,13 @@ def judged(
     case = Case("audit", part, inputs)
     outcome = Outcome(output=got[0], dtype="float64", shape=got[0].shape, others=tuple(got[1:]))
     try:
-        found = [judge(legal(subject, p, inputs), p, case, outcome) for p in arithmetics]
+        result = [judge(legal(subject, p, inputs), p, case, outcome) for p in arithmetics]
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
-    right = [r for r in found if r.finding not in OF_VALUES or (beside is not None and _within(r, beside))]
+    right = [r for r in result if r.finding not in OF_VALUES or (beside is not None and _within(r, beside))]
     if not right:
-        words = _cause(subject, arithmetics[0], found[0]) if search else "its cause was not looked for"
-        return PartFinding(part, min(r.worst for r in found), True, words)
+        words = _cause(subject, arithmetics[0], result[0]) if search else "its cause was not looked for"
+        return PartFinding(part, min(r.worst for r in result), True, words)
     if any(r.undecided or not r.decisive for r in right):
         return PartFinding(part, reason="the bound says nothing about these numbers")
     loosest = max(right, key=lambda r: float(r.parts[0].expected.allowed.max(initial=0.0)))

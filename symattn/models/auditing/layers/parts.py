@@ -67,14 +67,14 @@ class LayerParts:
         yield self._normed(name, self.promised.block.eps, x, y)
 
     def _normed(self, name: str, eps: Any, x: TokenRows, y: TokenRows) -> PartFinding:
-        told = self.layout.norm, eps, self.layout.one_plus
+        results = self.layout.norm, eps, self.layout.one_plus
         held = self.modules[name]
         given = {"x": x.values}
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
             if getattr(held, field, None) is not None:
                 given[wanted] = numbers(getattr(held, field))
-        kinds, near = [fused(format_of(x, y))], part_definitions.near_norm(*told)
-        return judged(name, part_definitions.norm(*told), given, [y.values], kinds, self.search, near)
+        kinds, near = [fused(format_of(x, y))], part_definitions.near_norm(*results)
+        return judged(name, part_definitions.norm(*results), given, [y.values], kinds, self.search, near)
 
     @known_or_open
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:

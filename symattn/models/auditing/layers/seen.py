@@ -81,9 +81,9 @@ class Pass:
     @property
     def positions(self) -> np.ndarray:
         """Where the tokens stand, as the caller of the model says, or one after another after what is cached."""
-        told = self.context.arguments.get("position_ids") if self.context else None
-        if told is not None and hasattr(told, "ndim") and told.ndim == 2:
-            whole = np.broadcast_to(told.detach().cpu().numpy(), (self.batch, self.n))
+        result = self.context.arguments.get("position_ids") if self.context else None
+        if result is not None and hasattr(result, "ndim") and result.ndim == 2:
+            whole = np.broadcast_to(result.detach().cpu().numpy(), (self.batch, self.n))
             return np.asarray(whole[self.items, self.places])
         past = self.context.past if self.context else 0
         return past + np.asarray(self.places)
@@ -94,12 +94,12 @@ class Pass:
         total = int(received.k.shape[-2])
         first = total - self.n if total <= past + self.n else past  # a static cache has empty room behind
         for name, tensor, start in (("q", received.q, 0), ("k", received.k, first), ("v", received.v, first)):
-            found = self.by_head(tensor, start)
-            self.called[name] = "it is of a form that is not known" if found is None else found
+            token_rows = self.by_head(tensor, start)
+            self.called[name] = "it is of a form that is not known" if token_rows is None else token_rows
         whole = out.transpose(1, 2) if heads_last and out.ndim == 4 else out
-        found = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
-        if found is not None:
-            self.answered = TokenRows(found.values.reshape(len(found.values), -1), found.dtype)
+        token_rows = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
+        if token_rows is not None:
+            self.answered = TokenRows(token_rows.values.reshape(len(token_rows.values), -1), token_rows.dtype)
 
 
 def begun(context: ModelCall | None, tokens: Any) -> Pass | None:
