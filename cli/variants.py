@@ -11,7 +11,7 @@ from .fields import NAMES, chosen
 from .groups import all_of, under
 
 if TYPE_CHECKING:
-    from symattn.programs.request import Origin
+    from symattn.programs.request import RequestOrigin
 
 MODEL = under("Which attention, besides its fields")
 
@@ -21,7 +21,7 @@ class Meant(NamedTuple):
 
     spec: Any
     cut: str
-    origin: Origin | None
+    origin: RequestOrigin | None
 
 
 def specified(told: dict[str, Any], whole: bool = False) -> Meant:
@@ -47,7 +47,7 @@ def specified(told: dict[str, Any], whole: bool = False) -> Meant:
     return Meant(read(definition, spec if fields or origin else None), cut, origin)
 
 
-def _origin(told: dict[str, Any]) -> Origin | None:
+def _origin(told: dict[str, Any]) -> RequestOrigin | None:
     like, config, layer, kind = (told.pop(name, None) for name in ("like", "config", "layer", "kind"))
     if config is None:
         if layer is not None or kind is not None:
@@ -56,9 +56,13 @@ def _origin(told: dict[str, Any]) -> Origin | None:
             return None
     elif like is not None:
         raise click.UsageError("--like and --config are two models; give one of them.")
-    from symattn.programs.request import Origin
+    from symattn.programs.request import RequestOrigin
 
-    return Origin.of_preset(like) if config is None else Origin.of_configuration(config, layer, kind or "self")
+    return (
+        RequestOrigin.of_preset(like)
+        if config is None
+        else RequestOrigin.of_configuration(config, layer, kind or "self")
+    )
 
 
 def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:

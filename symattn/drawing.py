@@ -17,7 +17,7 @@ from symattn.document.errors import InputError, named, perhaps
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PictureEntry:
     """A picture: its name, what it shows, the parameters it takes, and whether fields of ``Attention`` are such."""
 
     name: str
@@ -38,20 +38,21 @@ class Entry:
 
 
 _ENTRIES = (
-    Entry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
-    Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
-    Entry("error", "errors of right code beside the bound, over n, d_k and dtype", ("seed",), False,
-          "symattn.verification.tolerances.drawing"),
-    Entry("weights", "a heat map of exact weights", ("source", "head"), True),
-    Entry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"), True),
-    Entry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),
-    Entry("rope", "rotations of queries and keys, and the speed of each plane", ("dk", "tokens")),
-    Entry("tiles", "tiles of keys as they merge in one pass", ("source", "query", "tile"), True),
-    Entry("masks", "which query may attend to which key", ("tokens", "keys"), True),
+    PictureEntry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
+    PictureEntry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
+    PictureEntry("error", "errors of right code beside the bound, over n, d_k and dtype", ("seed",), False,
+                 "symattn.verification.tolerances.drawing"),
+    PictureEntry("weights", "a heat map of exact weights", ("source", "head"), True),
+    PictureEntry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"),
+                 True),
+    PictureEntry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),
+    PictureEntry("rope", "rotations of queries and keys, and the speed of each plane", ("dk", "tokens")),
+    PictureEntry("tiles", "tiles of keys as they merge in one pass", ("source", "query", "tile"), True),
+    PictureEntry("masks", "which query may attend to which key", ("tokens", "keys"), True),
 )  # fmt: skip
 
 
-def names() -> dict[str, Entry]:
+def names() -> dict[str, PictureEntry]:
     """The pictures by name."""
     return {entry.name: entry for entry in _ENTRIES}
 

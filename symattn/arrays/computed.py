@@ -87,11 +87,15 @@ def in_model(u: Any, powers: Any, dice: Random) -> type[Computed]:
 
 
 def _kind(rounding: Rounding, order: Random) -> type[Computed]:
-    class Rounded(Computed):
+    class RoundedResult(Computed):
         pass
 
-    Rounded.rounding, Rounded.order, Rounded.xp = staticmethod(rounding), order, Namespace(Rounded)
-    return Rounded
+    RoundedResult.rounding, RoundedResult.order, RoundedResult.xp = (
+        staticmethod(rounding),
+        order,
+        Namespace(RoundedResult),
+    )
+    return RoundedResult
 
 
 def nearest(f: Format, x: Any) -> Any:

@@ -31,16 +31,16 @@ import numpy as np
 
 from symattn.arrays.base import ArrayBase, offer_all
 from symattn.arrays.enclosing.bounds import UP
-from symattn.arrays.enclosing.elementwise import Elementwise
-from symattn.arrays.enclosing.functions import Functions
-from symattn.arrays.enclosing.sums import Products, Sums
+from symattn.arrays.enclosing.elementwise import EnclosedElementwise
+from symattn.arrays.enclosing.functions import EnclosedFunctions
+from symattn.arrays.enclosing.sums import EnclosedSums, Products
 from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.reductions import _axes
 from symattn.document.errors import Refused, Undecided
 
 
-class Enclosure(Elementwise, Functions, Products, Sums):
+class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
     """Arrays of midpoints and radii.
 
     >>> third = Enclosure.lift(1) / Enclosure.lift(3)

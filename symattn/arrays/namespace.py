@@ -13,7 +13,7 @@ from typing import Any
 from symattn.arrays.array import Functions
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.planes import Planes
-from symattn.arrays.reductions import Linear, Reductions
+from symattn.arrays.reductions import LinearReductions, Reductions
 from symattn.arrays.structure import Creation, Structure
 from symattn.arrays.tensors import namespace as of_tensor
 from symattn.document.errors import Refused
@@ -23,7 +23,7 @@ class Lacking(Refused, AttributeError):
     """A function that a kind lacks: refused by name, and no attribute for those who ask whether there is one."""
 
 
-class Namespace(Elementwise, Structure, Reductions, Creation, Linear):
+class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
     """The functions that arrays of ``kind`` offer."""
 
     def __init__(self, kind: type[Planes]) -> None:

@@ -132,7 +132,7 @@ def _axes(a: Any, axis: Axes) -> list[int]:
 
 
 # -- products of arrays ------------------------------------------------------------------------------------------------
-class Linear:
+class LinearReductions:
     """``matmul``, ``einsum`` and their relatives."""
 
     kind: type[Planes]
@@ -195,7 +195,7 @@ class Linear:
         return x[tuple(slice(None) if c in term else None for c in letters)]
 
 
-offer_all(Linear)
+offer_all(LinearReductions)
 
 
 def _einsum_terms(spec: str, ranks: list[int]) -> tuple[list[str], str]:

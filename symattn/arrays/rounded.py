@@ -48,14 +48,14 @@ import numpy as np
 from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.rounding.array import SPECIAL
 from symattn.arrays.rounding.bounds import growth, holds, rounding, up
-from symattn.arrays.rounding.elementwise import Elementwise
-from symattn.arrays.rounding.sums import RoundedNamespace, Sums
+from symattn.arrays.rounding.elementwise import RoundedElementwise
+from symattn.arrays.rounding.sums import RoundedNamespace, RoundedSums
 from symattn.arrays.special import Forbidden
 from symattn.document.errors import InputError
 from symattn.document.model import Text
 
 
-class Rounded(Elementwise, Sums):
+class Rounded(RoundedElementwise, RoundedSums):
     """Arrays of numbers and bounds, for one precision: ``rounded("float32")``."""
 
     @property

@@ -75,11 +75,11 @@ def stored(name: str) -> type[Stored]:
     """The kind of arrays in the format ``name``, one of ``FORMATS``."""
     fields = {"name": name, "dtype": np.dtype(getattr(ml_dtypes, name))}
     result: type[Stored] = type(name, (Stored,), fields)
-    result.xp = Rounded(result)
+    result.xp = RoundedStore(result)
     return result
 
 
-class Rounded(Namespace):
+class RoundedStore(Namespace):
     """The namespace of a stored format: what elsewhere is made of several operations is rounded once here, too."""
 
     kind: type[Stored]
@@ -97,7 +97,7 @@ class Rounded(Namespace):
 def _once(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
-    def run(self: Rounded, *args: Any, **how: Any) -> Any:
+    def run(self: RoundedStore, *args: Any, **how: Any) -> Any:
         wide = [self.kind.wide(self.kind.of(a)) if isinstance(a, ArrayBase) else a for a in args]
         result = np.asarray(function(*wide, **how))
         return result if result.dtype.kind == "b" else self.kind(result.astype(np.float32).astype(self.kind.dtype))
@@ -109,4 +109,4 @@ for _name in (
     *("exp2", "expm1", "log1p", "pow", "isinf"),
     *("sum", "prod", "mean", "var", "std", "cumulative_sum", "cumsum", "vecdot", "einsum"),
 ):
-    setattr(Rounded, _name, _once(_name))
+    setattr(RoundedStore, _name, _once(_name))

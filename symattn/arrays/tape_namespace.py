@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.arrays.base import offer_all
 from symattn.arrays.functions import of_floats
-from symattn.arrays.reductions import Linear
+from symattn.arrays.reductions import LinearReductions
 from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _lifted, _picked
 from symattn.arrays.tape import Pull, Taped
 from symattn.arrays.vjp_rules import ELEMENTWISE, of_maximum, scattered, spread, to_shape
@@ -113,7 +113,7 @@ class TapedReductions:
 offer_all(TapedReductions)
 
 
-class TapedNamespace(TapedReductions, Linear):
+class TapedNamespace(TapedReductions, LinearReductions):
     """The functions that taped arrays of ``kind`` offer; of plain arrays alone they are those of the kind below."""
 
     def __init__(self, kind: type[Taped]) -> None:

@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 
 
-class Enclosed(NamedTuple):
+class EnclosedOutput(NamedTuple):
     """The exact output lies within ``radius`` of ``centre``, element by element; both float64, (…, n_q, d_v)."""
 
     centre: Floats
@@ -45,7 +45,7 @@ class Enclosed(NamedTuple):
         )
 
 
-def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> Enclosed:
+def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> EnclosedOutput:
     """Return centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in
     ``enclosing.radius``.
 
@@ -71,21 +71,21 @@ def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) 
     check_arithmetic()
     given = checked(spec, inputs)
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
-    out = Enclosed(np.empty(shape), np.empty(shape))
+    out = EnclosedOutput(np.empty(shape), np.empty(shape))
     with np.errstate(all="ignore"):  # what overflows ends in the hull
         for head in heads(spec, given):
-            _of_head(spec, head, tight, Enclosed(out.centre[head.index], out.radius[head.index]))
+            _of_head(spec, head, tight, EnclosedOutput(out.centre[head.index], out.radius[head.index]))
     return out
 
 
-def _of_head(spec: Attention, head: Head, tight: bool, out: Enclosed) -> None:
+def _of_head(spec: Attention, head: Head, tight: bool, out: EnclosedOutput) -> None:
     ready, of = prepare(spec, head, tight), _Spreads(head.v, head.sink is not None)
     for start in range(0, head.seen.n_q, QUERIES):
         rows = slice(start, min(start + QUERIES, head.seen.n_q))
-        _of_block(spec, ready, of, rows, Enclosed(out.centre[rows], out.radius[rows]))
+        _of_block(spec, ready, of, rows, EnclosedOutput(out.centre[rows], out.radius[rows]))
 
 
-def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: Enclosed) -> None:
+def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: EnclosedOutput) -> None:
     result = sums(ready, rows)
     empty = result.empty
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)

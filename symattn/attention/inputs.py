@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.attention.notation import ARRAYS, WIDE, Wanted
 from symattn.attention.positions import checks as position_checks
-from symattn.attention.sizes import Sizes, check_batches, check_holds
+from symattn.attention.sizes import AxisLengths, check_batches, check_holds
 from symattn.document.errors import InputError
 from symattn.document.keywords import unknown
 
@@ -81,7 +81,7 @@ def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
     known = (
         heads | {"p": spec.heads + 2 * spec.key_heads} | (position_checks.known_sizes(spec) if spec.position else {})
     )
-    sizes = Sizes(known, words | position_checks.WORDS)
+    sizes = AxisLengths(known, words | position_checks.WORDS)
     arrays = {name: given[name] for name in shapes}
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
     for name, array in tokens.items():

@@ -33,7 +33,7 @@ _DTYPES = {
 
 
 @dataclass
-class Sizes:
+class AxisLengths:
     """The lengths found so far, each with the array that was first to have it; ``known`` are given beforehand."""
 
     known: Mapping[str, Any] = field(default_factory=dict)

@@ -26,7 +26,7 @@ SIZES: Mapping[str, int] = {
 
 
 @dataclass(frozen=True)
-class Variant:
+class NamedVariant:
     """A variant: its family, its specification, the names of its inputs, and lengths that differ from the usual."""
 
     family: str
@@ -49,80 +49,84 @@ _GROUPED = Attention(heads=6, kv_heads=2, causal=True)
 _LATENTS, _ABSORBED = Latent(queries=True), Latent(absorbed=True)
 _ROTATED = Rotary(triples=_TRIPLES)
 
-VARIANTS: dict[str, Variant] = {
-    "dot": Variant("scores", Attention(scale=1)),
-    "scaled dot": Variant("scores", Attention()),
-    "general": Variant("scores", Attention(score="general"), f"{_QKV} w_s"),
-    "additive": Variant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", _ADDITIVE),
-    "cosine": Variant("scores", Attention(score="cosine", scale=10)),
-    "distance": Variant("scores", Attention(score="distance")),
-    "1/d_k": Variant("scores", Attention(scale="1/d_k")),
-    "scale per head": Variant("scores", Attention(heads=2, scale="given"), f"{_QKV} scale"),
-    "RMS norm of q and k": Variant("scores", Attention(qk_norm="rms", eps=0.25), f"{_QKV} g_q g_k"),
-    "LayerNorm of q and k": Variant("scores", Attention(qk_norm="layer"), f"{_QKV} g_q g_k beta_q beta_k"),
-    "q and k of length 1": Variant("scores", Attention(qk_norm="l2", scale=10)),
-    "softcap": Variant("scores", Attention(softcap=2)),
-    "truncated": Variant("scores", Attention(truncate=2)),
-    "bias": Variant("scores", Attention(bias=True), f"{_QKV} bias"),
-    "causal": Variant("masks", Attention(causal=True)),
-    "causal, top-left": Variant("masks", Attention(causal=True, alignment="top-left")),
-    "sliding window": Variant("masks", Attention(causal=True, window=2)),
-    "window of two sides": Variant("masks", Attention(window=(1, 1))),
-    "local blocks": Variant("masks", Attention(causal=True, block=2)),
-    "prefix": Variant("masks", Attention(causal=True, prefix=2)),
-    "padding": Variant("masks", Attention(padding=True), f"{_QKV} keep"),
-    "packed documents": Variant("masks", Attention(causal=True, documents=True), f"{_QKV} doc_q doc_k"),
-    "boolean mask": Variant("masks", Attention(mask="boolean"), f"{_QKV} mask"),
-    "additive mask": Variant("masks", Attention(mask="additive"), f"{_QKV} mask"),
-    "masks combined": Variant(
+VARIANTS: dict[str, NamedVariant] = {
+    "dot": NamedVariant("scores", Attention(scale=1)),
+    "scaled dot": NamedVariant("scores", Attention()),
+    "general": NamedVariant("scores", Attention(score="general"), f"{_QKV} w_s"),
+    "additive": NamedVariant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", _ADDITIVE),
+    "cosine": NamedVariant("scores", Attention(score="cosine", scale=10)),
+    "distance": NamedVariant("scores", Attention(score="distance")),
+    "1/d_k": NamedVariant("scores", Attention(scale="1/d_k")),
+    "scale per head": NamedVariant("scores", Attention(heads=2, scale="given"), f"{_QKV} scale"),
+    "RMS norm of q and k": NamedVariant("scores", Attention(qk_norm="rms", eps=0.25), f"{_QKV} g_q g_k"),
+    "LayerNorm of q and k": NamedVariant("scores", Attention(qk_norm="layer"), f"{_QKV} g_q g_k beta_q beta_k"),
+    "q and k of length 1": NamedVariant("scores", Attention(qk_norm="l2", scale=10)),
+    "softcap": NamedVariant("scores", Attention(softcap=2)),
+    "truncated": NamedVariant("scores", Attention(truncate=2)),
+    "bias": NamedVariant("scores", Attention(bias=True), f"{_QKV} bias"),
+    "causal": NamedVariant("masks", Attention(causal=True)),
+    "causal, top-left": NamedVariant("masks", Attention(causal=True, alignment="top-left")),
+    "sliding window": NamedVariant("masks", Attention(causal=True, window=2)),
+    "window of two sides": NamedVariant("masks", Attention(window=(1, 1))),
+    "local blocks": NamedVariant("masks", Attention(causal=True, block=2)),
+    "prefix": NamedVariant("masks", Attention(causal=True, prefix=2)),
+    "padding": NamedVariant("masks", Attention(padding=True), f"{_QKV} keep"),
+    "packed documents": NamedVariant("masks", Attention(causal=True, documents=True), f"{_QKV} doc_q doc_k"),
+    "boolean mask": NamedVariant("masks", Attention(mask="boolean"), f"{_QKV} mask"),
+    "additive mask": NamedVariant("masks", Attention(mask="additive"), f"{_QKV} mask"),
+    "masks combined": NamedVariant(
         "masks", Attention(causal=True, window=3, mask="boolean", padding=True, bias=True), f"{_QKV} mask keep bias"
     ),
-    "not stabilised": Variant("normalisers", Attention(stabilised=False)),
-    "log-sum-exp returned": Variant("normalisers", Attention(lse=True)),
-    "base 2": Variant("normalisers", Attention(base=2)),
-    "sink": Variant("normalisers", Attention(heads=2, sink="given"), f"{_QKV} sink"),
-    "softmax off by one": Variant("normalisers", Attention(sink="zero")),
-    "sigmoid": Variant("normalisers", Attention(normaliser="sigmoid")),
-    "ReLU": Variant("normalisers", Attention(normaliser="relu")),
-    "sparsemax": Variant("normalisers", Attention(normaliser="sparsemax")),
-    "entmax": Variant("normalisers", Attention(normaliser="entmax")),
-    "dropout": Variant("normalisers", Attention(dropout=0.25), f"{_QKV} drop"),
-    "self-attention": Variant("heads", Attention(), _X),
-    "cross-attention": Variant("heads", Attention(), f"y {_X}"),
-    "parameter-free": Variant("heads", Attention(), "x"),
-    "multi-head": Variant("heads", Attention(heads=2), f"{_X} b_q b_k b_v b_o"),
-    "multi-query": Variant("heads", Attention(heads=6, kv_heads=1), _X),
-    "grouped-query": Variant("heads", _GROUPED),
-    "grouped-query, of tokens": Variant("heads", _GROUPED, _X),
-    "packed projections": Variant("heads", Attention(heads=2, packed=True), "x w_in b_in w_o b_o", {"d_v": 4}),
-    "latent": Variant("heads", Attention(heads=2, latent=_LATENTS), "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"),
-    "latent, one head": Variant("heads", Attention(latent=Latent()), _LATENT),
-    "latent, absorbed": Variant("heads", Attention(heads=2, latent=_ABSORBED, causal=True), _LATENT),
-    "rotary, half": Variant("positions", Attention(position=_ROTATED)),
-    "rotary, interleaved": Variant("positions", Attention(position=Rotary(triples=_TRIPLES, layout="interleaved"))),
-    "rotary, in part": Variant("positions", Attention(position=Rotary(triples=_TRIPLES[:1]))),
-    "rotary, true frequencies": Variant("positions", Attention(position=Rotary())),
-    "rotary, given tables": Variant(
+    "not stabilised": NamedVariant("normalisers", Attention(stabilised=False)),
+    "log-sum-exp returned": NamedVariant("normalisers", Attention(lse=True)),
+    "base 2": NamedVariant("normalisers", Attention(base=2)),
+    "sink": NamedVariant("normalisers", Attention(heads=2, sink="given"), f"{_QKV} sink"),
+    "softmax off by one": NamedVariant("normalisers", Attention(sink="zero")),
+    "sigmoid": NamedVariant("normalisers", Attention(normaliser="sigmoid")),
+    "ReLU": NamedVariant("normalisers", Attention(normaliser="relu")),
+    "sparsemax": NamedVariant("normalisers", Attention(normaliser="sparsemax")),
+    "entmax": NamedVariant("normalisers", Attention(normaliser="entmax")),
+    "dropout": NamedVariant("normalisers", Attention(dropout=0.25), f"{_QKV} drop"),
+    "self-attention": NamedVariant("heads", Attention(), _X),
+    "cross-attention": NamedVariant("heads", Attention(), f"y {_X}"),
+    "parameter-free": NamedVariant("heads", Attention(), "x"),
+    "multi-head": NamedVariant("heads", Attention(heads=2), f"{_X} b_q b_k b_v b_o"),
+    "multi-query": NamedVariant("heads", Attention(heads=6, kv_heads=1), _X),
+    "grouped-query": NamedVariant("heads", _GROUPED),
+    "grouped-query, of tokens": NamedVariant("heads", _GROUPED, _X),
+    "packed projections": NamedVariant("heads", Attention(heads=2, packed=True), "x w_in b_in w_o b_o", {"d_v": 4}),
+    "latent": NamedVariant("heads", Attention(heads=2, latent=_LATENTS), "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"),
+    "latent, one head": NamedVariant("heads", Attention(latent=Latent()), _LATENT),
+    "latent, absorbed": NamedVariant("heads", Attention(heads=2, latent=_ABSORBED, causal=True), _LATENT),
+    "rotary, half": NamedVariant("positions", Attention(position=_ROTATED)),
+    "rotary, interleaved": NamedVariant(
+        "positions", Attention(position=Rotary(triples=_TRIPLES, layout="interleaved"))
+    ),
+    "rotary, in part": NamedVariant("positions", Attention(position=Rotary(triples=_TRIPLES[:1]))),
+    "rotary, true frequencies": NamedVariant("positions", Attention(position=Rotary())),
+    "rotary, given tables": NamedVariant(
         "positions", Attention(position=Rotary(given="tables")), f"{_QKV} cos sin cos_q sin_q"
     ),
-    "rotary, latent": Variant(
+    "rotary, latent": NamedVariant(
         "positions",
         Attention(heads=2, latent=Latent(absorbed=True), position=Rotary(triples=_TRIPLES[:1])),
         _LATENT,
     ),
-    "ALiBi": Variant("positions", Attention(heads=2, causal=True, position=Alibi())),
-    "ALiBi, given slopes": Variant(
+    "ALiBi": NamedVariant("positions", Attention(heads=2, causal=True, position=Alibi())),
+    "ALiBi, given slopes": NamedVariant(
         "positions", Attention(heads=3, position=Alibi(slopes="given", two_sided=True)), f"{_QKV} slopes"
     ),
-    "T5 buckets": Variant(
+    "T5 buckets": NamedVariant(
         "positions", Attention(heads=2, scale=1, position=Buckets(number=4, max_distance=3)), f"{_QKV} b_rel"
     ),
-    "Shaw": Variant("positions", Attention(position=Shaw(most=2)), f"{_QKV} a_k a_v"),
-    "Transformer-XL": Variant(
+    "Shaw": NamedVariant("positions", Attention(position=Shaw(most=2)), f"{_QKV} a_k a_v"),
+    "Transformer-XL": NamedVariant(
         "positions", Attention(heads=2, causal=True, position=TransformerXL()), f"{_X} r w_r b_u b_w", {"n_r": 3}
     ),
-    "DeBERTa": Variant("positions", Attention(heads=2, position=Disentangled(span=2)), f"{_X} p w_pk w_pq", {"n_d": 4}),
-    "decoder step": Variant(
+    "DeBERTa": NamedVariant(
+        "positions", Attention(heads=2, position=Disentangled(span=2)), f"{_X} p w_pk w_pq", {"n_d": 4}
+    ),
+    "decoder step": NamedVariant(
         "together",
         Attention(
             heads=6, kv_heads=2, causal=True, window=3, softcap=2, sink="given", position=Rotary(triples=_TRIPLES)

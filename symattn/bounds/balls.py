@@ -16,7 +16,7 @@ from symattn.bounds.counts import Counts
 from symattn.bounds.exponents import far_below, stored
 from symattn.bounds.projected import leaves_range, projected
 from symattn.bounds.reference import Run
-from symattn.bounds.rule import Given, Numbers, exponents, limit, losses, underflow, weighed
+from symattn.bounds.rule import NumberKind, RuleGivens, exponents, limit, losses, underflow, weighed
 from symattn.bounds.scores import LOG2_E, score_errors
 from symattn.document.errors import Undecided
 
@@ -37,7 +37,7 @@ def _up(x: Balls) -> Balls:
     return x.exp() if isinstance(x, flint.arb) else xp.exp(x)
 
 
-_NUMBERS = Numbers(
+_NUMBERS = NumberKind(
     g, rate, xp.maximum, grown=lambda x: _up(x) - 1, up=_up, minimum=xp.minimum, where=xp.where,
     lifted=Ball.lift,
 )  # fmt: skip
@@ -86,7 +86,7 @@ class _Bound:
         values = values + (rate(p.factors) if p.factors is not None else 0)
         length = size(self.t) + self.errors.shift * self.unit
         times = Ball.lift(self.rescalings)
-        given = Given(
+        given = RuleGivens(
             self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
         )
         numbers = replace(_NUMBERS, largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))

@@ -90,7 +90,7 @@ class Expected(ABC):
 
 
 @dataclass(frozen=True)
-class Entries(Expected):
+class ExactOutput(Expected):
     """An output by its exact entries alone."""
 
     exact: np.ndarray

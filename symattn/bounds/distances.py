@@ -27,7 +27,7 @@ U = 2.0**-53
 
 
 @dataclass(frozen=True)
-class Values:
+class ValueColumns:
     """The values of all keys, (n, d_v) in float64, a sink's row of zeros among them, and what is made of them once.
 
     ``kind`` is the type of the weights that they meet. Values that are projections pass ``terms`` roundings, are
@@ -109,7 +109,7 @@ class Values:
 class Around:
     """Places around the outputs o (rows, d_v) of some rows."""
 
-    values: Values
+    values: ValueColumns
     o: Floats
 
     def distances(self, s: NDArray[Any], total: Floats, at_zero: Floats | None, up: float) -> Floats:

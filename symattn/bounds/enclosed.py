@@ -19,8 +19,8 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.arithmetic import number, size
-from symattn.bounds.distances import Floats, U, Values
-from symattn.bounds.exponents import Scores, far_below, stored
+from symattn.bounds.distances import Floats, U, ValueColumns
+from symattn.bounds.exponents import ScoreExponents, far_below, stored
 from symattn.bounds.growth import g, rate
 from symattn.bounds.plain import LARGEST, ByHead, applies, beside, evaluate, moderate, row_blocks, row_maxima, shape_of
 from symattn.bounds.projected import leaves_range, projected
@@ -49,7 +49,7 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
     return all(a.size > 0 and moderate(np.where(np.isneginf(a), 0.0, a), most) for a in given if a.dtype.kind == "f")
 
 
-class Enclosed(ByHead):
+class EnclosureBound(ByHead):
     """The bound for a run on enclosures."""
 
     def __init__(self, run: Run, precision: Precision, shares: bool = False) -> None:
@@ -80,7 +80,7 @@ class Enclosed(ByHead):
         for index in np.ndindex(*self.t.shape[:-2]):
             logit = self._logit(index)
             own = [part[index] if logit is None else np.pad(part[index], ((0, 1), (0, 0))) for part in parts]
-            values = Values(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
+            values = ValueColumns(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
             for rows in row_blocks(*self.t.shape[-2:]):
                 self.put((*index, rows), self._scores(index, rows, logit), values)
 
@@ -91,7 +91,7 @@ class Enclosed(ByHead):
         own = index[-1] if self.spec.heads > 1 and len(z) > 1 else 0
         return float(z[own]) * (log(2) if self.spec.base == 2 else 1.0)
 
-    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
+    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> ScoreExponents:
         at: Any = (*index, rows)
         open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
         far = self._far(at)
@@ -102,7 +102,7 @@ class Enclosed(ByHead):
             t, tau, open_ = beside(t, logit), beside(tau, 0), beside(open_, True)
             off, largest = np.maximum(off, 4 * U * abs(logit)), np.maximum(largest, abs(logit))
         every, t = bool(open_.all()), np.where(open_, t, 0.0)
-        return Scores(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
+        return ScoreExponents(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
 
     def _far(self, at: Any) -> NDArray[np.bool_]:
         t, off, shift = self.t[at], self.off[at], self.shift[at]
@@ -138,7 +138,7 @@ def of_run(run: Run, precision: Precision) -> Floats:
     Raises ``Refused`` where the enclosures do not say which scores there are, or what the values are.
     """
     try:
-        return Enclosed(run, precision).allowed
+        return EnclosureBound(run, precision).allowed
     except Undecided:
         return np.full(run.output.plain_shape, np.inf)
 
@@ -154,7 +154,7 @@ def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[
         raise Refused("this specification is bounded in balls")
     reference = run(spec, inputs, kind=Enclosure)
     try:
-        result = Enclosed(reference, precision, shares=True)
+        result = EnclosureBound(reference, precision, shares=True)
     except Undecided:
         return np.full(reference.output.plain_shape, np.inf), {}
     return result.allowed, result.shares

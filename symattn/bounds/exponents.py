@@ -29,7 +29,7 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.counts import Counts
 from symattn.bounds.distances import U
 from symattn.bounds.growth import FARTHEST, g, rate
-from symattn.bounds.rule import Given, Numbers, exponents
+from symattn.bounds.rule import NumberKind, RuleGivens, exponents
 
 Floats = NDArray[Any]
 
@@ -39,7 +39,7 @@ _FEW = 64  # rescalings that are not counted, but taken to be as many as there m
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreExponents:
     """Scores t̂ (rows, n) of the keys in ``open_``, 0 elsewhere; r; τ_j; the largest sum of absolute values.
 
     ``tau`` is of the type that the bound is computed in. r, the largest sums and ``shift``, by how much a row may be
@@ -80,7 +80,7 @@ def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], An
     return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
 
 
-_NUMBERS = Numbers(g, rate, np.maximum, lambda x: x.max(axis=1, keepdims=True))
+_NUMBERS = NumberKind(g, rate, np.maximum, lambda x: x.max(axis=1, keepdims=True))
 
 
 class Exponents:
@@ -89,7 +89,7 @@ class Exponents:
     ``values`` counts the roundings of a value before it meets its weight.
     """
 
-    def __init__(self, precision: Precision, scores: Scores, values: int = 0) -> None:
+    def __init__(self, precision: Precision, scores: ScoreExponents, values: int = 0) -> None:
         self.precision, self.scores = precision, scores
         self.kind = scores.tau.dtype
         self.roundoff = float(np.finfo(self.kind).eps) / 2
@@ -158,7 +158,7 @@ class Exponents:
         m, star = self._row(np.abs(self.m) + self.r + s.shift), self._row(self.star)
         values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
         log_n = log(self.n) * (1 + 4 * U)
-        given = Given(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
+        given = RuleGivens(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
         counted: Any = SimpleNamespace(below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room)
         result = exponents(given, p, counted, _NUMBERS)
         self.grown = np.broadcast_to(np.asarray(result.grown, dtype=np.float64), self.m.shape)

@@ -27,17 +27,17 @@ from numpy.typing import NDArray
 
 from symattn.arrays.enclosing.exponential import EPSILON, exp
 from symattn.arrays.precision import Precision
-from symattn.bounds.distances import Around, Floats, U, Values
-from symattn.bounds.exponents import Exponents, Scores
+from symattn.bounds.distances import Around, Floats, U, ValueColumns
+from symattn.bounds.exponents import Exponents, ScoreExponents
 from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
-from symattn.bounds.rule import Numbers, losses, underflow, weighed
+from symattn.bounds.rule import NumberKind, losses, underflow, weighed
 
 _ROUGH = 0.98  # of A, below which it is summed
 _EACH = 1 << 16  # products of a weight and a value that are made one by one
 
 
 @dataclass(frozen=True)
-class Parts:
+class SlackTerms:
     """The terms of M: W, P, (G' − 1)(|o| + W + P), G' e^{2λ_P} S, the same of E, and what underflows."""
 
     moved: Floats
@@ -49,19 +49,19 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Found:
+class RowBounds:
     """M for some rows, (rows, d_v); |o|, rounded up; rows of which nothing is said; the terms of M."""
 
     moved: Floats
     size: Floats
     vanishes: NDArray[np.bool_]
-    parts: Parts
+    parts: SlackTerms
 
 
 class Rows:
     """The bound before the output's rounding, for some rows of one head."""
 
-    def __init__(self, precision: Precision, scores: Scores, values: Values) -> None:
+    def __init__(self, precision: Precision, scores: ScoreExponents, values: ValueColumns) -> None:
         self.precision, self.scores, self.values = precision, scores, values
         self.exponents = Exponents(precision, scores, values.terms)
         e = self.exponents
@@ -99,7 +99,7 @@ class Rows:
         self.moving[rows] = self.w[rows]
         self.scale = np.ones_like(self.scale)
 
-    def found(self) -> Found:
+    def found(self) -> RowBounds:
         """Steps 4 to 6: M."""
         v, p, scaled = self.values, self.precision, power_up(2 * rate(self.precision.stored))
         whole = own = v.weighed(self.w, v.summed, self.up) * self.scale
@@ -112,11 +112,11 @@ class Rows:
         results = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
         kept, middle, factor, sums = results
         below, vanishes = self._underflow(lost * scaled)
-        parts = Parts(moved, kept, middle, factor * apart, factor * sums, below + self._far())
+        parts = SlackTerms(moved, kept, middle, factor * apart, factor * sums, below + self._far())
         total = moved + kept + middle + parts.apart + parts.sums + parts.underflow
         silent = np.isnan(total) | (max(self.highest[1:]) > FARTHEST)
         silent |= self.scores.far & (self.exponents.grown * (1 + self.up) > 1)
-        return Found(np.where(silent, np.inf, total), size, vanishes[:, 0], parts)
+        return RowBounds(np.where(silent, np.inf, total), size, vanishes[:, 0], parts)
 
     def _apart(self, whole: Floats) -> Floats:
         """S."""
@@ -197,7 +197,7 @@ class Rows:
         return exp(np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)) * (1 + 4 * EPSILON)
 
 
-_NUMBERS = Numbers(
+_NUMBERS = NumberKind(
     g, rate, np.maximum, np.max, lambda x: growth(x) if np.ndim(x) else growth_of(x), power_up, np.minimum
 )
 
@@ -211,7 +211,7 @@ def enlarged(x: Any) -> Floats:
 STEPS = ("scores", "exponent", "rescaling", "merging", "sums", "stored weights", "underflow", "output")
 
 
-def shares(rows: Rows, parts: Parts) -> dict[str, Floats]:
+def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     """The terms of M split among the steps, in proportion to the means of their exponents over the weights.
 
     Exact to first order; what is of higher order is split in the same proportions.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.arrays.precision import Precision
 from symattn.bounds.counts import Counts
 from symattn.bounds.growth import growth_of, power_up
-from symattn.bounds.rule import Given, Numbers, exponents
+from symattn.bounds.rule import NumberKind, RuleGivens, exponents
 from symattn.document import notation as nt
 from symattn.document.notation import (
     Fence,
@@ -94,9 +94,9 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
 
     t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
     factors = 0 if precision.factors is None else LAMBDA_F
-    given = Given(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
+    given = RuleGivens(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
     larger: Any = lambda x, y: call("max", commas(x, y))  # noqa: E731
-    numbers = Numbers(lambda n, _: _grown(n * LAMBDA_S), lambda _: LAMBDA_A, larger, named=named)
+    numbers = NumberKind(lambda n, _: _grown(n * LAMBDA_S), lambda _: LAMBDA_A, larger, named=named)
     below, merges = int(counts.below.max()), counts.merges
     counted: Any = SimpleNamespace(below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each)
     result = exponents(given, precision, counted, numbers)

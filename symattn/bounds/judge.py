@@ -15,7 +15,7 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.attention.enclosed import Enclosed, enclose
+from symattn.attention.enclosed import EnclosedOutput, enclose
 from symattn.attention.spec import Attention
 from symattn.bounds import enclosed, plain
 from symattn.bounds.case_result import (
@@ -52,7 +52,7 @@ class Traced(Expected):
 
     make: Callable[[], Run]
     allowed: np.ndarray
-    quick: Enclosed | None = None
+    quick: EnclosedOutput | None = None
     lenient: bool = False
 
     @classmethod

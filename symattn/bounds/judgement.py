@@ -26,7 +26,7 @@ from symattn.bounds.sharp import elements, means
 from symattn.bounds.sharp.blocks import Made, applies, wide
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
-from symattn.bounds.sharp.means import Mean
+from symattn.bounds.sharp.means import MeanBeyondLimit
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused
 
@@ -84,7 +84,7 @@ class Judgement:
     measured: Measured | None = None
     rows: Sequence[int] = ()
     accused: Accused | None = None
-    mean: Mean | None = None
+    mean: MeanBeyondLimit | None = None
 
     @property
     def certain(self) -> bool:

@@ -29,7 +29,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.arithmetic import Balls, g, number, rate, size, upper, xp
 from symattn.bounds.balls import _Bound
-from symattn.bounds.case_result import Entries
+from symattn.bounds.case_result import ExactOutput
 from symattn.bounds.plain import usual_or_sink
 from symattn.bounds.reference import Run, run
 from symattn.bounds.target import Inputs
@@ -38,7 +38,7 @@ from symattn.document.errors import InputError, Undecided
 _BITS = 192
 
 
-def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> Entries:
+def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> ExactOutput:
     """The exact logarithms (…, n_q), −∞ for a row without any key, and how far a legal one may be from them.
 
     Raises ``InputError`` for specifications whose scores are no dot products under masks.
@@ -49,9 +49,9 @@ def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> Entries:
         reference = run(replace(spec, lse=True), inputs)
         exact = reference.values["lse"]
         try:
-            return Entries(exact.entries, _allowed(reference, exact, precision))
+            return ExactOutput(exact.entries, _allowed(reference, exact, precision))
         except Undecided:  # exponentials of errors beyond all range
-            return Entries(exact.entries, np.full(exact.plain_shape, np.inf))
+            return ExactOutput(exact.entries, np.full(exact.plain_shape, np.inf))
 
 
 def _allowed(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The fast bound of plain attention, straight from its inputs; ``enclosed`` has that of its variants.
 
-``Plain`` has dot products, a scale, masks, heads, shared keys and values, sinks. Scores and masks come from the steps
-of the definition themselves, run in float64. With u = 2⁻⁵³ a score passes d + 4 roundings there, so |t̂ − t| ≤ (d + 8)
-u |t|^, |t|^ being the sums of absolute values as float64 makes them of |q| and |k|.
+``PlainBound`` has dot products, a scale, masks, heads, shared keys and values, sinks. Scores and masks come from the
+steps of the definition themselves, run in float64. With u = 2⁻⁵³ a score passes d + 4 roundings there, so |t̂ − t| ≤
+(d + 8) u |t|^, |t|^ being the sums of absolute values as float64 makes them of |q| and |k|.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.enclosing.pattern import Head, front, heads
 from symattn.attention.spec import Attention
-from symattn.bounds.distances import Floats, U, Values
-from symattn.bounds.exponents import Scores
+from symattn.bounds.distances import Floats, U, ValueColumns
+from symattn.bounds.exponents import ScoreExponents
 from symattn.bounds.floats import Rows, enlarged, shares
 from symattn.bounds.growth import g
 from symattn.bounds.reference import usual
@@ -100,7 +100,7 @@ class ByHead:
         self.precision, self.wanted, self.last = precision, shares, last
         self.allowed, self.shares = np.empty(shape), dict[str, Floats]()
 
-    def put(self, where: Any, scores: Scores, values: Values) -> None:
+    def put(self, where: Any, scores: ScoreExponents, values: ValueColumns) -> None:
         """The rows of one block: M, and the last rounding; +∞ where an intermediate result could leave the range."""
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
@@ -114,7 +114,7 @@ class ByHead:
             self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
 
 
-class Plain(ByHead):
+class PlainBound(ByHead):
     """The bound for one set of inputs, in tiles of some queries of one head and all keys."""
 
     def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
@@ -132,7 +132,7 @@ class Plain(ByHead):
     def _of_head(self, head: Head) -> None:
         own = head.v if head.sink is None else np.vstack([head.v, np.zeros((1, head.v.shape[1]))])
         (n_q, _), (n_k, _) = head.q.shape, head.k.shape
-        tile, values = _Tile(self, head), Values(own, self.kind)
+        tile, values = _Tile(self, head), ValueColumns(own, self.kind)
         for rows in row_blocks(n_q, n_k):
             self.put((*head.index, rows), tile.scores(rows), values)
 
@@ -150,7 +150,7 @@ class Plain(ByHead):
 class _Tile:
     """Scores of one head, block by block of queries."""
 
-    def __init__(self, plain: Plain, head: Head) -> None:
+    def __init__(self, plain: PlainBound, head: Head) -> None:
         self.plain, self.head, self.kind = plain, head, plain.kind
         self.sizes = np.abs(head.k).astype(self.kind)
         whole = bool((head.q != 0).all() and (head.k != 0).all())
@@ -163,7 +163,7 @@ class _Tile:
         largest = abs(float(plain.factor(np.ones((1, 1)), head.q[:1], head).max()))
         self.lost = float(longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * max(1.0, largest) * float(f.eta)
 
-    def scores(self, rows: slice) -> Scores:
+    def scores(self, rows: slice) -> ScoreExponents:
         """t and τ_j of step 1 for some queries."""
         plain, head = self.plain, self.head
         q = head.q[rows]
@@ -181,7 +181,7 @@ class _Tile:
             tau, open_ = beside(tau, 0), beside(open_, True)
         reach = row_maxima(raw)
         off = (plain.d + 8) * U * reach
-        return Scores(t, off, open_, tau, np.maximum(largest, reach), head.sink is not None, every)
+        return ScoreExponents(t, off, open_, tau, np.maximum(largest, reach), head.sink is not None, every)
 
     def _errors(self, q: Floats, raw: Floats) -> Floats:
         if self.marks is None:
@@ -211,7 +211,7 @@ def evaluate(
     spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
 ) -> tuple[Floats, dict[str, Floats]]:
     """The bound and its shares by step."""
-    result = Plain(spec, inputs, precision, shares)
+    result = PlainBound(spec, inputs, precision, shares)
     return result.allowed, result.shares
 
 

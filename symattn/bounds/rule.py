@@ -19,7 +19,7 @@ from symattn.bounds.counts import Counts
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberKind:
     """The operations of a kind of number beside + and ×: g(n), λ, the larger of two, the largest of each row; e^x − 1,
     e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
 
@@ -36,7 +36,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Given:
+class RuleGivens:
     """The givens of the rule. Each key: τ'_j, |t_j|, m − t_j and B_j. Each row: |m| and τ*. All: ln n and ε'.
 
     |t_j| and |m| hold what rows may be shifted by. ``values`` is what a value brings along, in exponents.
@@ -54,7 +54,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Exponents:
+class RuleExponents:
     """r_j, r'_j and β*; a_j, s_j and b_j."""
 
     first: Any
@@ -65,7 +65,7 @@ class Exponents:
     below: Any
 
 
-def exponents(x: Given, precision: Precision, counts: Counts, numbers: Numbers) -> Exponents:
+def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: NumberKind) -> RuleExponents:
     """Errors of exponentials as they are summed, and what numerator and denominator do not share.
 
     Raises ``Undecided`` where log-sum-exps that are merged may move without bound.
@@ -87,7 +87,7 @@ def exponents(x: Given, precision: Precision, counts: Counts, numbers: Numbers) 
     if p.lse:
         shared = numbers.maximum(shared, first + second + ((x.top + common) * four + logarithms))
     a = x.tau + (numbers.maximum(first, second) if p.lse else first)
-    return Exponents(first, second, grown, a, alone, sums + shared)
+    return RuleExponents(first, second, grown, a, alone, sums + shared)
 
 
 def limit(precision: Precision) -> float:
@@ -103,7 +103,7 @@ def weighed(
     lost: Any,
     precision: Precision,
     counts: Counts,
-    numbers: Numbers,
+    numbers: NumberKind,
 ) -> tuple[Any, Any, Any, Any]:
     """Step 5, from X, S, |o|, W, Y and Σ w_j (e^{b_j} − 1): P, (G' − 1)(|o| + W + P), the factor G' e^{2λ_P}, and E.
 
@@ -117,7 +117,7 @@ def weighed(
     return kept, lost * centre, (lost + 1) * scaled, sums
 
 
-def _sums(sizes: Any, total: Any, precision: Precision, counts: Counts, numbers: Numbers) -> Any:
+def _sums(sizes: Any, total: Any, precision: Precision, counts: Counts, numbers: NumberKind) -> Any:
     """E of step 4: sums of terms whose absolute values sum to ``sizes``, themselves to at most ``total``."""
     by_path = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * sizes
     events, u = counts.partial_sums, float(precision.accumulate.u)

@@ -9,7 +9,7 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.softmax import softmax
-from symattn.attention.streaming.states import State, finish, merge, tile_state
+from symattn.attention.streaming.states import SoftmaxState, finish, merge, tile_state
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.texts import Telling
@@ -123,11 +123,11 @@ def _joined(names: tuple[str, str, str, str], maximum: str, part: int) -> Callab
     return computed
 
 
-def _part(state: State, part: int) -> Any:
+def _part(state: SoftmaxState, part: int) -> Any:
     return state.normaliser[0, 0] if part == 1 else state.accumulated[0, :]
 
 
-def _table(states: list[State]) -> Table:
+def _table(states: list[SoftmaxState]) -> Table:
     """Three keys one by one, in exact numbers."""
     columns = [Column((x,)) for x in _COLUMNS]
     given = [(nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))]

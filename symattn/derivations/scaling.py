@@ -8,7 +8,7 @@ from typing import Any
 from symattn.attention.notation import D_K
 from symattn.derivations import jacobian
 from symattn.derivations.parameters import number_or_letter
-from symattn.derivations.scaling_numpy import Setting, at_size, compared, evidence
+from symattn.derivations.scaling_numpy import ScalingSetting, at_size, compared, evidence
 from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import Moments, checked, moment, of_all
 from symattn.derivations.texts import Telling
@@ -108,7 +108,7 @@ insert end
 
 def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
-    setting = Setting(dk, None if mean is None else _mean(mean))
+    setting = ScalingSetting(dk, None if mean is None else _mean(mean))
     comparison = compared(setting, seed)
     letters: dict[str, Glossary | Moments] = {
         "": jacobian.letters(), "gap": _gap_letters(), "uniform": Glossary({"s": "n"}, index={"j": "n"}),
@@ -129,7 +129,7 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     )  # fmt: skip
 
 
-def _typed(setting: Setting) -> str:
+def _typed(setting: ScalingSetting) -> str:
     """The text for means that are 0, that have a value, or first the one and then the other."""
     centred = setting.centred
     dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
@@ -167,12 +167,12 @@ def _gap_letters() -> Glossary:
     return Glossary(given, {"n": "1+r"}, index, {"s": scores}, places={"m": 0}, positive=("Δ",), nonnegative=("d",))
 
 
-def _end(setting: Setting) -> Law:
+def _end(setting: ScalingSetting) -> Law:
     """The law of a row at the end of its section: A3 where it is assumed."""
     return setting.row().at({setting.mu.base: 0}) if setting.centred else setting.row()
 
 
-def _written_out(setting: Setting) -> tuple[Step, ...]:
+def _written_out(setting: ScalingSetting) -> tuple[Step, ...]:
     if not 1 < setting.d_k <= _WRITTEN_OUT:
         return ()
     law = setting.score().at({"d_k": setting.d_k})
@@ -181,12 +181,12 @@ def _written_out(setting: Setting) -> tuple[Step, ...]:
     return (moment(law, equals(formula("s"), products), (at_size(setting),), where, law.written_out),)
 
 
-def variance_formula(setting: Setting, size: str) -> Node:
+def variance_formula(setting: ScalingSetting, size: str) -> Node:
     """d_k σ⁴, or d_k σ²(σ² + 2μ²)."""
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
-def _result(setting: Setting, compared: tuple[Evidence, ...]) -> Result:
+def _result(setting: ScalingSetting, compared: tuple[Evidence, ...]) -> Result:
     law, variance = setting.main(), formula("Var(q·k)")
     here = moment(law, equals(At(variance, at_size(setting)), _at_size(setting, not setting.centred)))
     every = moment(law, equals(variance, variance_formula(setting, "d_k ")))
@@ -200,13 +200,13 @@ def _result(setting: Setting, compared: tuple[Evidence, ...]) -> Result:
     return Result("Result", tuple(formulas), (of_all(every, scaled, here), *compared))
 
 
-def _at_size(setting: Setting, general: bool) -> Node:
+def _at_size(setting: ScalingSetting, general: bool) -> Node:
     """4σ⁴, or 4σ⁴ + 8μ²σ²."""
     d_k = setting.d_k
     return setting.formula(f"{d_k if d_k > 1 else ''} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
 
 
-def _difference(setting: Setting) -> Result:
+def _difference(setting: ScalingSetting) -> Result:
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
     rows = [moment(_end(setting), equals(*map(setting.formula, sides))) for sides in typed]

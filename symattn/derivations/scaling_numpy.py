@@ -21,11 +21,11 @@ from symattn.document.formulas import formula
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Name, Node, Number, Relation, equals, relation
 from symattn.document.text import text
-from symattn.proof.moments import INDEPENDENCE, MOMENTS, Family, Law
+from symattn.proof.moments import INDEPENDENCE, MOMENTS, Law, LawFamily
 
 
 @dataclass(frozen=True)
-class Setting:
+class ScalingSetting:
     """d_k and the mean that was asked for: a number, a letter, or None for 0 first and then any."""
 
     d_k: int
@@ -62,7 +62,7 @@ class Setting:
     def _law(self, key_axes: tuple[Node, ...], meanings: dict[str, str]) -> Law:
         variance = formula("σ²")
         return Law(
-            families=(Family("q", (D_K,), self.mu, variance), Family("k", key_axes, self.mu, variance)),
+            families=(LawFamily("q", (D_K,), self.mu, variance), LawFamily("k", key_axes, self.mu, variance)),
             independent=frozenset("qk"),
             positive=("σ", "d_k", "n"),
             real=(self.mu.base,),
@@ -72,7 +72,7 @@ class Setting:
         )
 
 
-def at_size(setting: Setting) -> Node:
+def at_size(setting: ScalingSetting) -> Node:
     """The condition d_k = 4."""
     return equals(D_K, setting.d_k)
 
@@ -85,7 +85,7 @@ _MEAN, _VARIANCE, _SCALED, _GAP = map(formula, ("E[s]", "Var(s)", "Var(s/√d_k)
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def compared(setting: Setting, seed: int) -> tuple[Block, ...]:
+def compared(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
     """The section: enumeration where the cube is small, else a sample with its standard errors."""
     centre = setting.mean if isinstance(setting.mean, Fraction) else Fraction(0 if setting.centred else 1)
     small = 2 * setting.d_k <= _LARGEST_CUBE
@@ -123,7 +123,7 @@ def moments(values: np.ndarray) -> tuple[Fraction, Fraction]:
     return Fraction(first, count), Fraction(int((values * values).sum()), count) - Fraction(first, count) ** 2
 
 
-def _enumerated(setting: Setting, centre: Fraction) -> tuple[Block, ...]:
+def _enumerated(setting: ScalingSetting, centre: Fraction) -> tuple[Block, ...]:
     d_k, unit = setting.d_k, centre.denominator
     low, high = (centre.numerator - unit, centre.numerator + unit)  # in units of 1/unit
     first, second = moments(cube(d_k, 1, low, high)[0])
@@ -137,7 +137,7 @@ def _enumerated(setting: Setting, centre: Fraction) -> tuple[Block, ...]:
     return Paragraph((*words, *_there(setting, centre), end)), together(steps)
 
 
-def _agrees(setting: Setting, centre: Fraction, formula: Node, value: Fraction, width: int) -> Step:
+def _agrees(setting: ScalingSetting, centre: Fraction, formula: Node, value: Fraction, width: int) -> Step:
     signs = nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))
     values = text(nt.Fence("curly", signs))
     where = checked(f"all {2**width} points of {values}{str(width).translate(_RAISED)}")
@@ -145,25 +145,25 @@ def _agrees(setting: Setting, centre: Fraction, formula: Node, value: Fraction, 
     return moment(law, equals(formula, value), f"{2**width} points", where)
 
 
-def _there(setting: Setting, centre: Fraction) -> Text:
+def _there(setting: ScalingSetting, centre: Fraction) -> Text:
     """At which variance, mean and d_k: σ = 1, μ = 0 and d_k = 4."""
     return formula("σ = 1"), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
 
 
-def closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
+def closed(setting: ScalingSetting, centre: Fraction, formula: Node) -> Fraction:
     """Return the moment by the moment algebra at σ = 1."""
     value = _law(setting, centre, formula).value(formula).constant()
     assert value is not None
     return value
 
 
-def _law(setting: Setting, centre: Fraction, formula: Node) -> Law:
+def _law(setting: ScalingSetting, centre: Fraction, formula: Node) -> Law:
     """The law of the scores at σ = 1, with this mean and size."""
     law = setting.row() if formula == _GAP else setting.score()
     return law.at({"σ": Fraction(1), "d_k": Fraction(setting.d_k), setting.mu.base: centre})
 
 
-def _sampled(setting: Setting, centre: Fraction, seed: int) -> tuple[Block, ...]:
+def _sampled(setting: ScalingSetting, centre: Fraction, seed: int) -> tuple[Block, ...]:
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
     one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
     root = sqrt(setting.d_k)
@@ -188,7 +188,7 @@ def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
     return variance * len(values) / (len(values) - 1), sqrt(max(fourth - variance**2, 0.0) / len(values))
 
 
-def _near(setting: Setting, centre: Fraction, formula: Node, found: tuple[float, float], seed: int) -> Step:
+def _near(setting: ScalingSetting, centre: Fraction, formula: Node, found: tuple[float, float], seed: int) -> Step:
     """A sample is beside the closed form; one that is too far off is no evidence for it."""
     value, error = found
     expected = closed(setting, centre, formula)

@@ -26,7 +26,7 @@ from symattn.document.text import text
 from symattn.proof import gaussian
 from symattn.proof.relations.comparing import holds
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import Asked, Question, record
+from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, record
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Unread
 
@@ -160,14 +160,14 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
                 _holds_at(relation, d_k, float(square))
         return enclosed(", ".join(text(equals(x, commas(*at))) for x, at in ((_SQUARE, _SQUARES), (D_K, sizes))))
 
-    record(Asked(formula, decide, equal=_same))
+    record(DecidedRelation(formula, decide, equal=_same))
     return Step(formula, running_text(reason), decide(formula))
 
 
 def _same(a: Node, b: Node) -> bool:
     """Return whether two formulas in σ, d_k, z and π are proved equal."""
     numbers = Glossary(dict.fromkeys(_LETTERS, ""), sizes={}, positive=_LETTERS)
-    return Question(equals(a, b), numbers).equal(a, b)
+    return RelationQuestion(equals(a, b), numbers).equal(a, b)
 
 
 def _ball(x: object) -> Ball:

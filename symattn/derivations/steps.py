@@ -15,7 +15,7 @@ from symattn.proof.certified_moments import chained
 from symattn.proof.certified_moments import vanishing as tends_to_zero
 from symattn.proof.moments import Law
 from symattn.proof.relations.comparing import FalseStep as FalseStep
-from symattn.proof.relations.judging import Asked, record
+from symattn.proof.relations.judging import DecidedRelation, record
 
 
 def moment(
@@ -44,7 +44,7 @@ def moment(
         sides = (relation.first, *(side for _, side in relation.rest))
         return evidence or _certified(chained(law, sides), law.under(*sides))
 
-    record(Asked(formula, decide, sizes=("d_k", "n"), exact=True))
+    record(DecidedRelation(formula, decide, sizes=("d_k", "n"), exact=True))
     return Step(formula, words(reason), decide(formula))
 
 
@@ -72,7 +72,7 @@ def vanishing(law: Law, formula: Relation, limit: Relation) -> Step:
             raise FalseStep(f"{text(relation)}: {reason}") from reason
         raise FalseStep(f"{text(relation)} as {text(limit)} is not shown")
 
-    record(Asked(formula, decide, sizes=("d_k", "n")))
+    record(DecidedRelation(formula, decide, sizes=("d_k", "n")))
     return Step(formula, (limit,), decide(formula))
 
 

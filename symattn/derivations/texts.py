@@ -40,7 +40,7 @@ from symattn.document.notation import Node
 from symattn.document.text import plain_text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
-from symattn.proof.theorem import Outcome, Theorem, decide
+from symattn.proof.theorem import Theorem, TheoremOutcome, decide
 from symattn.theorems.reading import Reading, boxed, of_print, read, read_apart
 
 _STEP = re.compile(r"(\w*)(-|:=|→) (.*)")
@@ -171,11 +171,11 @@ def _lines(typed: str) -> list[Line]:
 
 # -- theorems ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Known:
+class CitedTheorem:
     """A theorem of the catalogue that was decided just now, its false variant refuted."""
 
     theorem: Theorem
-    outcome: Outcome
+    outcome: TheoremOutcome
     reading: Reading | None = None
 
     @property
@@ -212,7 +212,7 @@ class Known:
         return model.Note((model.Emph("Not so."), " ", *_begun(said), f"{comma} refuted by ", *refuted, "."))
 
 
-def known(theorem: Theorem) -> Known:
+def known(theorem: Theorem) -> CitedTheorem:
     """The theorem, decided now as code and as it is printed. Raises FalseStep unless it is proved and its false variant
     refuted."""
     outcome, reading = decide(theorem), read(theorem)
@@ -220,7 +220,7 @@ def known(theorem: Theorem) -> Known:
         raise FalseStep(f"{theorem.name}: {reading.wrong}")
     if outcome.grade not in (Grade.PROVED, Grade.ARGUED):
         raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
-    return Known(theorem, outcome, reading)
+    return CitedTheorem(theorem, outcome, reading)
 
 
 def _sentence(said: Text) -> Text:

@@ -16,7 +16,7 @@ from symattn.arrays.exact import Exact
 from symattn.attention.derivative import jvp, vjp
 from symattn.attention.inputs import holds, shape
 from symattn.attention.positions.fields import Rotary
-from symattn.attention.variants import AGREES, SIZES, VARIANTS, Variant
+from symattn.attention.variants import AGREES, SIZES, VARIANTS, NamedVariant
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import (
@@ -44,7 +44,7 @@ class Support:
     """The support of a variant by each kind: None where it runs and is right, else why it does not."""
 
     name: str
-    variant: Variant
+    variant: NamedVariant
     found: dict[str, str | None] = field(default_factory=dict)
 
     @cached_property
@@ -67,7 +67,7 @@ class Support:
             return self.run(Ball.literal)
 
 
-def support(name: str, variant: Variant, kinds: tuple[str, ...] = KINDS) -> Support:
+def support(name: str, variant: NamedVariant, kinds: tuple[str, ...] = KINDS) -> Support:
     """Run a variant on every kind."""
     result = Support(name, variant)
     for kind in kinds:
@@ -85,7 +85,7 @@ def _reason(check: Callable[[Support], str | None], of: Support) -> str | None:
         return str(refusal).removesuffix("; use ball").rsplit(": ", 1)[-1]
 
 
-def _entries(name: str, variant: Variant, size: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def _entries(name: str, variant: NamedVariant, size: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     kind = holds(name, variant.spec)
     if kind == "whole numbers":
         return np.arange(size[-1]) * 2 // size[-1]
@@ -138,7 +138,7 @@ def _indexed(of: Support) -> str | None:
     return None if prove(first, first).proved else "is not equal to itself"  # which reads every element
 
 
-def shapes_in_letters(variant: Variant) -> dict[str, str]:
+def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
     """The shapes for arrays whose sizes are letters: more keys than queries by p where a mask counts from the end."""
     spec = variant.spec
     h, g = spec.heads, spec.key_heads

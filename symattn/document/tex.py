@@ -42,7 +42,7 @@ _MAX_PMATRIX_COLUMNS = 10  # amsmath's MaxMatrixCols
 
 def tex(x: nt.Node, *, colours: bool = False, inline: bool = False) -> str:
     """``x`` as TeX without delimiters. ``inline`` writes fractions with a slash; ``colours`` uses our macros."""
-    return _Printer(colours).show(x, inline)
+    return _LatexPrinter(colours).show(x, inline)
 
 
 def words(text: str) -> str:
@@ -63,7 +63,7 @@ def words(text: str) -> str:
 _TEXT = {c: "\\" + c for c in "%&_#${}"} | {"\\": "/", "~": "-", "^": "'", "–": "--", "—": "---"}
 
 
-class _Printer(Printer):
+class _LatexPrinter(Printer):
     dash, plus_minus, partial_sign = "-", r"\pm ", r"\partial "
 
     def __init__(self, colours: bool) -> None:

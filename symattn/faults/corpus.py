@@ -29,7 +29,7 @@ DOMAIN = Domain()
 
 
 @dataclass(frozen=True)
-class Fault:
+class CorpusFault:
     """One fault: its name, that of its specification, the mistake by rule, and the reports that it resembles."""
 
     name: str
@@ -76,16 +76,16 @@ class Sample:
 
 
 @lru_cache(maxsize=1)
-def corpus() -> tuple[Fault, ...]:
+def corpus() -> tuple[CorpusFault, ...]:
     """All faults, in the order of the table. Raises ``KeyError`` where no rule has a fault's words."""
     rules = {family: {m.cause: m for m in known(spec, names(spec))} for family, spec in SPECIFICATIONS.items()}
     return tuple(
-        Fault(name, family, rules[family][words], tuple(PublicReport(*report) for report in reports))
+        CorpusFault(name, family, rules[family][words], tuple(PublicReport(*report) for report in reports))
         for name, family, words, reports in TABLE
     )
 
 
-def named(name: str) -> Fault:
+def named(name: str) -> CorpusFault:
     """The fault of this name. Raises ``InputError`` where there is none."""
     result = {fault.name: fault for fault in corpus()}
     if name not in result:
@@ -94,7 +94,7 @@ def named(name: str) -> Fault:
     return result[name]
 
 
-def sample(fault: Fault, seed: int, sizes: Sizes = TELLING) -> Sample:
+def sample(fault: CorpusFault, seed: int, sizes: Sizes = TELLING) -> Sample:
     """Inputs N(0, 1) by a seed, the same on every machine, with what a right and the wrong program give for them."""
     inputs = drawn(fault.spec, seed, sizes)
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}

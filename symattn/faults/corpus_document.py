@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from symattn.document.codec import record
 from symattn.document.model import Block, Code, Column, Document, Items, Note, Paragraph, Table, Text
-from symattn.faults.corpus import Fault, sample
-from symattn.faults.found import RULES, Found
+from symattn.faults.corpus import CorpusFault, sample
+from symattn.faults.found import RULES, Detection
 from symattn.faults.table import PublicReport
 from symattn.verification.report_document import sentence, typeset
 
 
-def listed(faults: Iterable[Fault]) -> Document:
+def listed(faults: Iterable[CorpusFault]) -> Document:
     """A line for each fault."""
     results = tuple(faults)
     columns = (Column(("fault",), "left"), Column(("step",), "left"), Column(("specification",), "left"),
@@ -29,7 +29,7 @@ def listed(faults: Iterable[Fault]) -> Document:
     )  # fmt: skip
 
 
-def shown(fault: Fault) -> Document:
+def shown(fault: CorpusFault) -> Document:
     """One fault, with the size of what it does to a sample."""
     drawn = sample(fault, 0)
     off = max(abs(float(x)) for x in (drawn.wrong - drawn.exact).flat if x == x)
@@ -45,7 +45,7 @@ def shown(fault: Fault) -> Document:
     )  # fmt: skip
 
 
-def compared(rows: Iterable[Found]) -> Document:
+def compared(rows: Iterable[Detection]) -> Document:
     """Which rule finds which fault."""
     results = tuple(rows)
     columns = (Column(("fault",), "left"), *(Column((name,), "left") for name in RULES), Column(("symattn",), "left"))
@@ -66,7 +66,7 @@ def compared(rows: Iterable[Found]) -> Document:
     )  # fmt: skip
 
 
-def _line(row: Found) -> tuple[Text, ...]:
+def _line(row: Detection) -> tuple[Text, ...]:
     results: tuple[Text, ...] = tuple((_word(row.rules[name]),) for name in RULES)
     return ((Code(row.fault.name),), *results, (_after(row.after),))
 
@@ -79,7 +79,7 @@ def _after(count: int | None) -> str:
     return "let through" if count is None else f"found, input {count}"
 
 
-def _fields(fault: Fault) -> str:
+def _fields(fault: CorpusFault) -> str:
     return ", ".join(f"{name}={value}" for name, value in fault.fields.items()) or "plain"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from symattn.document.codec import record
 from symattn.document.errors import InputError
 from symattn.document.render import files
-from symattn.faults.corpus import Fault, Sample, corpus, sample
+from symattn.faults.corpus import CorpusFault, Sample, corpus, sample
 
 _MOST = 100  # seeds: 38 faults of some 5 kB for each make 20 MB
 _README = (
@@ -23,7 +23,9 @@ _README = (
 )
 
 
-def export(folder: Path, seeds: int = 1, faults: Sequence[Fault] | None = None, force: bool = False) -> list[Path]:
+def export(
+    folder: Path, seeds: int = 1, faults: Sequence[CorpusFault] | None = None, force: bool = False
+) -> list[Path]:
     """Write ``corpus.json`` and NAME-SEED.npz for the seeds 0 to ``seeds`` − 1; the files are returned.
 
     Raises ``InputError`` for too many seeds, and for files that are there and not to be replaced.

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import Case
-from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, Fault, Sample, convention, sample
+from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, CorpusFault, Sample, convention, sample
 from symattn.programs.target import Target
 from symattn.verification.attention import OfAttention
 from symattn.verification.engine import SEED, Session
@@ -37,23 +37,23 @@ RULES: dict[str, Rule] = {"torch's defaults": torchs, "twice a baseline": twice}
 
 
 @dataclass(frozen=True)
-class Found:
+class Detection:
     """The rules that find a fault at an everyday input, at one of five seeds at least, and after how many inputs
     the probes of ``verify`` do (None: none of them does)."""
 
-    fault: Fault
+    fault: CorpusFault
     rules: dict[str, bool]
     after: int | None
 
 
-def found(fault: Fault) -> Found:
+def found(fault: CorpusFault) -> Detection:
     """Ask every rule."""
     samples = [sample(fault, seed, EVERYDAY) for seed in SEEDS]
     rules = {name: any(not rule(s, s.wrong) for s in samples) for name, rule in RULES.items()}
-    return Found(fault, rules, probed(fault))
+    return Detection(fault, rules, probed(fault))
 
 
-def probed(fault: Fault, right: bool = False) -> int | None:
+def probed(fault: CorpusFault, right: bool = False) -> int | None:
     """After how many inputs of ``verify`` the mistake, or the ``right`` program, is beyond the bound; None: never."""
 
     def program(**inputs: Array) -> Array:

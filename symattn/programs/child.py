@@ -17,11 +17,11 @@ from symattn.programs.process import Process
 from symattn.programs.request import Request
 
 if TYPE_CHECKING:
-    from symattn.verification.semantics import Identity
+    from symattn.verification.semantics import IdentityResult
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """Seconds for one call and for importing the target, of processor time or of waiting; see ``process``."""
 
     call: float = 10.0
@@ -38,8 +38,8 @@ class Child:
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, target: str, request: Request, limits: Limits | None = None) -> None:
-        self._target, self._request, self._limits = target, request, limits or Limits()
+    def __init__(self, target: str, request: Request, limits: ProcessLimits | None = None) -> None:
+        self._target, self._request, self._limits = target, request, limits or ProcessLimits()
         self._worked = 0.0  # by processes that have ended
         self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases that the worker has, and whose outcomes come
         self._process: Process | None = None
@@ -98,7 +98,7 @@ class Child:
         outcome: Outcome = answer
         return outcome
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> Identity | None:
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult | None:
         """The identity test on residues, in a copy of the child; None where the child is gone."""
         answer = self._ready()
         if not isinstance(answer, Failure):

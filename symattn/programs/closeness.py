@@ -23,7 +23,7 @@ from symattn.bounds.sharp import means
 from symattn.bounds.sharp.blocks import applies
 from symattn.bounds.sharp.limits import FORMATS as HALF
 from symattn.bounds.sharp.limits import Stores
-from symattn.bounds.sharp.means import Mean
+from symattn.bounds.sharp.means import MeanBeyondLimit
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, article
 from symattn.programs.descale import dequantised, split
@@ -223,7 +223,7 @@ def _legal(sharp: float, worst: float) -> str:
     return f"at most {worst:.2g} is legal, by the worst case; the sharp tolerance lets exponentials be off by 2⁻¹³"
 
 
-def _describe_means(mean: Mean, how: Stores | None, alpha: float) -> str:
+def _describe_means(mean: MeanBeyondLimit, how: Stores | None, alpha: float) -> str:
     """Describe elements that are wrong together, where each alone is within its tolerance."""
     assert how is not None
     return "\n".join(

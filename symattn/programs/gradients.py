@@ -10,7 +10,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.backward import NAMES, Gradient, gradients, sampled
+from symattn.bounds.sharp.backward import NAMES, SharpGradient, gradients, sampled
 from symattn.bounds.sharp.limits import STORED, Stores
 from symattn.bounds.sharp.sample import chosen
 from symattn.bounds.sharp.ways import bounded, largest_scale, scalings
@@ -67,14 +67,14 @@ def nearest(
     queries: np.ndarray,
     keys: np.ndarray,
     factors: np.ndarray | None = None,
-) -> dict[str, Gradient]:
+) -> dict[str, SharpGradient]:
     """dQ of ``queries``, dK and dV of ``keys`` for the scale as it is, or for a constant of the format as the scale.
 
     They are those of the first of these with which all of ``got`` is legal, and those of the scale itself where there
     is none; ``factors`` are those of dropout. Raises ``InputError`` where there are no exact gradients, or where right
     ones may be out of range.
     """
-    first: dict[str, Gradient] = {}
+    first: dict[str, SharpGradient] = {}
     for one, given in scalings(spec, inputs, how):
         result = gradients(one, given, do, how, queries, keys, factors)
         if any(np.isnan(g.exact).any() for g in result.values()):
@@ -90,7 +90,7 @@ def nearest(
 
 
 def _check_range(
-    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, found: Mapping[str, Gradient], got: Arrays
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, found: Mapping[str, SharpGradient], got: Arrays
 ) -> None:
     """Raises ``InputError`` where gradients are not finite and right ones need not be: numbers may be out of range."""
     if all(np.isfinite(values).all() for values in got.values()):
@@ -107,7 +107,7 @@ def _check_range(
         )
 
 
-def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
+def _words(name: str, found: SharpGradient, values: np.ndarray, how: Stores) -> str:
     got = found.of(values)
     shares = found.ratios(got)
     count = int((shares > 1).sum())

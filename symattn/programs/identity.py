@@ -25,7 +25,7 @@ from symattn.programs.layouts import from_layout
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
 from symattn.programs.watching import captured
-from symattn.verification.semantics import EPSILON, SIZES, Identity, identity_test
+from symattn.verification.semantics import EPSILON, SIZES, IdentityResult, identity_test
 
 #: Of a function and a kind of array the function on that kind.
 Make = Callable[[Callable[..., Any], type[Modular]], Callable[..., Any]]
@@ -41,11 +41,11 @@ def identity(
     seed: int = 0,
     domain: Domain | None = None,
     make: Make = substitute,
-) -> Identity:
+) -> IdentityResult:
     """Test whether NumPy code computes ``spec``, up to rounding and a probability of at most ε.
 
     Without a convention the function is called as ``agree`` finds. Code that cannot run on residues (``float()`` of an
-    element, a comparison of data) is not judged: ``Identity.agrees`` is None and ``reason`` names what was refused.
+    element, a comparison of data) is not judged: ``IdentityResult.agrees`` is None and ``reason`` names why.
     Functions in layouts with axes for a batch and for heads are called with several; sizes keep the promises of the
     ``domain``, but for the largest ones. ``make`` makes of the function one for a kind of array.
     """
@@ -77,7 +77,7 @@ def _roomy(domain: Domain) -> Domain:
 
 def understood(
     function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, domain: Domain | None = None
-) -> Identity:
+) -> IdentityResult:
     """The identity test in a copy of this process, within ``seconds``; at larger sizes too where it goes well.
 
     What stands in the way is the ``reason`` of an identity that neither agrees nor differs.
@@ -99,22 +99,22 @@ def understood(
     return large if large.agrees is False else result.joined(large) if large.agrees else result
 
 
-def _quietly(test: Callable[[], Identity]) -> Identity:
+def _quietly(test: Callable[[], IdentityResult]) -> IdentityResult:
     with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return test()
 
 
-def _within(test: Callable[[], Identity], seconds: float) -> Identity:
+def _within(test: Callable[[], IdentityResult], seconds: float) -> IdentityResult:
     try:
-        result: Identity = apart(lambda: _quietly(test), seconds)
+        result: IdentityResult = apart(lambda: _quietly(test), seconds)
     except NotDone as error:
         return _not_tried(str(error))
     return result
 
 
-def _not_tried(reason: str) -> Identity:
-    return Identity(None, Evidence(Grade.UNDECIDED, reason), reason=reason)
+def _not_tried(reason: str) -> IdentityResult:
+    return IdentityResult(None, Evidence(Grade.UNDECIDED, reason), reason=reason)
 
 
 def _call(function: Callable[..., Any], how: Convention, inputs: Mapping[str, Any]) -> Any:

@@ -28,7 +28,7 @@ _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_hea
 
 
 @dataclass(frozen=True)
-class Slot:
+class ModuleSlot:
     """A weight or bias of a module: its name, what stands in it side by side, and the order of its axes, if known."""
 
     name: str
@@ -44,7 +44,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ModuleReading:
     """How weights are read: the order of bare square matrices, and whether q, k, v are side by side for each head."""
 
     order: Order = "out in"
@@ -74,13 +74,13 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
     square = any(s.kind == "w" and s.order is None for s in slots)
     packed = any(len(s.roles) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
     for by_head, order in product((False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]):
-        yield HeldAttention(host, slots, Reading(order, by_head), request, label)
+        yield HeldAttention(host, slots, ModuleReading(order, by_head), request, label)
 
 
 _ORDERS: tuple[Order, ...] = ("out in", "in out")
 
 
-def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> Slot:
+def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> ModuleSlot:
     """Return the slot of a parameter, by its name and by the layer that it belongs to."""
     path, _, last = key.rpartition(".")
     own = plain(last) in OWN
@@ -95,10 +95,10 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> Slot:
     order = host.order(key, shape, ROLES[word])
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
         order = "out in" if shape[0] > shape[1] else "in out"  # by which side is that of several projections
-    return Slot(key, kind, ROLES[word], shape, order)
+    return ModuleSlot(key, kind, ROLES[word], shape, order)
 
 
-def _check(module: object, slots: tuple[Slot, ...], spec: Attention, label: str) -> None:
+def _check(module: object, slots: tuple[ModuleSlot, ...], spec: Attention, label: str) -> None:
     """Raise ``InputError`` where a projection lacks or stands twice, or the numbers of heads are others."""
     held = [n for s in slots for n in s.names]
     for n in ("w_q", "w_k", "w_v"):
@@ -123,7 +123,9 @@ def heads_of(module: object) -> int | None:
 class HeldAttention:
     """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
 
-    def __init__(self, host: Host, slots: tuple[Slot, ...], reading: Reading, request: Request, label: str) -> None:
+    def __init__(
+        self, host: Host, slots: tuple[ModuleSlot, ...], reading: ModuleReading, request: Request, label: str
+    ) -> None:
         self._host, self._xp = host, host.xp
         self._spec, self._slots, self.reading = request.spec, slots, reading
         self.d_model, self.width = self._sizes(label)
@@ -164,7 +166,7 @@ class HeldAttention:
         first = first[..., :d] if "w_o" in weights else first
         return (first, *others) if others else first
 
-    def _filled(self, slot: Slot, weights: Mapping[str, Any]) -> Any:
+    def _filled(self, slot: ModuleSlot, weights: Mapping[str, Any]) -> Any:
         """The array of the module's own shape that holds these weights."""
         parts = [weights[n] for n in slot.names]
         if slot.kind == "w" and slot.roles != ("o",):

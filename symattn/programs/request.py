@@ -75,19 +75,19 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Origin:
+class RequestOrigin:
     """Where a specification comes from: the options of a command line, and the attention before fields are changed."""
 
     options: Mapping[str, object] = field(default_factory=dict)
     spec: Attention = _USUAL
 
     @classmethod
-    def of_preset(cls, name: str) -> Origin:
+    def of_preset(cls, name: str) -> RequestOrigin:
         """``--like NAME``. Raises InputError for a name that no preset has."""
         return cls({"like": name}, like(name))
 
     @classmethod
-    def of_configuration(cls, source: str, layer: int | None, kind: str) -> Origin:
+    def of_configuration(cls, source: str, layer: int | None, kind: str) -> RequestOrigin:
         """``--config FILE --layer N --kind KIND``; raises as ``symattn.models.configurations.attention`` does."""
         from symattn.models.configurations import attention
 

@@ -33,7 +33,7 @@ from symattn.programs.closeness import Arrays, Ready, close, of_rows, read_array
 from symattn.verification.arithmetic.aims import SURE, Aim, aims, in_percent, larger
 from symattn.verification.arithmetic.growth import Grown
 from symattn.verification.arithmetic.ranking import likeliest
-from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Sought
 
@@ -160,7 +160,7 @@ class _Look:
         """The arithmetic that is nearest to the output, by the bits of a few rows."""
         few = self.rows[:: -(-len(self.rows) // _BITS)]
         spec, inputs = of_rows(self.of.spec, self.of.inputs, few)
-        return likeliest(Sample(spec, inputs, self.out[..., few, :], self.of.precision.input))
+        return likeliest(BitSample(spec, inputs, self.out[..., few, :], self.of.precision.input))
 
     @cached_property
     def _expected(self) -> Measured:

@@ -12,7 +12,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import format_name
 from symattn.programs import frameworks
 from symattn.programs.loading import one_line
-from symattn.verification.summing.asking import Numbers, Sum
+from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.tree import NoTree
 
@@ -65,4 +65,4 @@ def summation(
     def call(columns: Array) -> Array:
         return run(columns.T) if kind == "sum" else run(np.ones((_ROWS, len(columns))), columns)[0]
 
-    return ordered("terms", terms, lambda n: Sum(n, COLUMNS, Numbers.of(dtype, n), call), MOST)
+    return ordered("terms", terms, lambda n: TermSum(n, COLUMNS, TermNumbers.of(dtype, n), call), MOST)

@@ -41,7 +41,7 @@ from symattn.verification.semantics import first_of
 
 if TYPE_CHECKING:
     from symattn.bounds.domain import Domain
-    from symattn.verification.semantics import Identity
+    from symattn.verification.semantics import IdentityResult
 
 _QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
@@ -86,7 +86,7 @@ class Target:
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> Identity:
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
         """The identity test on residues, in a copy of this process: see ``identity.understood``."""
         from symattn.programs.identity import understood  # residues take a while to import
 

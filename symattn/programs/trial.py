@@ -68,17 +68,17 @@ def settle(function: Callable[..., Any], convention: Convention, request: Reques
 
     Raises ``InputError`` where nothing was found within so many calls, and the upper limit of time.
     """
-    return _Trial(function, request, call).settled(convention)
+    return _LayoutTrial(function, request, call).settled(convention)
 
 
 def is_open(function: Callable[..., Any], convention: Convention, request: Request) -> bool:
     """Return whether the convention is one of several that could be meant."""
-    trial = _Trial(function, request, lambda how, inputs: Outcome())
+    trial = _LayoutTrial(function, request, lambda how, inputs: Outcome())
     conventions = (how for variant in trial.variants(convention) for how in trial.formed(variant))
     return next(conventions, None) is not None and next(conventions, None) is not None
 
 
-class _Trial:
+class _LayoutTrial:
     """The calls for one function."""
 
     def __init__(self, function: Callable[..., Any], request: Request, call: Call) -> None:

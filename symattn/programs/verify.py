@@ -15,9 +15,9 @@ from symattn.bounds.target import Framework, Layout, Runner
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
-from symattn.programs.child import Child, Limits
+from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NotCallable
-from symattn.programs.request import Origin, Request, keyword
+from symattn.programs.request import Request, RequestOrigin, keyword
 from symattn.programs.target import narrowed
 from symattn.programs.target import target as in_process
 from symattn.verification import engine
@@ -106,7 +106,7 @@ class Options:
     layout: Layout | None = None
     framework: Framework | None = None
     domain: Domain | None = None
-    origin: Origin | None = None
+    origin: RequestOrigin | None = None
     notes: tuple[str, ...] = ()
     time_limit: float | None = None
     examples: int = engine.EXAMPLES
@@ -133,7 +133,9 @@ class Options:
 
     def child(self, target: str, spec: Specification) -> Child:
         """The target in a process of its own, with time limits."""
-        return Child(target, self.request(spec), Limits() if self.time_limit is None else Limits(self.time_limit))
+        return Child(
+            target, self.request(spec), ProcessLimits() if self.time_limit is None else ProcessLimits(self.time_limit)
+        )
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
         """Return the command line that gives a report again; ``others`` are further options."""
@@ -206,7 +208,7 @@ def command_line(
     request: Request,
     domain: Domain,
     options: Mapping[str, object],
-    origin: Origin | None = None,
+    origin: RequestOrigin | None = None,
     name: str = "verify",
 ) -> str:
     """Return the command line that gives this report again; ``options`` have a value, or None."""
@@ -216,11 +218,11 @@ def command_line(
     calling["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
     # what the domain promises, but for rows without any key, which the specification says
     promised = {name: getattr(domain, name) for name in domain.promises if name != "fully_masked_rows"}
-    said = _said(spec, domain, origin or Origin())
+    said = _said(spec, domain, origin or RequestOrigin())
     return command(name, *targets, options=[*promised.items(), *said, *calling.items()])
 
 
-def _said(spec: Specification, domain: Domain, origin: Origin) -> Iterator[tuple[str, object]]:
+def _said(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
     """The options of a specification: its fields, for a definition those of the attention that it is made of."""
     if is_definition(spec):
         yield "definition", written(spec)
@@ -229,7 +231,7 @@ def _said(spec: Specification, domain: Domain, origin: Origin) -> Iterator[tuple
         yield from _fields(attention, domain, origin)
 
 
-def _fields(spec: Attention, domain: Domain, origin: Origin) -> Iterator[tuple[str, object]]:
+def _fields(spec: Attention, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
     """The options of the origin, and of the fields in which a specification differs from it."""
     usual = Attention()
     yield from origin.options.items()

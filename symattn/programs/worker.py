@@ -28,7 +28,7 @@ from symattn.programs.watching import announced, captured
 from symattn.verification.definitions.registry import is_definition
 
 if TYPE_CHECKING:
-    from symattn.verification.semantics import Identity
+    from symattn.verification.semantics import IdentityResult
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ class _Server:
             self._target = _ready(function, request, agreed, name)
             return self._target.convention
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> Identity:
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> IdentityResult:
         """The identity test, in a copy of this process."""
         return self._target.semantics(spec, seconds, domain)
 

@@ -28,7 +28,7 @@ from symattn.arrays.symbolic import Symbolic
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.proof import drawing
 from symattn.proof.feasible import Row, TooMany, point
-from symattn.proof.literals import Named
+from symattn.proof.literals import NamedNumbers
 from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
 CELLS, _ENTRIES = 200, 100  # of all sizes together; of all arrays
@@ -176,7 +176,7 @@ class _Chosen(Numbers):
         return self.lift(numbers)
 
 
-def cells(sides: Sides, declared: Declared, brought: Named, equal: bool = True) -> Cells:
+def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool = True) -> Cells:
     """Walk the cells at small sizes, and at those at which the code takes another way; until there is a doubt that the
     sides are ``equal``, if that is asked, and else for numbers at which the first side is not below the second."""
     worlds: list[Numbers] = []
@@ -197,7 +197,7 @@ def cells(sides: Sides, declared: Declared, brought: Named, equal: bool = True) 
     return Cells(tuple(worlds), doubt, defined, any(path.constraints for path in begun))
 
 
-def _sizes(declared: Declared, brought: Named) -> Iterator[Mapping[str, int]]:
+def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, int]]:
     """1 and 2, and 3 of a single letter; where there are three letters or more, all alike; then ``branches``."""
     sorts = declared.sorts()
     alike = ((n,) * len(sorts) for n in (1, 2))

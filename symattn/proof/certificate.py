@@ -25,7 +25,7 @@ from symattn.document.errors import InputError
 from symattn.proof import premises as pr
 from symattn.proof.counting import nodes
 from symattn.proof.expressing import bare, free, numbered, with_value, written
-from symattn.proof.prover import Case, Proof
+from symattn.proof.prover import ElementEquation, Proof
 from symattn.proof.side_conditions import needed
 
 SCHEMA = 1
@@ -48,7 +48,7 @@ def certificate(proof: Proof) -> dict[str, Any]:
     }
 
 
-def by_definition(case: Case) -> bool:
+def by_definition(case: ElementEquation) -> bool:
     """Return whether both sides are one expression before anything is simplified: then nothing is left to prove."""
     names = numbered(case.indices)
     left, right = (written(side, names) for side in case.written)
@@ -112,7 +112,7 @@ def _instance(x: pr.Instance) -> dict[str, Any]:
     return {**result, "premises": list(map(_any, x.premises)), "conclusions": parts}
 
 
-def _enclosed(x: pr.Enclosed) -> dict[str, Any]:
+def _enclosed(x: pr.PositiveInBox) -> dict[str, Any]:
     box = [[name, str(low), str(high)] for name, low, high in x.box]
     return {"box": box, "relation": ">", "expression": written(x.expression, {}), "pieces": _pieces(x.pieces)}
 
@@ -201,7 +201,7 @@ def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
     return {"relation": relation, "free": free(indices, names), "expression": written(x, names)}
 
 
-def _equation(case: Case, left: Expression, right: Expression) -> dict[str, Any]:
+def _equation(case: ElementEquation, left: Expression, right: Expression) -> dict[str, Any]:
     names = numbered(case.indices)
     out: dict[str, Any] = {
         "free": free(case.indices, names),
@@ -225,9 +225,9 @@ _WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]]
     pr.Substituted: ("substitution", _fields),
     pr.Limits: ("limits", _fields),
     pr.Averaged: ("mean", _fields),
-    pr.Repeated: ("repeated", _fields),
+    pr.ShrinkingMeasure: ("repeated", _fields),
     pr.Discharged: ("discharge", _fields),
-    pr.Enclosed: ("enclosed", _enclosed),
+    pr.PositiveInBox: ("enclosed", _enclosed),
     pr.Alike: ("bits", _alike),
     pr.Concluded: ("step", _concluded),
     pr.Inducted: ("induction", _inducted),

@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.document.evidence import Evidence, Grade
 from symattn.proof.certificate import certificate, premise
-from symattn.proof.checker import Verdict, check
+from symattn.proof.checker import CertificateVerdict, check
 from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof
 
@@ -18,7 +18,7 @@ def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> t
     return (*(certificate(p) for p in proofs if p.proved), *map(premise, premises))
 
 
-def verdicts(records: Iterable[Mapping[str, Any]]) -> tuple[Verdict, ...]:
+def verdicts(records: Iterable[Mapping[str, Any]]) -> tuple[CertificateVerdict, ...]:
     """Return the checker's verdicts; its dice are cast alike each time, so that the same document is printed."""
     return tuple(check(record, Random(0)) for record in records)
 

@@ -26,7 +26,7 @@ from symattn.proof import expectation
 from symattn.proof.certified import accepted
 from symattn.proof.counting import nodes
 from symattn.proof.expansion import is_moment, replaced
-from symattn.proof.moments import Family, Law, letter_name
+from symattn.proof.moments import Law, LawFamily, letter_name
 from symattn.proof.polynomial import Polynomial
 from symattn.proof.premises import Concluded, Instance, Tending
 from symattn.proof.prover import Proof, prove, unsimplified
@@ -100,7 +100,7 @@ class _Writing:
     law: Law
 
     @property
-    def families(self) -> dict[str, Family]:
+    def families(self) -> dict[str, LawFamily]:
         return {f.base: f for f in self.law.families}
 
     def of(self, x: Node, bound: Bound) -> Any:
@@ -195,12 +195,12 @@ class _Writing:
             return body
         return expectation.Expectation(laws, dict.fromkeys(laws, body))(of)
 
-    def _law(self, family: Family) -> expectation.Law:
+    def _law(self, family: LawFamily) -> expectation.EntryLaw:
         moments = (self.of(family.mean, {}), self.of(family.variance, {}))
-        return expectation.Law((), lambda: moments, lambda: [])
+        return expectation.EntryLaw((), lambda: moments, lambda: [])
 
 
-def _patterns(x: Expression, families: Mapping[str, Family]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+def _patterns(x: Expression, families: Mapping[str, LawFamily]) -> Iterator[tuple[str, tuple[bool, ...]]]:
     """The random letters in an expression, and at which places their indices are numbers."""
     for y in nodes(x, arguments=True):
         base, _, numbers = y.name.partition("[") if isinstance(y, Letter) else ("", "", "")

@@ -33,7 +33,17 @@ from symattn.proof.checker_folds import fold
 from symattn.proof.checker_laws import expect_law
 from symattn.proof.checker_limits import limits
 from symattn.proof.checker_means import bodies, expect_laws, told_of, without_means
-from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, in_place, read, scope_of
+from symattn.proof.checker_reading import (
+    CheckedNode,
+    Rejected,
+    array_of,
+    expect,
+    expect_few,
+    form,
+    in_place,
+    read,
+    scope_of,
+)
 from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
@@ -56,7 +66,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CertificateVerdict:
     """The verdict on a certificate: accepted, else ``why`` not; ``epsilon`` as above."""
 
     accepted: bool
@@ -64,16 +74,16 @@ class Verdict:
     epsilon: float = 0.0
 
 
-def check(certificate: object, random: Random | None = None) -> Verdict:
+def check(certificate: object, random: Random | None = None) -> CertificateVerdict:
     """Check a certificate, as ``certificate.certificate`` makes it or as JSON gives it back."""
     dice = Dice(random or SystemRandom())
     try:
         _check(certificate, dice)
     except Rejected as reason:
-        return Verdict(False, str(reason))
+        return CertificateVerdict(False, str(reason))
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
-        return Verdict(False, f"not a certificate: {type(error).__name__} {error}")
-    return Verdict(True, epsilon=dice.risk)
+        return CertificateVerdict(False, f"not a certificate: {type(error).__name__} {error}")
+    return CertificateVerdict(True, epsilon=dice.risk)
 
 
 def _check(certificate: Any, dice: Dice) -> None:
@@ -191,7 +201,7 @@ def _rewritten(e: Record, dice: Dice) -> None:
     rules[e["kind"]](e, lambda left, right, scope: are_same(left, right, scope, dice))
 
 
-def _expect_meanings(e: Record, x: Node) -> dict[str, tuple[dict[str, str], Any]]:
+def _expect_meanings(e: Record, x: CheckedNode) -> dict[str, tuple[dict[str, str], Any]]:
     """Check the meanings of letters: numbers in letters that mean themselves, and all entries of an array or none."""
     meant = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
     arrays = {array_of(name) for name in meant}
@@ -208,7 +218,7 @@ def _expect_meanings(e: Record, x: Node) -> dict[str, tuple[dict[str, str], Any]
     return meant
 
 
-def _expect_defined(e: Record, x: Node, meant: Mapping[str, Any], simplify: Simplifying, signs: Signs) -> None:
+def _expect_defined(e: Record, x: CheckedNode, meant: Mapping[str, Any], simplify: Simplifying, signs: Signs) -> None:
     """Whatever is divided by, rooted or the argument of a logarithm, is positive by its form or by hypothesis."""
     pairs = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
     whole = [] if e["equal"] is None else [(scope_of(e), e["equal"])]
@@ -222,12 +232,12 @@ def _expect_laws(e: Record, meant: Mapping[str, Any], signs: Signs, dice: Dice) 
     laws = {str(name): str(law) for name, law in e["laws"]}
     expect(len(laws) == len(e["laws"]), "two laws of one letter")
     expect(laws.keys() <= signs.known & {array_of(name) for name in meant}, "a law of what stands for nothing")
-    known: dict[str, Node] = {}  # a law may look at those before it
+    known: dict[str, CheckedNode] = {}  # a law may look at those before it
     for name, (scope, body) in meant.items():
         x, array = read(body, scope), array_of(name)
         if array in laws:
 
-            def same(a: Node, b: Node, scope: Mapping[str, str] = scope) -> bool:
+            def same(a: CheckedNode, b: CheckedNode, scope: Mapping[str, str] = scope) -> bool:
                 return are_same(a, b, scope, dice)
 
             expect_law(laws[array], x, scope, known, same, signs.shows_not_negative)

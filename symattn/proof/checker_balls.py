@@ -17,7 +17,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any, NamedTuple
 
-from symattn.proof.checker_reading import Node, Rejected, expect, expect_few, read
+from symattn.proof.checker_reading import CheckedNode, Rejected, expect, expect_few, read
 
 BITS = 128
 _FINE = 1 << 256  # series are summed in whole multiples of its reciprocal
@@ -72,7 +72,7 @@ def _number(text: Any) -> Fraction:
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-def enclosure(x: Node, box: Mapping[str, Interval]) -> Interval:
+def enclosure(x: CheckedNode, box: Mapping[str, Interval]) -> Interval:
     """An interval with every value of ``x`` at points of ``box``. Raises Rejected where it has none there."""
     if x.kind == "number":
         return Interval(x.label, x.label)

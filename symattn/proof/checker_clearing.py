@@ -11,33 +11,33 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from symattn.proof.checker_reading import Node, Rejected, number
+from symattn.proof.checker_reading import CheckedNode, Rejected, number
 
-Divisors = dict[Any, tuple[Node, int]]  # by form: the divisor and its power
+Divisors = dict[Any, tuple[CheckedNode, int]]  # by form: the divisor and its power
 
 
-def difference(left: Node, right: Node) -> tuple[Node, dict[Any, int]]:
+def difference(left: CheckedNode, right: CheckedNode) -> tuple[CheckedNode, dict[Any, int]]:
     """left − right as a numerator, and the powers of its divisors by form."""
     numerator, divisors = _cleared(minus(left, right))
     return numerator, {key: times for key, (_, times) in divisors.items()}
 
 
-def plus(xs: Iterable[Node]) -> Node:
+def plus(xs: Iterable[CheckedNode]) -> CheckedNode:
     """The sum, flat."""
     return _sum(xs)
 
 
-def minus(a: Node, b: Node) -> Node:
+def minus(a: CheckedNode, b: CheckedNode) -> CheckedNode:
     """a − b."""
     return _sum([a, times(number(-1), b)])
 
 
-def times(a: Node, b: Node) -> Node:
+def times(a: CheckedNode, b: CheckedNode) -> CheckedNode:
     """a · b."""
     return product([a, b])
 
 
-def vanishing(x: Node) -> bool:
+def vanishing(x: CheckedNode) -> bool:
     """Return whether the terms of a sum cancel in pairs, a factor −1 apart."""
     counted: dict[Any, Fraction] = {}
     for term in x.below if x.kind == "sum" else (x,):
@@ -47,7 +47,7 @@ def vanishing(x: Node) -> bool:
     return not any(counted.values())
 
 
-def _cleared(x: Node) -> tuple[Node, Divisors]:
+def _cleared(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
     if x.kind == "masked":
         raise Rejected("−∞ outside of an exponential")
     if x.kind == "ratio":
@@ -68,7 +68,7 @@ def _cleared(x: Node) -> tuple[Node, Divisors]:
     return x, {}
 
 
-def _over_common(parts: list[tuple[Node, Divisors]]) -> tuple[Node, Divisors]:
+def _over_common(parts: list[tuple[CheckedNode, Divisors]]) -> tuple[CheckedNode, Divisors]:
     common: Divisors = {}
     for _, divisors in parts:
         for key, (base, times) in divisors.items():
@@ -80,30 +80,30 @@ def _over_common(parts: list[tuple[Node, Divisors]]) -> tuple[Node, Divisors]:
     return _sum(numerators), common
 
 
-def _summed(x: Node) -> tuple[Node, Divisors]:
+def _summed(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
     """Σ: divisors without the index come out, the others stay inside as reciprocals."""
     numerator, divisors = _cleared(x.below[0])
     outside = {k: d for k, d in divisors.items() if x.label not in d[0].free}
     inside = [
-        Node("function", "1/", (), (), (b,), b.free)
+        CheckedNode("function", "1/", (), (), (b,), b.free)
         for b in _expanded({k: d for k, d in divisors.items() if k not in outside})
     ]
     return _cancelled(total(x, product([numerator, *inside])), outside)
 
 
-def total(x: Node, body: Node) -> Node:
+def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
     """Σ over the index that ``x`` binds of another body; factors without the index come out."""
     if body.kind == "sum":
         return _sum([total(x, y) for y in body.below])
     inside = [f for f in factors(body) if x.label in f.free]
     outside = [f for f in factors(body) if x.label not in f.free]
     if not inside:
-        return product([*outside, Node("size", x.sorts[0], (), (), (), frozenset())])
+        return product([*outside, CheckedNode("size", x.sorts[0], (), (), (), frozenset())])
     core = product(inside)
-    return product([*outside, Node("total", x.label, (), x.sorts, (core,), core.free - {x.label})])
+    return product([*outside, CheckedNode("total", x.label, (), x.sorts, (core,), core.free - {x.label})])
 
 
-def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
+def _cancelled(numerator: CheckedNode, divisors: Divisors) -> tuple[CheckedNode, Divisors]:
     """Z / Z = 1, also where 1/Z is a letter."""
     left, below = list(factors(numerator)), dict(divisors)
     for f in list(left):
@@ -125,7 +125,7 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
     return product(left), below
 
 
-def _split(x: Node) -> Divisors:
+def _split(x: CheckedNode) -> Divisors:
     result: Divisors = {}
     for f in factors(x):
         result = _both(result, {f.own_form: (f, 1)})
@@ -139,28 +139,28 @@ def _both(a: Divisors, b: Divisors) -> Divisors:
     return out
 
 
-def _expanded(d: Divisors) -> list[Node]:
+def _expanded(d: Divisors) -> list[CheckedNode]:
     return [base for base, times in d.values() for _ in range(times)]
 
 
-def factors(x: Node) -> tuple[Node, ...]:
+def factors(x: CheckedNode) -> tuple[CheckedNode, ...]:
     """The factors of a product; anything else is its own factor."""
     return x.below if x.kind == "product" else (x,)
 
 
-def _joined(kind: str, xs: Iterable[Node]) -> list[Node]:
+def _joined(kind: str, xs: Iterable[CheckedNode]) -> list[CheckedNode]:
     return [y for x in xs for y in (x.below if x.kind == kind else (x,))]
 
 
-def product(xs: Iterable[Node]) -> Node:
+def product(xs: Iterable[CheckedNode]) -> CheckedNode:
     """The product, flat, without factors 1."""
     flat = [x for x in _joined("product", xs) if not (x.kind == "number" and x.label == 1)]
     return _made("product", flat) if flat else number(1)
 
 
-def _sum(xs: Iterable[Node]) -> Node:
+def _sum(xs: Iterable[CheckedNode]) -> CheckedNode:
     return _made("sum", _joined("sum", xs))
 
 
-def _made(kind: str, xs: list[Node]) -> Node:
-    return xs[0] if len(xs) == 1 else Node(kind, "", (), (), tuple(xs), frozenset().union(*[x.free for x in xs]))
+def _made(kind: str, xs: list[CheckedNode]) -> CheckedNode:
+    return xs[0] if len(xs) == 1 else CheckedNode(kind, "", (), (), tuple(xs), frozenset().union(*[x.free for x in xs]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from symattn.proof.checker_reading import Node, Rejected, expect_few, form
+from symattn.proof.checker_reading import CheckedNode, Rejected, expect_few, form
 
 _NUMERATOR = frozenset({"number", "size", "letter", "is", "sum", "product", "exp", "total", "function"})
 _EXPONENT = frozenset({"number", "letter", "is", "sum", "product", "total", "function"})
@@ -16,7 +16,7 @@ Monomial = tuple[tuple[str, ...], bool, frozenset[str]]  # letters, whether the 
 
 
 @dataclass(frozen=True)
-class Limits:
+class CountingLimits:
     """D and T of each sort."""
 
     counted: dict[str, int]
@@ -24,8 +24,11 @@ class Limits:
 
 
 def cut_off(
-    numerator: Node, scope: Mapping[str, str], more: Mapping[str, int] | None = None, beside: Iterable[Node] = ()
-) -> Limits:
+    numerator: CheckedNode,
+    scope: Mapping[str, str],
+    more: Mapping[str, int] | None = None,
+    beside: Iterable[CheckedNode] = (),
+) -> CountingLimits:
     """D and T; rejected where an exponent or the numerator is not as the theorem needs it."""
     counted = bound_in_a_term(numerator) + Counter(scope.values()) + Counter(more or {})
     exponents = [y.below[0] for x in (numerator, *beside) for y in x.all() if y.kind == "exp"]
@@ -38,10 +41,10 @@ def cut_off(
         outside |= _sorts_of_free(exponent)
     sorts = counted.keys() | bound.keys()
     stable = {s: bound[s] + (2 * counted[s] if s in outside else 0) if bound[s] else 0 for s in sorts}
-    return Limits({s: counted[s] for s in sorts}, stable)
+    return CountingLimits({s: counted[s] for s in sorts}, stable)
 
 
-def box(limits: Limits) -> list[dict[str, int]]:
+def box(limits: CountingLimits) -> list[dict[str, int]]:
     """All sizes 0 ≤ n ≤ T + D."""
     sorts = sorted(limits.counted)
     ranges = [range(limits.stable[s] + limits.counted[s] + 1) for s in sorts]
@@ -49,7 +52,7 @@ def box(limits: Limits) -> list[dict[str, int]]:
     return [dict(zip(sorts, ns, strict=True)) for ns in product(*ranges)]
 
 
-def one_size(numerator: Node, limits: Limits) -> dict[str, int]:
+def one_size(numerator: CheckedNode, limits: CountingLimits) -> dict[str, int]:
     """n = max(T, D, 1); rejected unless every bound index shows in every term and nothing cancels in exponents."""
     for x in numerator.all():
         if x.kind in ("is", "size") or (x.kind == "total" and not _shows(x.label, x.below[0])):
@@ -62,7 +65,7 @@ def one_size(numerator: Node, limits: Limits) -> dict[str, int]:
     return {s: max(limits.stable[s], d, 1) for s, d in limits.counted.items()}
 
 
-def _shows(name: str, x: Node) -> bool:
+def _shows(name: str, x: CheckedNode) -> bool:
     if x.kind == "sum":
         return all(_shows(name, y) for y in x.below)
     if x.kind == "product":
@@ -70,14 +73,14 @@ def _shows(name: str, x: Node) -> bool:
     return _shows(name, x.below[0]) if x.kind == "total" else name in x.free
 
 
-def row_grid(numerator: Node, scope: Mapping[str, str]) -> tuple[Limits, list[dict[str, int]]]:
+def row_grid(numerator: CheckedNode, scope: Mapping[str, str]) -> tuple[CountingLimits, list[dict[str, int]]]:
     """The limits at the most rows, and all sizes needed for all numbers of rows; see ``rows``."""
     forms = _forms(numerator)
     rows = sorted({s for z, _ in forms for s in _sorts_of_free(z)})
     _expect_rows(numerator, [z for z, _ in forms], rows)
     counted = cut_off(numerator, scope).counted
     grid: list[dict[str, int]] = []
-    limits = Limits({}, {})
+    limits = CountingLimits({}, {})
     for ns in product(*[range(counted.get(r, 0) + 1) for r in rows]):
         there = dict(zip(rows, ns, strict=True))
         more: Counter[str] = Counter()
@@ -95,17 +98,17 @@ def row_grid(numerator: Node, scope: Mapping[str, str]) -> tuple[Limits, list[di
     return limits, grid
 
 
-def _forms(numerator: Node) -> list[tuple[Node, int]]:
+def _forms(numerator: CheckedNode) -> list[tuple[CheckedNode, int]]:
     """The arguments of reciprocals up to the names of their rows, each with the most of that form in a term."""
     result = {_row_form(x): x.below[0] for x in numerator.all() if x.kind == "function" and x.label == "1/"}
     return [(z, _most(numerator, key)) for key, z in result.items()]
 
 
-def _row_form(x: Node) -> str:
+def _row_form(x: CheckedNode) -> str:
     return form(x.below[0], dict.fromkeys(x.free, "row"))
 
 
-def _most(x: Node, key: object) -> int:
+def _most(x: CheckedNode, key: object) -> int:
     if x.kind == "function":
         return int(x.label == "1/" and _row_form(x) == key)
     if x.kind == "product":
@@ -113,7 +116,7 @@ def _most(x: Node, key: object) -> int:
     return max((_most(y, key) for y in x.below), default=0)
 
 
-def _expect_rows(numerator: Node, arguments: list[Node], rows: list[str]) -> None:
+def _expect_rows(numerator: CheckedNode, arguments: list[CheckedNode], rows: list[str]) -> None:
     for z in arguments:
         if len(_sorts_of_free(z)) < len(z.free):
             raise Rejected("a divisor under a sum has two indices of one sort")
@@ -125,7 +128,7 @@ def _expect_rows(numerator: Node, arguments: list[Node], rows: list[str]) -> Non
                 raise Rejected("an exponent sums over rows")
 
 
-def bound_in_a_term(x: Node) -> Counter[str]:
+def bound_in_a_term(x: CheckedNode) -> Counter[str]:
     """The most bound indices of each sort in any term, outside exponents; a size counts as one."""
     if x.kind not in _NUMERATOR:
         raise Rejected(f"{x.kind} in a numerator")
@@ -141,7 +144,7 @@ def bound_in_a_term(x: Node) -> Counter[str]:
     return results
 
 
-def monomials(x: Node) -> list[Monomial]:
+def monomials(x: CheckedNode) -> list[Monomial]:
     """The monomials of an exponent; rejected where it is no polynomial in letters as the theorem needs it."""
     if x.kind not in _EXPONENT or (x.kind == "is" and x.label != "="):
         raise Rejected(f"{x.kind} in an exponent")
@@ -167,6 +170,6 @@ def monomials(x: Node) -> list[Monomial]:
     return out
 
 
-def _sorts_of_free(x: Node) -> set[str]:
+def _sorts_of_free(x: CheckedNode) -> set[str]:
     """The sorts of the free indices of ``x``."""
     return {s for y in x.all(into_functions=True) for i, s in zip(y.indices, y.sorts, strict=False) if i[0] in x.free}

@@ -20,7 +20,7 @@ GRADES = ("proved", "argued")
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileVerdicts:
     """The result of a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error."""
 
     name: str = ""
@@ -33,22 +33,22 @@ class Reading:
     why: str = ""
 
 
-def check_file(content: bytes) -> Reading:
+def check_file(content: bytes) -> FileVerdicts:
     """Check every certificate in the bytes of a file, with nothing of the prover."""
     try:
         record = _record(content)
     except ValueError as error:
-        return Reading(why=str(error))
+        return FileVerdicts(why=str(error))
     name, records = str(record["theorem"]), record["certificates"]
     verdicts = []
     for n, one in enumerate(records, 1):
         verdict = check(one)
         if not verdict.accepted:
-            return Reading(name, why=f"certificate {n} of {len(records)}: {_line(verdict.why)}")
+            return FileVerdicts(name, why=f"certificate {n} of {len(records)}: {_line(verdict.why)}")
         verdicts.append(verdict)
     hypotheses = tuple(map(_line, record["hypotheses"]))
     results = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
-    return Reading(*results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts))
+    return FileVerdicts(*results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts))
 
 
 def _record(content: bytes) -> Mapping[str, Any]:

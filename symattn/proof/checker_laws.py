@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from symattn.proof.checker_clearing import minus, product, times
-from symattn.proof.checker_reading import Node, Rejected, number
+from symattn.proof.checker_reading import CheckedNode, Rejected, number
 
-Same = Callable[[Node, Node], bool]
-Sign = Callable[[Node], bool]
+Same = Callable[[CheckedNode, CheckedNode], bool]
+Sign = Callable[[CheckedNode], bool]
 Scope = Mapping[str, str]
 BOUNDED = frozenset({"tanh", "sign", "cos", "sin", "erf"})
 GROWING = frozenset({"log", "sqrt", "tanh", "erf"})
 
 
-def expect_law(law: str, x: Node, scope: Scope, others: Mapping[str, Node], same: Same, sign: Sign) -> None:
+def expect_law(
+    law: str, x: CheckedNode, scope: Scope, others: Mapping[str, CheckedNode], same: Same, sign: Sign
+) -> None:
     """Reject unless ``x`` ≥ 0 by the law that is named.
 
     ``others`` are what is known not to be negative, by name; ``sign`` says whether a form is not negative.
@@ -35,21 +37,21 @@ def expect_law(law: str, x: Node, scope: Scope, others: Mapping[str, Node], same
         raise Rejected(f"the law {law!r} does not show that it is not negative")
 
 
-def _largest(x: Node, scope: Scope, same: Same) -> Iterator[Node]:
+def _largest(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
     """max f − f at each place, and at what is no larger than f there."""
     for top in _functions(x, scope, "max"):
         for y in _below(top, scope, same):
             yield minus(top, y)
 
 
-def _bounded(x: Node, scope: Scope, same: Same) -> Iterator[Node]:
+def _bounded(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
     """1 − f and 1 + f."""
     for f in _functions(x, scope, *BOUNDED):
         yield minus(number(1), f)
         yield minus(f, number(-1))
 
 
-def _magnitude(x: Node, scope: Scope, same: Same) -> Iterator[Node]:
+def _magnitude(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
     """|z|, |z| − z and |z| + z."""
     for f in _functions(x, scope, "sign"):
         (z,) = f.below
@@ -61,7 +63,7 @@ def _magnitude(x: Node, scope: Scope, same: Same) -> Iterator[Node]:
 _LAWS = {"largest": _largest, "bounded": _bounded, "magnitude": _magnitude}
 
 
-def _triangle(x: Node, scope: Scope, sign: Sign) -> Iterator[Node]:
+def _triangle(x: CheckedNode, scope: Scope, sign: Sign) -> Iterator[CheckedNode]:
     """Σ_j a_j ‖y_j‖ − ‖Σ_j a_j y_j‖ with a_j ≥ 0, for any norm; y_j are the factors that run along the row."""
     for whole in _functions(x, scope, "norm"):
         row = whole.below[0]
@@ -77,25 +79,25 @@ def _triangle(x: Node, scope: Scope, sign: Sign) -> Iterator[Node]:
             yield minus(bind(mean, product([*weights, one])), whole)
 
 
-def bind(binder: Node, body: Node) -> Node:
+def bind(binder: CheckedNode, body: CheckedNode) -> CheckedNode:
     """Σ, or the row, over another body."""
     return replace(binder, below=(body,), free=body.free - {binder.label})
 
 
-def _grows(x: Node, step: Node, scope: Scope, same: Same) -> bool:
+def _grows(x: CheckedNode, step: CheckedNode, scope: Scope, same: Same) -> bool:
     """Return whether ``x`` = f(b) − f(a) and ``step`` = b − a, for a function that grows."""
     result = [f for f in _functions(x, scope, *GROWING) if len(f.below) == 1]
     pairs = [(a, b) for a in result for b in result if a.label == b.label and a is not b]
     return any(same(x, minus(b, a)) and same(step, minus(b.below[0], a.below[0])) for a, b in pairs)
 
 
-def _functions(x: Node, scope: Scope, *labels: str) -> list[Node]:
+def _functions(x: CheckedNode, scope: Scope, *labels: str) -> list[CheckedNode]:
     """The functions of these names in which no index is bound outside of them."""
     every = (f for f in x.all(into_functions=True) if f.kind == "function" and f.label in labels)
     return [f for f in every if f.free <= scope.keys()]
 
 
-def _below(top: Node, scope: Scope, same: Same) -> Iterator[Node]:
+def _below(top: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
     """Yield terms no larger than a maximum: what it is taken of, at any place; of |z| also z and −z."""
     for one in top.below:
         for y in instances(one, scope):
@@ -107,7 +109,7 @@ def _below(top: Node, scope: Scope, same: Same) -> Iterator[Node]:
                     yield from (f.below[0], times(number(-1), f.below[0]))
 
 
-def instances(x: Node, scope: Scope) -> Iterator[Node]:
+def instances(x: CheckedNode, scope: Scope) -> Iterator[CheckedNode]:
     """Yield the terms of a maximum, with each of the places in ``scope`` for the bound index."""
     if x.kind != "bound":
         if x.kind != "masked":
@@ -118,7 +120,7 @@ def instances(x: Node, scope: Scope) -> Iterator[Node]:
             yield from instances(renamed(x.below[0], {x.label: name}), scope)
 
 
-def renamed(x: Node, to: Mapping[str, str]) -> Node:
+def renamed(x: CheckedNode, to: Mapping[str, str]) -> CheckedNode:
     """``x`` with other names for its free indices; none of them may be bound in it."""
     mapped = {old: new for old, new in to.items() if old in x.free}
     if not mapped:

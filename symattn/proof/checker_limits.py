@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from symattn.proof.checker_clearing import minus
-from symattn.proof.checker_reading import Node, Rejected, in_place, number, read, scope_of
+from symattn.proof.checker_reading import CheckedNode, Rejected, in_place, number, read, scope_of
 from symattn.proof.checker_rules import assumes, claims
 from symattn.proof.checker_signs import Signs
 
 _CONTINUOUS = frozenset({"number", "size", "letter", "sum", "product", "total", "exp", "ratio"})
-Same = Callable[[Node, Node, Mapping[str, str]], bool]
+Same = Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]
 
 
 def limits(record: Mapping[str, Any], same: Same) -> None:
@@ -48,7 +48,7 @@ def _squeezed(record: Mapping[str, Any], letter: str, known: Collection[str], sa
     raise Rejected("the premises do not squeeze anything")
 
 
-def _decays(x: Node, letter: str, known: Collection[str]) -> bool:
+def _decays(x: CheckedNode, letter: str, known: Collection[str]) -> bool:
     """Return whether every term of ``x`` has a factor e^{−b u} with u > 0, and b is nowhere else."""
     if x.kind in ("sum", "total"):
         return all(_decays(y, letter, known) for y in x.below)
@@ -65,5 +65,5 @@ def _decays(x: Node, letter: str, known: Collection[str]) -> bool:
     return whole and letter in names and all(n in known for n in names)
 
 
-def _free_of(x: Node, letter: str) -> bool:
+def _free_of(x: CheckedNode, letter: str) -> bool:
     return all(y.kind != "letter" or y.label != letter for y in x.all(into_functions=True))

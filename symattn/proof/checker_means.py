@@ -21,23 +21,23 @@ from typing import Any
 from symattn.proof.checker_clearing import plus
 from symattn.proof.checker_clearing import product as multiplied
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, number, read
+from symattn.proof.checker_reading import CheckedNode, Rejected, array_of, expect, expect_few, number, read
 
 _NUMBERS = re.compile("[0-9]+")
 _LAW, _OWN = "law of ", "in a mean "  # what the names begin with that only the checker gives to indices
 _PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of so many letters
 _HIGHEST = len(_PARTITIONS) - 1  # order of a moment
-_ANY = Node("function", "any", (), (), (number(0),), frozenset())
-Laws = Mapping[str, tuple[Node, ...]]
-Term = tuple[tuple[tuple[str, str], ...], tuple[Node, ...]]  # indices with their sorts, and factors
+_ANY = CheckedNode("function", "any", (), (), (number(0),), frozenset())
+Laws = Mapping[str, tuple[CheckedNode, ...]]
+Term = tuple[tuple[tuple[str, str], ...], tuple[CheckedNode, ...]]  # indices with their sorts, and factors
 
 
-def read_means(data: Any, scope: Mapping[str, str]) -> Node:
+def read_means(data: Any, scope: Mapping[str, str]) -> CheckedNode:
     """The expression that ``data`` holds, each mean in it replaced by what it is."""
     return without_means(read(data, scope), scope)
 
 
-def without_means(x: Node, scope: Mapping[str, str]) -> Node:
+def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
     """``x``, each mean in it replaced by what it is."""
     every = x.all(into_functions=True)
     if not any(_is_mean(y) for y in every):
@@ -73,24 +73,24 @@ def _laws_in(data: Any) -> Iterator[list[Any]]:
             yield from _laws_in(x)
 
 
-def bodies(x: Node) -> list[Node]:
+def bodies(x: CheckedNode) -> list[CheckedNode]:
     """Return the terms that means are taken of."""
     return [y.below[0] for y in _means_in(x)]
 
 
-def _means_in(x: Node) -> list[Node]:
+def _means_in(x: CheckedNode) -> list[CheckedNode]:
     return [y for y in x.all(into_functions=True) if _is_mean(y)]
 
 
-def _is_mean(x: Node) -> bool:
+def _is_mean(x: CheckedNode) -> bool:
     return x.kind == "function" and x.label == "mean"
 
 
-def _is_law(x: Node) -> bool:
+def _is_law(x: CheckedNode) -> bool:
     return x.kind == "function" and x.label.startswith(_LAW)
 
 
-def _taken(x: Node, fresh: Iterator[int]) -> Node:
+def _taken(x: CheckedNode, fresh: Iterator[int]) -> CheckedNode:
     if _is_mean(x):
         laws = _laws(x.below[1:])
         _expect_apart(x.below[0], laws)
@@ -102,7 +102,7 @@ def _taken(x: Node, fresh: Iterator[int]) -> Node:
     return replace(x, below=below, free=frozenset().union(*[y.free for y in below]) - bound)
 
 
-def _laws(every: Sequence[Node]) -> Laws:
+def _laws(every: Sequence[CheckedNode]) -> Laws:
     expect(bool(every) and all(map(_is_law, every)), "a mean without laws")
     result = {x.label.removeprefix(_LAW): x.below for x in every}
     expect(len(result) == len(every), "two laws of one array")
@@ -113,7 +113,7 @@ def _laws(every: Sequence[Node]) -> Laws:
     return result
 
 
-def _expect_apart(x: Node, laws: Laws) -> None:
+def _expect_apart(x: CheckedNode, laws: Laws) -> None:
     """Letters with numbers among their indices are entries of their array: x[0] and x[1] are two, x[0] and x_i may be
     one. So within a block of an array the numbers stand at the same indices."""
     patterns: dict[str, str] = {}
@@ -130,20 +130,20 @@ class _Mean:
     def __init__(self, laws: Laws, fresh: Iterator[int]) -> None:
         self.laws, self.fresh = laws, fresh
 
-    def of(self, x: Node) -> Node:
+    def of(self, x: CheckedNode) -> CheckedNode:
         result, every = [], self._expanded(x)
         expect_few(sum(_PARTITIONS[min(len(same), _HIGHEST)] for _, fs in every for same in self._of_each(fs)))
         for indices, factors in every:
             body = self._of_product(factors)
             for name, sort in reversed(indices):
-                body = Node("total", name, (), (sort,), (body,), body.free - {name})
+                body = CheckedNode("total", name, (), (sort,), (body,), body.free - {name})
             result.append(body)
         return plus(result)
 
-    def _is_random(self, x: Node) -> bool:
+    def _is_random(self, x: CheckedNode) -> bool:
         return any(y.kind == "letter" and array_of(y.label) in self.laws for y in x.all(into_functions=True))
 
-    def _expanded(self, x: Node) -> list[Term]:
+    def _expanded(self, x: CheckedNode) -> list[Term]:
         """``x`` as a sum of products, each under sums over indices with names of their own."""
         expect(not _is_mean(x), "a mean of a mean")
         if x.kind == "letter" or not self._is_random(x):
@@ -166,18 +166,18 @@ class _Mean:
             return [(indices, (*factors, over)) for indices, factors in self._expanded(x.below[0])]
         raise Rejected("a mean of what is not a polynomial in random letters")
 
-    def _of_product(self, factors: Sequence[Node]) -> Node:
+    def _of_product(self, factors: Sequence[CheckedNode]) -> CheckedNode:
         of_each = self._of_each(factors)
         random = [f for same in of_each for f in same]
         expect(all(len(i) == 1 for f in random for i in f.indices), "random letters under a permutation")
         return multiplied([number(1), *(f for f in factors if f not in random), *map(self._moment, of_each)])
 
-    def _of_each(self, factors: Sequence[Node]) -> list[list[Node]]:
+    def _of_each(self, factors: Sequence[CheckedNode]) -> list[list[CheckedNode]]:
         """The random letters among the factors, together where they are entries of one array."""
         random = [f for f in factors if f.kind == "letter" and array_of(f.label) in self.laws]
         return [[f for f in random if f.label == name] for name in dict.fromkeys(f.label for f in random)]
 
-    def _moment(self, letters: Sequence[Node]) -> Node:
+    def _moment(self, letters: Sequence[CheckedNode]) -> CheckedNode:
         """E of a product of entries of one array."""
         expect(len(letters) <= _HIGHEST, "a moment of an order that is too high")
         law = self.laws[array_of(letters[0].label)]
@@ -185,7 +185,7 @@ class _Mean:
         return plus([t for t in terms if t is not None] or [number(0)])
 
 
-def _of_parts(parts: Sequence[Sequence[Node]], law: Sequence[Node]) -> Node | None:
+def _of_parts(parts: Sequence[Sequence[CheckedNode]], law: Sequence[CheckedNode]) -> CheckedNode | None:
     """Π κ_{|B|} [all entries of B are one], or None where one of the cumulants is 0."""
     known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
     if any(k.kind == "number" and k.label == 0 for k in known):
@@ -194,16 +194,16 @@ def _of_parts(parts: Sequence[Sequence[Node]], law: Sequence[Node]) -> Node | No
     return multiplied([number(1), *known, *(y for part in parts for y in _all_one(part))])
 
 
-def _all_one(part: Sequence[Node]) -> Iterator[Node]:
+def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
     """Relations that say that all of them are one entry."""
     first = part[0]
     for other in part[1:]:
         expect(other.sorts == first.sorts, "entries of one array with indices of other sorts")
         for i, j, sort in zip(first.indices, other.indices, first.sorts, strict=True):
-            yield Node("is", "=", (i, j), (sort, sort), (), frozenset({i[0], j[0]}))
+            yield CheckedNode("is", "=", (i, j), (sort, sort), (), frozenset({i[0], j[0]}))
 
 
-def _partitions(xs: Sequence[Node]) -> Iterator[list[list[Node]]]:
+def _partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[CheckedNode]]]:
     """All ways to cut a list into parts."""
     if not xs:
         yield []

@@ -37,7 +37,7 @@ def expect_few(n: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class CheckedNode:
     """An expression. ``label`` is its number, name or relation; a binder binds ``label``, of the sort ``sorts[0]``.
 
     ``indices`` are those of a letter or a relation, with their sorts in ``sorts``; ``free`` is the names not bound.
@@ -47,7 +47,7 @@ class Node:
     label: Any
     indices: tuple[tuple[str, ...], ...]
     sorts: tuple[str, ...]
-    below: tuple[Node, ...]
+    below: tuple[CheckedNode, ...]
     free: frozenset[str]
 
     @cached_property
@@ -65,7 +65,7 @@ class Node:
         """How many indices are bound within each other: a name for the outermost that none of the others has."""
         return (self.kind in ("total", "bound")) + max((y.height for y in self.below), default=0)
 
-    def all(self, into_functions: bool = False) -> list[Node]:
+    def all(self, into_functions: bool = False) -> list[CheckedNode]:
         """This node and all below it; the arguments of functions only if asked for."""
         result, open_ = [], [self]
         while open_:
@@ -88,7 +88,7 @@ def array_of(letter: str) -> str:
     return letter.split("@")[0].split("[")[0]
 
 
-def read(data: Any, scope: Mapping[str, str]) -> Node:
+def read(data: Any, scope: Mapping[str, str]) -> CheckedNode:
     """The expression that ``data`` holds; ``scope`` gives the sort of every index name. Raises ``Rejected``."""
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
         raise Rejected(f"{data!r} is not an expression")
@@ -119,24 +119,24 @@ def _fraction(text: Any) -> Fraction:
     return Fraction(text)
 
 
-def number(c: int | Fraction) -> Node:
+def number(c: int | Fraction) -> CheckedNode:
     """A number."""
     return _leaf("number", Fraction(c))
 
 
-def _leaf(kind: str, label: Any) -> Node:
-    return Node(kind, label, (), (), (), frozenset())
+def _leaf(kind: str, label: Any) -> CheckedNode:
+    return CheckedNode(kind, label, (), (), (), frozenset())
 
 
-def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> Node:
+def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> CheckedNode:
     results = tuple(tuple(map(str, i)) for i in indices)
     for i in results:
         if not i or i[0] not in scope:
             raise Rejected(f"the index {i} of {label} is bound nowhere")
-    return Node(kind, label, results, tuple(scope[i[0]] for i in results), (), frozenset(i[0] for i in results))
+    return CheckedNode(kind, label, results, tuple(scope[i[0]] for i in results), (), frozenset(i[0] for i in results))
 
 
-def _relation(rest: list[Any], scope: Mapping[str, str]) -> Node:
+def _relation(rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     relation, left, right = rest
     result = _indexed("is", relation, [left, right], scope)
     if relation not in _RELATIONS or result.sorts[0] != result.sorts[1]:
@@ -144,15 +144,15 @@ def _relation(rest: list[Any], scope: Mapping[str, str]) -> Node:
     return result
 
 
-def _binder(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
+def _binder(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     name, sort, body = rest
     if not isinstance(name, str) or not isinstance(sort, str) or name in scope:
         raise Rejected(f"{kind} binds {name!r}, which is bound already")
     inside = read(body, {**scope, name: sort})
-    return Node(kind, name, (), (sort,), (inside,), inside.free - {name})
+    return CheckedNode(kind, name, (), (sort,), (inside,), inside.free - {name})
 
 
-def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
+def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     label = ""
     if kind == "function":
         label, *rest = rest
@@ -166,10 +166,10 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
     if not rest:
         raise Rejected(f"{kind} of nothing")
     below = tuple(read(x, scope) for x in rest)
-    return Node(kind, label, (), (), below, frozenset().union(*[x.free for x in below]))
+    return CheckedNode(kind, label, (), (), below, frozenset().union(*[x.free for x in below]))
 
 
-def form(x: Node, names: Mapping[str, Any]) -> str:
+def form(x: CheckedNode, names: Mapping[str, Any]) -> str:
     """``x`` as a text that no other expression has, but for bound names and the order of terms and factors.
 
     ``names`` are given to the free indices. Sums and products are flat, and the numbers of a product are one.
@@ -177,12 +177,12 @@ def form(x: Node, names: Mapping[str, Any]) -> str:
     return _formed(x, {i: names[i] for i in x.free if names[i] != i})
 
 
-def _formed(x: Node, names: Mapping[str, object]) -> str:
+def _formed(x: CheckedNode, names: Mapping[str, object]) -> str:
     """The form, where the free indices that are not in ``names`` keep their own."""
     return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
 
 
-def _with_names(x: Node, names: Mapping[str, Any]) -> str:
+def _with_names(x: CheckedNode, names: Mapping[str, Any]) -> str:
     if x.kind == "number":
         return str(x.label)
     if x.kind in ("letter", "is"):
@@ -197,7 +197,7 @@ def _with_names(x: Node, names: Mapping[str, Any]) -> str:
     return _text("sum", "", terms) if len(terms) > 1 else terms[0] if terms else "0"
 
 
-def _product(factors: list[Node], names: Mapping[str, object]) -> str:
+def _product(factors: list[CheckedNode], names: Mapping[str, object]) -> str:
     """The form of a product, all numbers in it as one, which is left out where it is 1."""
     parts = sorted(_formed(f, names) for f in factors if f.kind != "number")
     value = prod(f.label for f in factors if f.kind == "number")
@@ -213,11 +213,11 @@ def _text(kind: str, label: str, parts: list[str]) -> str:
     return text
 
 
-def _is_zero(x: Node) -> bool:
+def _is_zero(x: CheckedNode) -> bool:
     return x.kind == "number" and not x.label
 
 
-def _terms(x: Node) -> list[list[Node]]:
+def _terms(x: CheckedNode) -> list[list[CheckedNode]]:
     """The factors of each term of a sum, those of sums in it included, also where a number is before them."""
     if x.kind == "sum":
         return [term for y in x.below for term in _terms(y)]
@@ -229,7 +229,7 @@ def _terms(x: Node) -> list[list[Node]]:
     return [factors]
 
 
-def _factors(x: Node) -> list[Node]:
+def _factors(x: CheckedNode) -> list[CheckedNode]:
     return [f for y in x.below for f in _factors(y)] if x.kind == "product" else [x]
 
 

@@ -14,7 +14,17 @@ from typing import Any
 
 from symattn.proof.checker_clearing import minus, times
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import Node, Rejected, array_of, expect_few, form, in_place, number, read, scope_of
+from symattn.proof.checker_reading import (
+    CheckedNode,
+    Rejected,
+    array_of,
+    expect_few,
+    form,
+    in_place,
+    number,
+    read,
+    scope_of,
+)
 from symattn.proof.checker_simplifying import Simplifying
 
 Record = Mapping[str, Any]
@@ -26,8 +36,8 @@ class Claim:
     """``smaller`` ≤ ``larger`` for all places of the indices in ``scope``, which maps each to its sort."""
 
     scope: Mapping[str, str]
-    smaller: Node
-    larger: Node
+    smaller: CheckedNode
+    larger: CheckedNode
 
 
 def apply(record: Record) -> None:
@@ -41,7 +51,7 @@ def apply(record: Record) -> None:
         _RULES[record["rule"]](conclusion, premises)
 
 
-def substitute(record: Record, same: Callable[[Node, Node, Mapping[str, str]], bool]) -> None:
+def substitute(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]) -> None:
     """Reject unless both sides are one expression, with equals in the place of its letters; ``same`` decides equality.
 
     Where it is not said to be shown that they are equals, that is a hypothesis.
@@ -63,7 +73,7 @@ def substitute(record: Record, same: Callable[[Node, Node, Mapping[str, str]], b
             raise Rejected("what is put in for a letter is not equal to what it stood for")
 
 
-def average(record: Record, same: Callable[[Node, Node, Mapping[str, str]], bool]) -> None:
+def average(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]) -> None:
     """Reject unless ``of`` is linear in the array of which a mean is given, and is ``result`` at that mean.
 
     The mean of what is linear in random numbers is its value at their means, whether they are independent or not.
@@ -199,14 +209,16 @@ def _largest(conclusion: Claim, premises: Sequence[Claim]) -> None:
     raise Rejected("the premises are not the conclusion for every entry in the place of the largest")
 
 
-def _maxima(c: Claim) -> Iterator[Node]:
+def _maxima(c: Claim) -> Iterator[CheckedNode]:
     for side in (c.smaller, c.larger):
         for x in side.all(into_functions=True):
             if x.kind == "function" and x.label == "max" and x.free <= c.scope.keys():
                 yield x
 
 
-def _entries(top: Node, scope: Mapping[str, str], fresh: Iterator[str]) -> Iterator[tuple[Mapping[str, str], Node]]:
+def _entries(
+    top: CheckedNode, scope: Mapping[str, str], fresh: Iterator[str]
+) -> Iterator[tuple[Mapping[str, str], CheckedNode]]:
     """Yield the terms of a maximum, those of inner maxima included, with names for the places."""
     for one in top.below:
         inside = dict(scope)
@@ -222,18 +234,18 @@ def _entries(top: Node, scope: Mapping[str, str], fresh: Iterator[str]) -> Itera
             yield inside, one
 
 
-def _with_one(c: Claim, top: Node, scope: Mapping[str, str], one: Node) -> Claim:
+def _with_one(c: Claim, top: CheckedNode, scope: Mapping[str, str], one: CheckedNode) -> Claim:
     what = top.own_form
     return Claim(scope, _put(c.smaller, what, one), _put(c.larger, what, one))
 
 
-def _put(x: Node, what: object, one: Node) -> Node:
+def _put(x: CheckedNode, what: object, one: CheckedNode) -> CheckedNode:
     """``x`` with ``one`` in the place of what has the form ``what``."""
     if x.kind == "function" and x.own_form == what:
         return one
     if not x.below:
         return x
-    below: list[Node] = []
+    below: list[CheckedNode] = []
     for y in (_put(y, what, one) for y in x.below):
         below += y.below if y.kind == x.kind and x.kind in ("sum", "product") else (y,)
     bound = {x.label} if x.kind in ("total", "bound") else set()

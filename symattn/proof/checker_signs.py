@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symattn.proof.checker_clearing import factors, plus, vanishing
-from symattn.proof.checker_reading import Node, array_of, expect, form, read, scope_of
+from symattn.proof.checker_reading import CheckedNode, array_of, expect, form, read, scope_of
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_testing import expect_possible
 from symattn.proof.checker_values import Dice
@@ -26,13 +26,13 @@ class Signs:
     known: frozenset[str] = frozenset()
     nonzero: str = ""
 
-    def expect(self, x: Node, enough: tuple[str, ...]) -> None:
+    def expect(self, x: CheckedNode, enough: tuple[str, ...]) -> None:
         """Reject unless ``x`` stands in one of the relations by its form or by hypothesis."""
         if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
             relation = self.relations.get(form(x, _in_order(x)))
             expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
 
-    def shows_positive(self, x: Node) -> bool:
+    def shows_positive(self, x: CheckedNode) -> bool:
         """Return whether ``x`` > 0 by its form, at sizes from 1 on."""
         if x.kind == "number":
             return bool(x.label > 0)
@@ -51,7 +51,7 @@ class Signs:
             return x.below[0].kind != "masked"
         return x.kind == "size" or (x.kind == "letter" and x.label in self.positive)
 
-    def _apart_from_zero(self, x: Node) -> bool:
+    def _apart_from_zero(self, x: CheckedNode) -> bool:
         """Return whether ``x`` > 0 since a letter is not 0: u², e^u − 1 − u or, for u ≥ 0, u and e^u − 1."""
         if x.kind == "product" and len(x.below) > 1:
             times = Counter(y.own_form for y in x.below)
@@ -62,10 +62,10 @@ class Signs:
             return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
         return self._is_nonzero(x) and self._is_known(x)
 
-    def _is_nonzero(self, x: Node) -> bool:
+    def _is_nonzero(self, x: CheckedNode) -> bool:
         return x.kind == "letter" and array_of(x.label) == self.nonzero
 
-    def shows_equal_only_at_zero(self, x: Node) -> bool:
+    def shows_equal_only_at_zero(self, x: CheckedNode) -> bool:
         """Return whether a nonnegative sum is 0 only where all entries of ``nonzero`` are.
 
         Each entry is in a term of its own, over all of its indices, that is 0 where the entry is.
@@ -77,7 +77,7 @@ class Signs:
             self._has_every_entry(y) and self.shows_not_negative(z) for y, z in zip(x.below, others, strict=True)
         )
 
-    def _has_every_entry(self, x: Node, bound: tuple[str, ...] = ()) -> bool:
+    def _has_every_entry(self, x: CheckedNode, bound: tuple[str, ...] = ()) -> bool:
         if x.kind == "ratio":
             return self.shows_positive(x.below[1]) and self._has_every_entry(x.below[0], bound)
         if x.kind == "product":
@@ -96,11 +96,11 @@ class Signs:
         every = set(bound) <= set(names) and len(set(names)) == len(names) and all(len(i) == 1 for i in indices)
         return every and self.shows_positive(x)
 
-    def shows_positive_apart(self, x: Node) -> bool:
+    def shows_positive_apart(self, x: CheckedNode) -> bool:
         """Return whether ``x`` > 0 by its form, whatever ``nonzero`` is."""
         return replace(self, nonzero="").shows_positive(x)
 
-    def _meets_itself(self, x: Node) -> bool:
+    def _meets_itself(self, x: CheckedNode) -> bool:
         """Return whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
         factors = x.below[0].below if x.below[0].kind == "product" else x.below
         relations = [f for f in factors if f.kind == "is"]
@@ -109,7 +109,7 @@ class Signs:
         reflexive = len(others) == 1 and apart and all(f.label in ("≤", "=") for f in relations)
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
-    def _above_tangent(self, x: Node) -> bool:
+    def _above_tangent(self, x: CheckedNode) -> bool:
         """Return whether ``x`` is e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, and the rest ≥ 0 by their forms."""
         if [y.label for y in x.below if y.kind == "number"] != [-1]:
             return False
@@ -123,17 +123,17 @@ class Signs:
                 return True
         return False
 
-    def _complement(self, x: Node) -> bool:
+    def _complement(self, x: CheckedNode) -> bool:
         """Return whether ``x`` is 1 − a product of relations."""
         terms = [factors(y) for y in x.below]
         one = [t for t in terms if [f.label for f in t if f.kind == "number"] == [1] == [f.label for f in t]]
         less = [t for t in terms if [f.label for f in t if f.kind == "number"] == [-1]]
         return len(terms) == 2 and len(one) == len(less) == 1 and all(f.kind in ("number", "is") for f in less[0])
 
-    def _is_known(self, x: Node) -> bool:
+    def _is_known(self, x: CheckedNode) -> bool:
         return x.label in self.positive or array_of(x.label) in self.known
 
-    def shows_not_negative(self, x: Node) -> bool:
+    def shows_not_negative(self, x: CheckedNode) -> bool:
         """Return whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u above its tangent."""
         if x.kind == "number":
             return bool(x.label >= 0)
@@ -151,7 +151,7 @@ class Signs:
         return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
 
 
-def without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] | None:
+def without(terms: Iterable[CheckedNode], minus_these: Iterable[CheckedNode]) -> list[CheckedNode] | None:
     """The terms but those that cancel with ``minus_these``; None where one of these does not."""
     left = list(terms)
     for t in minus_these:
@@ -175,7 +175,7 @@ def hypotheses(data: Any, simplify: Simplifying, dice: Dice, known: frozenset[st
     return Signs(result, simplify.positive, known)
 
 
-def _in_order(x: Node) -> dict[str, Any]:
+def _in_order(x: CheckedNode) -> dict[str, Any]:
     """Names for the free indices by where they first occur, so that it does not matter which they are."""
     names: dict[str, Any] = {}
     for i in _occurring(x):
@@ -184,7 +184,7 @@ def _in_order(x: Node) -> dict[str, Any]:
     return names
 
 
-def _occurring(x: Node) -> Iterator[str]:
+def _occurring(x: CheckedNode) -> Iterator[str]:
     yield from (i[0] for i in x.indices)
     for y in x.below:
         yield from _occurring(y)

@@ -26,11 +26,11 @@ from math import isqrt, prod
 
 from symattn.proof.checker_clearing import factors, product, total
 from symattn.proof.checker_clearing import plus as flat_sum
-from symattn.proof.checker_reading import Node, Rejected, number
+from symattn.proof.checker_reading import CheckedNode, Rejected, number
 
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
 _NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
-Demand = tuple[Node, tuple[str, ...]]
+Demand = tuple[CheckedNode, tuple[str, ...]]
 
 
 class Simplifying:
@@ -38,16 +38,16 @@ class Simplifying:
 
     def __init__(self, positive: frozenset[str]) -> None:
         self.positive = positive
-        self._known: dict[Node, Node] = {}
+        self._known: dict[CheckedNode, CheckedNode] = {}
 
-    def __call__(self, x: Node) -> Node:
+    def __call__(self, x: CheckedNode) -> CheckedNode:
         """``x`` simplified. Raises ``Rejected`` where −∞ is no argument of e or max."""
         result = self._step(x)
         if result.kind in ("masked", "bound"):
             raise Rejected("−∞ outside of an exponential")
         return result
 
-    def _step(self, x: Node) -> Node:
+    def _step(self, x: CheckedNode) -> CheckedNode:
         if not x.below and x.kind != "is":
             return x
         result = self._known.get(x)
@@ -55,7 +55,7 @@ class Simplifying:
             result = self._known[x] = self._rules[x.kind](self, x)
         return result
 
-    def demands(self, x: Node) -> Iterator[Demand]:
+    def demands(self, x: CheckedNode) -> Iterator[Demand]:
         """Yield what must be > 0, ≥ 0 or ≠ 0 for ``x``, as it is written, to have a value."""
         for y in x.all(into_functions=True):
             if y.kind == "ratio":
@@ -68,16 +68,16 @@ class Simplifying:
             elif y.kind == "function" and y.label in _NEEDED:
                 yield _settled(self(y.below[0])), _NEEDED[y.label]
 
-    def _sum(self, x: Node) -> Node:
+    def _sum(self, x: CheckedNode) -> CheckedNode:
         return _added([self(y) for y in x.below])
 
-    def _product(self, x: Node) -> Node:
+    def _product(self, x: CheckedNode) -> CheckedNode:
         return _multiplied([self(y) for y in x.below])
 
-    def _ratio(self, x: Node) -> Node:
+    def _ratio(self, x: CheckedNode) -> CheckedNode:
         return self._divided(*map(self, x.below))
 
-    def _divided(self, a: Node, b: Node) -> Node:
+    def _divided(self, a: CheckedNode, b: CheckedNode) -> CheckedNode:
         roots = [f for f in factors(b) if _is_root(f)]
         above = _multiplied([a, *[replace(f, label=_ROOTS[f.label]) for f in roots]])
         below = _multiplied([f for f in factors(b) if f not in roots])
@@ -89,19 +89,19 @@ class Simplifying:
             return above
         outside = [f for f in factors(above) if f.kind == "is"]
         inside = product(f for f in factors(above) if f.kind != "is")
-        return product([*outside, Node("ratio", "", (), (), (inside, below), inside.free | below.free)])
+        return product([*outside, CheckedNode("ratio", "", (), (), (inside, below), inside.free | below.free)])
 
-    def _exp(self, x: Node) -> Node:
+    def _exp(self, x: CheckedNode) -> CheckedNode:
         power = self._step(x.below[0])
         if power.kind == "masked":
             allowed, value = power.below
             return _multiplied([allowed, self._raised(value)])
         return self._raised(power)
 
-    def _raised(self, power: Node) -> Node:
-        up: list[Node] = []
-        down: list[Node] = []
-        rest: list[Node] = []
+    def _raised(self, power: CheckedNode) -> CheckedNode:
+        up: list[CheckedNode] = []
+        down: list[CheckedNode] = []
+        rest: list[CheckedNode] = []
         for term in _terms(power):
             logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
             others = [f for f in factors(term) if f not in logs]
@@ -112,16 +112,16 @@ class Simplifying:
                 rest.append(term)
         left = flat_sum(rest) if rest else number(0)
         one = left.kind == "number" and not left.label
-        above = _multiplied([number(1) if one else Node("exp", "", (), (), (left,), left.free), *up])
+        above = _multiplied([number(1) if one else CheckedNode("exp", "", (), (), (left,), left.free), *up])
         return self._divided(above, _multiplied(down)) if down else above
 
-    def _masked(self, x: Node) -> Node:
+    def _masked(self, x: CheckedNode) -> CheckedNode:
         allowed, value = map(self, x.below)
         if allowed.kind == "number" and allowed.label not in (0, 1):
             raise Rejected("a mask that is neither 0 nor 1")
         return replace(x, below=(allowed, value), free=allowed.free | value.free)
 
-    def _is(self, x: Node) -> Node:
+    def _is(self, x: CheckedNode) -> CheckedNode:
         left, right = x.indices
         while x.label == "=" and left[1:] and right[1:] and left[-1] == right[-1]:
             left, right = left[:-1], right[:-1]
@@ -129,10 +129,10 @@ class Simplifying:
             return number(int(x.label != "<"))
         return replace(x, indices=(left, right))
 
-    def _total(self, x: Node) -> Node:
+    def _total(self, x: CheckedNode) -> CheckedNode:
         return self._totalled(x, self(x.below[0]))
 
-    def _totalled(self, x: Node, body: Node) -> Node:
+    def _totalled(self, x: CheckedNode, body: CheckedNode) -> CheckedNode:
         body = _unpermuted(body, x.label)
         if body.kind == "sum":
             return _added([self._totalled(x, y) for y in body.below])
@@ -148,11 +148,11 @@ class Simplifying:
                 return self(_moved(rest, x.label, (x.label,), other))
         return _multiplied(list(factors(total(x, body))))
 
-    def _bound(self, x: Node) -> Node:
+    def _bound(self, x: CheckedNode) -> CheckedNode:
         body = self._step(x.below[0])
         return replace(x, below=(body,), free=body.free - {x.label})
 
-    def _function(self, x: Node) -> Node:
+    def _function(self, x: CheckedNode) -> CheckedNode:
         below = [self._step(y) for y in x.below]
         if any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below):
             raise Rejected(f"{x.label} of −∞")
@@ -167,7 +167,7 @@ class Simplifying:
         result = replace(x, below=tuple(below), free=frozenset().union(*[y.free for y in below]))
         return _odd(result) if x.label == "sign" and len(below) == 1 else result
 
-    def _root(self, x: Node) -> Node:
+    def _root(self, x: CheckedNode) -> CheckedNode:
         if x.kind == "number" and x.label >= 0:
             n, d = isqrt(x.label.numerator), isqrt(x.label.denominator)
             if Fraction(n * n, d * d) == x.label:
@@ -179,9 +179,9 @@ class Simplifying:
             rest = [f for f in x.below if f not in above]
             if above and (rest or len(above) > 1):
                 return _multiplied([*map(self._root, above), self._root(_multiplied(rest))])
-        return Node("function", "sqrt", (), (), (x,), x.free)
+        return CheckedNode("function", "sqrt", (), (), (x,), x.free)
 
-    def _is_positive(self, x: Node) -> bool:
+    def _is_positive(self, x: CheckedNode) -> bool:
         """Return whether ``x`` > 0 wherever it is defined, by the simplest of forms."""
         if x.kind == "number":
             return bool(x.label > 0)
@@ -191,13 +191,13 @@ class Simplifying:
             return x.label == "rsqrt" or (x.label == "sqrt" and self._is_positive(x.below[0]))
         return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
 
-    _rules: Mapping[str, Callable[[Simplifying, Node], Node]] = {
+    _rules: Mapping[str, Callable[[Simplifying, CheckedNode], CheckedNode]] = {
         **{"sum": _sum, "product": _product, "ratio": _ratio, "exp": _exp, "masked": _masked},
         **{"is": _is, "total": _total, "bound": _bound, "function": _function},
     }
 
 
-def sides(left: Node, right: Node, scope: Iterable[str]) -> tuple[Node, Node]:
+def sides(left: CheckedNode, right: CheckedNode, scope: Iterable[str]) -> tuple[CheckedNode, CheckedNode]:
     """Both sides with each index that occurs as π(i) alone renamed to i: as i runs over all places, so does π(i)."""
     for i in scope:
         if len(images := _images(left, i) | _images(right, i)) == 1:
@@ -206,18 +206,18 @@ def sides(left: Node, right: Node, scope: Iterable[str]) -> tuple[Node, Node]:
     return left, right
 
 
-def _settled(x: Node) -> Node:
+def _settled(x: CheckedNode) -> CheckedNode:
     return sides(x, x, x.free)[0]
 
 
-def _images(x: Node, name: str) -> set[tuple[str, ...]]:
+def _images(x: CheckedNode, name: str) -> set[tuple[str, ...]]:
     """The forms in which an index occurs: itself, or in permutations."""
     if name not in x.free:
         return set()
     return {i for i in x.indices if i[0] == name}.union(*[_images(y, name) for y in x.below])
 
 
-def _moved(x: Node, name: str, old: tuple[str, ...], new: tuple[str, ...]) -> Node:
+def _moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...]) -> CheckedNode:
     """``x`` with an index in the place of what starts with ``old``, which are all that there are of ``name``."""
     if old == new or name not in x.free:
         return x
@@ -229,27 +229,27 @@ def _moved(x: Node, name: str, old: tuple[str, ...], new: tuple[str, ...]) -> No
     )
 
 
-def _unpermuted(x: Node, name: str) -> Node:
+def _unpermuted(x: CheckedNode, name: str) -> CheckedNode:
     """``x`` with π(j) as j for what runs over all j, where j occurs in no other form."""
     images = list(_images(x, name))
     return _moved(x, name, images[0], (name,)) if len(images) == 1 else x
 
 
-def _in_any_order(x: Node) -> Node:
+def _in_any_order(x: CheckedNode) -> CheckedNode:
     if x.kind != "bound":
         return x
     body = _unpermuted(_in_any_order(x.below[0]), x.label)
     return replace(x, below=(body,))
 
 
-def _forbidden(x: Node) -> bool:
+def _forbidden(x: CheckedNode) -> bool:
     """Return whether it is −∞ everywhere."""
     if x.kind == "bound":
         return _forbidden(x.below[0])
     return x.kind == "masked" and x.below[0].kind == "number" and not x.below[0].label
 
 
-def _odd(x: Node) -> Node:
+def _odd(x: CheckedNode) -> CheckedNode:
     """sign(x), or −sign(−x), whichever argument comes first."""
     inside = x.below[0]
     other = _added([_multiplied([number(-1), t]) for t in _terms(inside)])
@@ -258,15 +258,15 @@ def _odd(x: Node) -> Node:
     return _multiplied([number(-1), replace(x, below=(other,))])
 
 
-def _terms(x: Node) -> tuple[Node, ...]:
+def _terms(x: CheckedNode) -> tuple[CheckedNode, ...]:
     return x.below if x.kind == "sum" else (x,)
 
 
-def _is_root(x: Node) -> bool:
+def _is_root(x: CheckedNode) -> bool:
     return x.kind == "function" and x.label in _ROOTS and len(x.below) == 1
 
 
-def _added(xs: Iterable[Node]) -> Node:
+def _added(xs: Iterable[CheckedNode]) -> CheckedNode:
     """The sum of what is simplified already."""
     terms = [t for x in xs for t in _terms(x)]
     rest = [t for t in terms if t.kind != "number"]
@@ -276,7 +276,7 @@ def _added(xs: Iterable[Node]) -> Node:
     return _hoisted(rest) if len(rest) > 1 else rest[0]
 
 
-def _hoisted(xs: list[Node]) -> Node:
+def _hoisted(xs: list[CheckedNode]) -> CheckedNode:
     """The sum, with the relations that all terms have as factors before it."""
     relations = [{f.own_form: f for f in factors(x) if f.kind == "is"} for x in xs]
     common = set(relations[0]).intersection(*relations[1:])
@@ -286,7 +286,7 @@ def _hoisted(xs: list[Node]) -> Node:
     return _multiplied([*[relations[0][key] for key in common], _added(rest)])
 
 
-def _multiplied(xs: Iterable[Node]) -> Node:
+def _multiplied(xs: Iterable[CheckedNode]) -> CheckedNode:
     """The product of what is simplified already."""
     every = [f for x in xs for f in factors(x)]
     rest = [f for f in every if f.kind != "number"]
@@ -300,7 +300,7 @@ def _multiplied(xs: Iterable[Node]) -> Node:
     return product([*rest, *numbers]) if paired is None else _multiplied([*numbers, *paired])
 
 
-def _paired(xs: list[Node]) -> list[Node] | None:
+def _paired(xs: list[CheckedNode]) -> list[CheckedNode] | None:
     """The factors with two roots of one u joined; None if there are no two."""
     result: dict[str, int] = {}
     for n, x in enumerate(xs):
@@ -309,7 +309,7 @@ def _paired(xs: list[Node]) -> list[Node] | None:
         first = result.setdefault(x.below[0].own_form, n)
         if first != n:
             inside = x.below[0]
-            inverse = Node("ratio", "", (), (), (number(1), inside), inside.free)
+            inverse = CheckedNode("ratio", "", (), (), (number(1), inside), inside.free)
             square = [] if x.label != xs[first].label else [inside if x.label == "sqrt" else inverse]
             return [*xs[:first], *xs[first + 1 : n], *xs[n + 1 :], *square]
     return None

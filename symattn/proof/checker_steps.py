@@ -20,7 +20,17 @@ from typing import Any
 from symattn.proof.checker_clearing import plus, times, vanishing
 from symattn.proof.checker_laws import renamed
 from symattn.proof.checker_means import bodies, read_means, without_means
-from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, number, read, scope_of
+from symattn.proof.checker_reading import (
+    CheckedNode,
+    Rejected,
+    array_of,
+    expect,
+    expect_few,
+    form,
+    number,
+    read,
+    scope_of,
+)
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_values import Dice
@@ -34,9 +44,9 @@ class Said:
     """``left sign right`` for all places of the indices in ``scope``; both sides are simplified."""
 
     scope: Mapping[str, str]
-    left: Node
+    left: CheckedNode
     sign: str
-    right: Node
+    right: CheckedNode
 
     def turned(self) -> Said:
         """Return the same equation from right to left."""
@@ -57,7 +67,7 @@ class Given:
             if s.sign == "=":
                 yield from (s, s.turned())
 
-    def shows(self, scope: Mapping[str, str], left: Node, sign: str, right: Node) -> bool:
+    def shows(self, scope: Mapping[str, str], left: CheckedNode, sign: str, right: CheckedNode) -> bool:
         """Return whether a premise says so, with other names for the indices if need be."""
         names = {i: i for i in scope}
         wanted = form(left, names), form(right, names)
@@ -85,7 +95,7 @@ def induction(record: Record, dice: Dice) -> None:
     free = all(p["kind"] == "certificate" and not p["positive"] and not p["rules"] for p in record["premises"])
     expect(free and not given.signs.relations, "induction under a condition")
 
-    def at(x: object, value: object) -> Node:
+    def at(x: object, value: object) -> CheckedNode:
         return read(put(x, ["letter", letter, []], value), {})
 
     x = ["letter", letter, []]
@@ -168,7 +178,7 @@ def _instances(s: Said, scope: Mapping[str, str]) -> Iterator[tuple[Any, Any]]:
             yield form(s.left, names), form(s.right, names)
 
 
-def _expect_sides_defined(written: Sequence[Node], given: Given, rule: str) -> None:
+def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: str) -> None:
     """As ``expect_defined``, but that a premise shows that the argument of a logarithm is positive.
 
     Means stand in equations alone, in which they are taken.
@@ -180,14 +190,14 @@ def _expect_sides_defined(written: Sequence[Node], given: Given, rule: str) -> N
     expect_defined(written, given)
 
 
-def expect_defined(written: Iterable[Node], given: Given) -> None:
+def expect_defined(written: Iterable[CheckedNode], given: Given) -> None:
     """Reject unless what is divided by or rooted is positive, by its form or by a hypothesis of a premise."""
     for side in written:
         for x, enough in given.simplify.demands(side):
             given.signs.expect(x, enough)
 
 
-def read_defined(data: Any, scope: Mapping[str, str], given: Given) -> Node:
+def read_defined(data: Any, scope: Mapping[str, str], given: Given) -> CheckedNode:
     """An expression, simplified, with its means taken; rejected where it may have no value."""
     x = read(data, scope)
     whole = without_means(x, scope)
@@ -195,7 +205,7 @@ def read_defined(data: Any, scope: Mapping[str, str], given: Given) -> Node:
     return given.simplify(whole)
 
 
-def _squares(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+def _squares(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     x, y = given.simplify(left), given.simplify(right)
     pairs = [(a, b) for a in _bases(x) for b in _bases(y)]
     squares = ((given.simplify(times(a, a)), given.simplify(times(b, b))) for a, b in pairs)
@@ -206,25 +216,25 @@ def _squares(scope: Mapping[str, str], left: Node, right: Node, given: Given) ->
         expect(shown, "a side whose square is known may be negative")
 
 
-def _bases(x: Node) -> list[Node]:
+def _bases(x: CheckedNode) -> list[CheckedNode]:
     """Return the terms whose square is that of ``x``: itself, and z where it is max(z, −z), which is |z|."""
     if x.kind == "function" and x.label == "max" and len(x.below) == 2 and vanishing(plus(x.below)):
         return [x, *x.below]
     return [x]
 
 
-def _logarithm(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+def _logarithm(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     expect(right.kind == "function" and right.label == "log" and len(right.below) == 1, "no logarithm")
     given.simplify(left)  # which refuses −∞
-    power = given.simplify(Node("exp", "", (), (), (left,), left.free))
+    power = given.simplify(CheckedNode("exp", "", (), (), (left,), left.free))
     expect(given.shows(scope, power, "=", given.simplify(right.below[0])), "the premises are not that e^x = y")
 
 
-def _equals(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+def _equals(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     expect(_alike(left, right, scope, given, count()), "the sides differ in what no premise says is equal")
 
 
-def _alike(x: Node, y: Node, scope: Mapping[str, str], given: Given, fresh: Iterator[int]) -> bool:
+def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Given, fresh: Iterator[int]) -> bool:
     """Return whether they are written alike but for parts that are equal."""
     names = {i: i for i in scope}
     if form(x, names) == form(y, names):
@@ -242,7 +252,7 @@ def _alike(x: Node, y: Node, scope: Mapping[str, str], given: Given, fresh: Iter
     return x.label == y.label and all(_alike(a, b, scope, given, fresh) for a, b in zip(x.below, y.below, strict=True))
 
 
-def _chain(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     names = {i: i for i in scope}
     start, end = (form(given.simplify(x), names) for x in (left, right))
     pairs = [sides for s in given.equations() for sides in _instances(s, scope)]
@@ -255,7 +265,7 @@ def _chain(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> N
     expect(end in reached, "the premises do not lead from one side to the other")
 
 
-_RULES: Mapping[str, Callable[[Mapping[str, str], Node, Node, Given], None]] = {
+_RULES: Mapping[str, Callable[[Mapping[str, str], CheckedNode, CheckedNode, Given], None]] = {
     "squares": _squares,
     "logarithm": _logarithm,
     "equals": _equals,

@@ -16,7 +16,7 @@ from typing import Any
 
 from symattn.proof.checker_clearing import factors
 from symattn.proof.checker_means import expect_laws, told_of
-from symattn.proof.checker_reading import Node, Rejected, expect, form, number, read, scope_of
+from symattn.proof.checker_reading import CheckedNode, Rejected, expect, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_steps import Given, every_premise, given_by, put, read_defined
 from symattn.proof.checker_values import Dice
@@ -90,7 +90,7 @@ def _of_size(record: Mapping[str, Any], given: Given) -> None:
         expect(all(_shrinks(t, sort, given.signs) for t in terms), "a term that is not seen to tend to 0")
 
 
-def _shrinks(x: Node, sort: str, signs: Signs) -> bool:
+def _shrinks(x: CheckedNode, sort: str, signs: Signs) -> bool:
     """Return whether it is y · (z / (n w)) with w > 0, and n the size, which is nowhere else."""
     shrinking = [f for f in factors(x) if f.kind == "ratio" and _counts(f, sort)]
     if len(shrinking) != 1 or any(_counts(f, sort) for f in factors(x) if f is not shrinking[0]):
@@ -102,16 +102,16 @@ def _shrinks(x: Node, sort: str, signs: Signs) -> bool:
     return bool(sizes) and apart and all(map(signs.shows_positive, others))
 
 
-def _counts(x: Node, sort: str) -> bool:
+def _counts(x: CheckedNode, sort: str) -> bool:
     """Return whether it depends on a size."""
     return any((y.kind == "size" and y.label == sort) or sort in y.sorts for y in x.all(into_functions=True))
 
 
-def _has(x: Node, letter: str) -> bool:
+def _has(x: CheckedNode, letter: str) -> bool:
     return any(y.kind == "letter" and y.label == letter for y in x.all(into_functions=True))
 
 
-def _limit(x: Node, letter: str, grows: bool, signs: Signs) -> Node:
+def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNode:
     """Return the limit of ``x``."""
     if not _has(x, letter):
         return x
@@ -126,7 +126,7 @@ def _limit(x: Node, letter: str, grows: bool, signs: Signs) -> Node:
     return replace(x, below=below, free=frozenset().union(*[y.free for y in below]) - bound)
 
 
-def _vanishing(power: Node, letter: str, signs: Signs) -> Node:
+def _vanishing(power: CheckedNode, letter: str, signs: Signs) -> CheckedNode:
     """0, for e to a power −c β u with c > 0 and u > 0."""
     factors = power.below if power.kind == "product" else (power,)
     numbers = [f.label for f in factors if f.kind == "number"]

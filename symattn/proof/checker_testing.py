@@ -9,15 +9,15 @@ from typing import Any
 
 from symattn.proof.checker_clearing import difference
 from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
-from symattn.proof.checker_reading import Node, Rejected, expect, expect_few, form, read, scope_of
-from symattn.proof.checker_values import Dice, Point, Retry, Value
+from symattn.proof.checker_reading import CheckedNode, Rejected, expect, expect_few, form, read, scope_of
+from symattn.proof.checker_values import CheckedValue, Dice, Point, Retry
 
 TRIES = 8  # points drawn until no divisor is zero
 Scope = Mapping[str, str]
 Rules = Sequence[tuple[str, ...]]
 
 
-def expect_same(left: Node, right: Node, scope: Scope, dice: Dice, rules: Rules = ()) -> None:
+def expect_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice, rules: Rules = ()) -> None:
     """Reject unless left = right for all sizes, as the checker itself decides it."""
     names = {i: ("free", i) for i in scope}
     if form(left, names) == form(right, names):
@@ -29,7 +29,7 @@ def expect_same(left: Node, right: Node, scope: Scope, dice: Dice, rules: Rules 
         expect_zero(own, scope, own_sizes(own, scope, True, bool(rules)), rules, True, dice)
 
 
-def are_same(left: Node, right: Node, scope: Scope, dice: Dice) -> bool:
+def are_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice) -> bool:
     """Return whether ``expect_same`` accepts."""
     try:
         expect_same(left, right, scope, dice)
@@ -61,7 +61,7 @@ def expect_differing(e: Mapping[str, Any], dice: Dice, rules: Rules) -> None:
     raise Rejected("the sides are equal there")
 
 
-def _expect_free(sides: Iterable[Node], circle: Collection[str]) -> None:
+def _expect_free(sides: Iterable[CheckedNode], circle: Collection[str]) -> None:
     """Where two sides are to differ nothing may tie the numbers that a point draws: entries that a permutation moves,
     or cosines and sines in exponents."""
     every = [y for x in sides for y in x.all(into_functions=True)]
@@ -71,12 +71,12 @@ def _expect_free(sides: Iterable[Node], circle: Collection[str]) -> None:
     expect(not any(True for _ in tied), "sides that differ by an exponential on a circle")
 
 
-def _gap(point: Point, left: Node, right: Node, at: Mapping[str, int]) -> Value:
-    minus = point.times(Value(point.modulus - 1), point.value(right, at))
+def _gap(point: Point, left: CheckedNode, right: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
+    minus = point.times(CheckedValue(point.modulus - 1), point.value(right, at))
     return point.add([point.value(left, at), minus])
 
 
-def own_sizes(own: Node, scope: Scope, rows: bool, rules: bool) -> list[dict[str, int]]:
+def own_sizes(own: CheckedNode, scope: Scope, rows: bool, rules: bool) -> list[dict[str, int]]:
     """The sizes that decide the checker's own numerator."""
     if rows:
         return row_grid(own, scope)[1]
@@ -89,7 +89,7 @@ def own_sizes(own: Node, scope: Scope, rows: bool, rules: bool) -> list[dict[str
     return box(limits)
 
 
-def needed_sizes(e: Mapping[str, Any], numerator: Node, scope: Scope, rules: bool) -> list[dict[str, int]]:
+def needed_sizes(e: Mapping[str, Any], numerator: CheckedNode, scope: Scope, rules: bool) -> list[dict[str, int]]:
     """The sizes that the theorem asks for; rejected where its conditions fail or the counts are not those given."""
     how = e["how"]
     if how == "rows":
@@ -108,7 +108,7 @@ def as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...
     return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
 
 
-def expect_equal(left: Node, right: Node, scope: Scope, rules: Rules, dice: Dice) -> None:
+def expect_equal(left: CheckedNode, right: CheckedNode, scope: Scope, rules: Rules, dice: Dice) -> None:
     """Reject unless left = right, as quotients, at random points where sizes are 1, or 2, or 3 and 2 in turn."""
     result = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
     sorts = sorted(result | set(scope.values()))
@@ -116,7 +116,7 @@ def expect_equal(left: Node, right: Node, scope: Scope, rules: Rules, dice: Dice
     for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2)), {s: 3 - k % 2 for k, s in enumerate(sorts)}):
         at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
 
-        def gap(point: Point, at: dict[str, int] = at) -> Value:
+        def gap(point: Point, at: dict[str, int] = at) -> CheckedValue:
             return _gap(point, left, right, at)
 
         try:
@@ -127,7 +127,7 @@ def expect_equal(left: Node, right: Node, scope: Scope, rules: Rules, dice: Dice
     expect(seen > 1, "a divisor is zero at all sizes tried")
 
 
-def expect_possible(x: Node, scope: Scope, dice: Dice) -> None:
+def expect_possible(x: CheckedNode, scope: Scope, dice: Dice) -> None:
     """Reject what is zero at some place where all sizes are 3, whatever its letters are."""
     sizes = dict.fromkeys({s for y in x.all(into_functions=True) for s in _sorts(y)} | set(scope.values()), 3)
     for values in product(*[range(3)] * len(scope)):
@@ -142,12 +142,12 @@ class _Nowhere(Rejected):
     """Some divisor is zero at every point tried."""
 
 
-def _sorts(x: Node) -> tuple[str, ...]:
+def _sorts(x: CheckedNode) -> tuple[str, ...]:
     return (x.label,) if x.kind == "size" else x.sorts
 
 
 def expect_zero(
-    numerator: Node,
+    numerator: CheckedNode,
     scope: Scope,
     grid: Iterable[dict[str, int]],
     rules: Rules,
@@ -165,13 +165,13 @@ def expect_zero(
             at = dict(zip(scope, values, strict=True))
             point = dice.point(sizes, rules, inverses) if point.crowded else point
 
-            def value(point: Point, at: dict[str, int] = at) -> Value:
+            def value(point: Point, at: dict[str, int] = at) -> CheckedValue:
                 return point.value(numerator, at)
 
             point = _zero(value, point, rules, dice, f"the numerator is not zero at {sizes}")
 
 
-def _zero(value: Callable[[Point], Value], point: Point, rules: Rules, dice: Dice, message: str) -> Point:
+def _zero(value: Callable[[Point], CheckedValue], point: Point, rules: Rules, dice: Dice, message: str) -> Point:
     """Reject where a random point says that it is not zero; the point, or the one taken as it had no value there."""
     for _ in range(TRIES):
         try:

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from symattn.proof.checker_reading import MANY as MOST
-from symattn.proof.checker_reading import Node, Rejected, expect_few, form
+from symattn.proof.checker_reading import CheckedNode, Rejected, expect_few, form
 
 PARTS = 12
 LOW, HIGH, MANY = 2**60, 2**61, 2**54
@@ -26,7 +26,7 @@ Exponent = dict[tuple[Any, ...], Fraction]
 _ONE = Fraction(1)
 
 
-def _with_place(x: Node, at: Mapping[str, int]) -> tuple[Any, ...]:
+def _with_place(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
     """Return the key of the value of ``x``. The indices are named, as the form leaves out those of what is 0 · y."""
     return (x.own_form, x.order, *[at[i] for i in x.order])
 
@@ -37,9 +37,9 @@ class Dice:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.risk = 0.0  # that any of the tests made deceives
-        self.functions = Functions()
+        self.functions = RandomFunctions()
 
-    def tested(self, found: Value) -> None:
+    def tested(self, found: CheckedValue) -> None:
         """Count what a test at a random point risks."""
         self.risk += escape(found, self.primes)
 
@@ -56,7 +56,7 @@ class Dice:
         return Point(sizes, prod(self.primes), self.random, rules, inverses, self.functions)
 
 
-class Value(NamedTuple):
+class CheckedValue(NamedTuple):
     """A value modulo the primes; the degrees of numerator and denominator, the bits of their sums of coefficients."""
 
     value: int
@@ -66,14 +66,14 @@ class Value(NamedTuple):
     under: int = 1
 
 
-class Functions:
+class RandomFunctions:
     """A number for each function of arguments in letters, the same where the arguments have one form."""
 
     def __init__(self) -> None:
         self._forms: dict[Any, int] = {}
         self._found: dict[Any, tuple[str, int]] = {}
 
-    def __call__(self, x: Node, at: Mapping[str, int]) -> tuple[str, int]:
+    def __call__(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
         """The name of the function ``x``, its free indices having the values ``at``: it is the same at all sizes."""
         key = _with_place(x, at)
         results = self._found.get(key)
@@ -97,13 +97,13 @@ class Point:
         random: Random,
         rules: Sequence[Any] = (),
         inverses: bool = True,
-        functions: Functions | None = None,
+        functions: RandomFunctions | None = None,
     ) -> None:
-        self.functions = functions or Functions()
+        self.functions = functions or RandomFunctions()
         self.sizes, self.modulus, self.random, self.inverses = sizes, modulus, random, inverses
         self.circle = {name: pair for pair in rules for name in pair}
         self._drawn: dict[Any, int] = {}
-        self._known: dict[Any, Value] = {}
+        self._known: dict[Any, CheckedValue] = {}
         self._powers: dict[Any, Exponent] = {}
 
     def with_other_functions(self) -> Point:
@@ -125,7 +125,7 @@ class Point:
             result = self._drawn[key] = self.random.randrange(1, self.modulus)
         return result
 
-    def value(self, x: Node, at: Mapping[str, int]) -> Value:
+    def value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         """``x`` at the point, its free indices having the values ``at``."""
         key = _with_place(x, at)
         results = self._known.get(key)
@@ -134,13 +134,13 @@ class Point:
             results = self._known[key] = self._value(x, at)
         return results
 
-    def _value(self, x: Node, at: Mapping[str, int]) -> Value:
+    def _value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if x.kind == "number":
             return self._number(x.label)
         if x.kind == "size":
             return self._number(Fraction(self.sizes[x.label]))
         if x.kind == "is":
-            return Value(int(holds(x, at)))
+            return CheckedValue(int(holds(x, at)))
         if x.kind == "letter":
             return self._letter(x, at)
         if x.kind == "sum":
@@ -158,10 +158,10 @@ class Point:
                 return self.inverse(self.value(x.below[0], at))
             if x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
                 return self._number(root if x.label == "sqrt" else 1 / root)
-            return Value(self.draw(self.functions(x, at)), 1)
+            return CheckedValue(self.draw(self.functions(x, at)), 1)
         raise Rejected(f"{x.kind} has no value")
 
-    def _root(self, x: Node, at: Mapping[str, int]) -> Fraction | None:
+    def _root(self, x: CheckedNode, at: Mapping[str, int]) -> Fraction | None:
         """√x, where x is the square of a rational number at these sizes."""
         if x.free or any(y.kind not in ("number", "size", "product") for y in x.all()):
             return None
@@ -170,29 +170,29 @@ class Point:
         root = Fraction(isqrt(square.numerator), isqrt(square.denominator))
         return root if root > 0 and root * root == square else None
 
-    def _product(self, x: Node, at: Mapping[str, int]) -> Value:
+    def _product(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if any(y.kind == "is" and not holds(y, at) for y in x.below):
-            return Value(0)
-        result = Value(1)
+            return CheckedValue(0)
+        result = CheckedValue(1)
         for y in x.below:
             result = self.times(result, self.value(y, at))
         return result
 
-    def _number(self, c: Fraction) -> Value:
+    def _number(self, c: Fraction) -> CheckedValue:
         value = c.numerator % self.modulus
         if c.denominator != 1:
             value = value * self._inverted(c.denominator) % self.modulus
-        return Value(value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length())
+        return CheckedValue(value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length())
 
-    def _letter(self, x: Node, at: Mapping[str, int]) -> Value:
+    def _letter(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if x.label not in self.circle:
-            return Value(self.draw(seat(x, at)), 1)
+            return CheckedValue(self.draw(seat(x, at)), 1)
         pair = self.circle[x.label]
         t = self.draw(("circle", *pair, *seat(x, at)[2:]))
         above = 1 - t * t if x.label == pair[0] else 2 * t
-        return Value(above * self._inverted(1 + t * t) % self.modulus, 2, 2, 2, 2)
+        return CheckedValue(above * self._inverted(1 + t * t) % self.modulus, 2, 2, 2, 2)
 
-    def _exponential(self, x: Node, at: Mapping[str, int]) -> Value:
+    def _exponential(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         value, up, down = 1, 0, 0
         for monomial, c in self.power(x.below[0], at).items():
             times, rest = divmod(PARTS * c.numerator, c.denominator)
@@ -200,7 +200,7 @@ class Point:
                 raise Rejected(f"the coefficient {c} in an exponent")
             value = value * self._raised(monomial, times) % self.modulus
             up, down = up + max(times, 0), down + max(-times, 0)
-        return Value(value, up, down)
+        return CheckedValue(value, up, down)
 
     def _raised(self, monomial: tuple[Any, ...], times: int) -> int:
         """e^{μ/12} to a power."""
@@ -216,7 +216,7 @@ class Point:
         except ValueError:
             raise Retry from None
 
-    def power(self, x: Node, at: Mapping[str, int]) -> Exponent:
+    def power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
         """An exponent as a polynomial in letters: its monomials and their coefficients."""
         key = _with_place(x, at)
         result = self._powers.get(key)
@@ -225,7 +225,7 @@ class Point:
             result = self._powers[key] = self._power(x, at)
         return result
 
-    def _power(self, x: Node, at: Mapping[str, int]) -> Exponent:
+    def _power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
         if x.kind == "number":
             return {(): x.label} if x.label else {}
         if x.kind == "is":
@@ -247,13 +247,13 @@ class Point:
             return result
         raise Rejected(f"{x.kind} in an exponent")
 
-    def add(self, values: Iterable[Value]) -> Value:
+    def add(self, values: Iterable[CheckedValue]) -> CheckedValue:
         """The sum; terms over the same denominator are added as they are."""
-        total = Value(0)
+        total = CheckedValue(0)
         for v in values:
             if not v.value and not v.up:
                 continue
-            total = Value(
+            total = CheckedValue(
                 (total.value + v.value) % self.modulus,
                 max(total.up + v.down, v.up + total.down),
                 total.down + v.down,
@@ -262,30 +262,32 @@ class Point:
             )
         return total
 
-    def times(self, a: Value, b: Value) -> Value:
+    def times(self, a: CheckedValue, b: CheckedValue) -> CheckedValue:
         """The product."""
-        return Value(a.value * b.value % self.modulus, a.up + b.up, a.down + b.down, a.bits + b.bits, a.under + b.under)
+        return CheckedValue(
+            a.value * b.value % self.modulus, a.up + b.up, a.down + b.down, a.bits + b.bits, a.under + b.under
+        )
 
-    def inverse(self, a: Value) -> Value:
+    def inverse(self, a: CheckedValue) -> CheckedValue:
         """1/a; another point is needed where that has no value."""
-        return Value(self._inverted(a.value), a.down, a.up, a.under, a.bits)
+        return CheckedValue(self._inverted(a.value), a.down, a.up, a.under, a.bits)
 
 
 class Retry(Exception):
     """A divisor is zero at this point."""
 
 
-def escape(v: Value, primes: Iterable[int]) -> float:
+def escape(v: CheckedValue, primes: Iterable[int]) -> float:
     """The probability that what has the value ``v`` = 0 modulo each of the primes is not zero."""
     return prod(min(1.0, v.up / (prime - 1) + v.bits / 60 / MANY) for prime in primes)
 
 
-def seat(x: Node, at: Mapping[str, int]) -> tuple[Any, ...]:
+def seat(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
     """A letter and the values of its indices."""
     return ("letter", x.label, *[(s, at[i[0]], *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)])
 
 
-def holds(x: Node, at: Mapping[str, int]) -> bool:
+def holds(x: CheckedNode, at: Mapping[str, int]) -> bool:
     """Return whether a relation of indices is true; where a permutation puts things is not known."""
     (i, *more), (j, *others) = x.indices
     if more or others:

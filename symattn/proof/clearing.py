@@ -16,14 +16,14 @@ from symattn.document.errors import Refused
 RECIPROCAL = "1/"
 
 
-class Power(NamedTuple):
+class RepeatedDenominator(NamedTuple):
     """A denominator and how often it occurs."""
 
     base: ex.Expression
     times: int
 
 
-Denominators = dict[ex.Canonical, Power]
+Denominators = dict[ex.Canonical, RepeatedDenominator]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _cancelled(numerator: ex.Expression, denominators: Denominators) -> Cleared:
             power = below.pop(key)
             rest.remove(f)
             if power.times > 1:
-                below[key] = Power(power.base, power.times - 1)
+                below[key] = RepeatedDenominator(power.base, power.times - 1)
             continue
         letter = next((g for g in rest if is_reciprocal(g) and ex.canonical(g.children[0]) == key), None)
         if letter is not None:
@@ -102,7 +102,7 @@ def _split(x: ex.Expression) -> Denominators:
     result: Denominators = {}
     for f in factors(x):
         key = ex.canonical(f)
-        result[key] = Power(f, result[key].times + 1 if key in result else 1)
+        result[key] = RepeatedDenominator(f, result[key].times + 1 if key in result else 1)
     return result
 
 
@@ -111,12 +111,12 @@ def _joined(a: Denominators, b: Denominators, together: bool) -> Denominators:
     out = dict(a)
     for key, (base, times) in b.items():
         there = out[key].times if key in out else 0
-        out[key] = Power(base, there + times if together else max(there, times))
+        out[key] = RepeatedDenominator(base, there + times if together else max(there, times))
     return out
 
 
 def _without(a: Denominators, b: Denominators) -> Denominators:
-    return {k: Power(p.base, p.times - (b[k].times if k in b else 0)) for k, p in a.items()}
+    return {k: RepeatedDenominator(p.base, p.times - (b[k].times if k in b else 0)) for k, p in a.items()}
 
 
 def _expanded(d: Denominators) -> list[ex.Expression]:

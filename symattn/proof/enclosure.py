@@ -14,7 +14,7 @@ from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
-from symattn.proof.premises import Enclosed, Tree
+from symattn.proof.premises import PositiveInBox, Tree
 from symattn.proof.prover import unsimplified
 from symattn.proof.theorem import Decision, Refutation
 
@@ -50,7 +50,7 @@ class EnclosedOverBox:
         return Decision(evidence, ((f"{words}, and the checker computes them anew",),), premises=(premise,))
 
     def _cut(self) -> Tree | Evidence:
-        """The pieces, as ``Enclosed`` has them, or what speaks against it: large pieces are looked at first."""
+        """The pieces, as ``PositiveInBox`` has them, or what speaks against it: large pieces are looked at first."""
         root: list[Any] = []
         waiting, done = deque([(dict(self.box), root)]), 0
         while waiting:
@@ -69,7 +69,7 @@ class EnclosedOverBox:
             waiting += zip(map(dict, halves), parts, strict=True)
         return _frozen(root)
 
-    def _enclosed(self, tree: Tree) -> Enclosed:
+    def _enclosed(self, tree: Tree) -> PositiveInBox:
         letters = {name: Indexed.letters(name) for name in self.box}
 
         def sides() -> tuple[Any, Any]:
@@ -77,7 +77,7 @@ class EnclosedOverBox:
             return x, x
 
         expression, _ = unsimplified(sides)
-        return Enclosed(expression, tuple((name, *ends) for name, ends in self.box.items()), tree)
+        return PositiveInBox(expression, tuple((name, *ends) for name, ends in self.box.items()), tree)
 
     def refute(self) -> Refutation:
         for point in self._points():

@@ -14,7 +14,7 @@ _MOMENTS = {"E": 1, "Var": 1, "Cov": 2}
 
 
 @dataclass(frozen=True)
-class Term:
+class ExpandedTerm:
     """Σ over the bound indices (each with what it runs to) of a product of factors."""
 
     bound: tuple[tuple[str, Node], ...]
@@ -35,36 +35,38 @@ def is_random(x: Node, families: Container[str]) -> bool:
     return not is_moment(x) and any(is_random(part, families) for part in nt.parts(x))
 
 
-def expand(x: Node, families: Container[str], fresh: Iterator[int]) -> list[Term]:
+def expand(x: Node, families: Container[str], fresh: Iterator[int]) -> list[ExpandedTerm]:
     """``x`` as a sum of terms; every sum gets an index of its own, named by the next of ``fresh``."""
     if not is_random(x, families):
-        return [Term((), (x,))]
+        return [ExpandedTerm((), (x,))]
     match x:
         case nt.Name():
-            return [Term((), (x,))]
+            return [ExpandedTerm((), (x,))]
         case nt.Fence(style="round"):
             return expand(x.body, families, fresh)
         case nt.Sum():
             return [term for part in x.terms for term in expand(part, families, fresh)]
         case nt.Neg():
-            return _multiplied([[Term((), (nt.node(-1),))], expand(x.body, families, fresh)])
+            return _multiplied([[ExpandedTerm((), (nt.node(-1),))], expand(x.body, families, fresh)])
         case nt.Product():
             return _multiplied([expand(factor, families, fresh) for factor in x.factors])
         case nt.Over() if not is_random(x.denominator, families):
             factor = nt.Over(nt.node(1), x.denominator)
-            return _multiplied([expand(x.numerator, families, fresh), [Term((), (factor,))]])
+            return _multiplied([expand(x.numerator, families, fresh), [ExpandedTerm((), (factor,))]])
         case nt.Power(exponent=nt.Number(value=n)) if n.denominator == 1 and n >= 0:
             return _multiplied([expand(x.base, families, fresh) for _ in range(int(n))])
         case nt.Big(operator="sum", index=nt.Name(base=index), high=Node() as high) if x.low == nt.node(1):
             new = f"{index}#{next(fresh)}"
             terms = expand(renamed(x.body, index, new), families, fresh)
-            return [Term(((new, high), *term.bound), term.factors) for term in terms]
+            return [ExpandedTerm(((new, high), *term.bound), term.factors) for term in terms]
     raise Refused(f"moments: no expectation of a {type(x).__name__} of random letters")
 
 
-def _multiplied(factors: list[list[Term]]) -> list[Term]:
+def _multiplied(factors: list[list[ExpandedTerm]]) -> list[ExpandedTerm]:
     return [
-        Term(tuple(chain.from_iterable(t.bound for t in terms)), tuple(chain.from_iterable(t.factors for t in terms)))
+        ExpandedTerm(
+            tuple(chain.from_iterable(t.bound for t in terms)), tuple(chain.from_iterable(t.factors for t in terms))
+        )
         for terms in product(*factors)
     ]
 

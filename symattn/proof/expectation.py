@@ -38,7 +38,7 @@ OUTCOMES = 150  # outcomes that an expectation in numbers runs through at most
 
 
 @dataclass(frozen=True)
-class Law:
+class EntryLaw:
     """The known facts on the entries of a random array, as functions of the arrays named in ``parameters``.
 
     cumulants  κ₁, κ₂, … as far as they are assumed, None for any; a moment that needs others is refused by name
@@ -65,7 +65,7 @@ class Expectation:
     of which of the concrete laws.
     """
 
-    laws: Mapping[str, Law]
+    laws: Mapping[str, EntryLaw]
     given: Mapping[str, Any]
     cumulants: dict[str, tuple[ex.Expression | None, ...]] = field(default_factory=dict)
     which: int = 0
@@ -209,7 +209,7 @@ def _plain(x: Indexed, places: Any) -> ex.Expression:
         return x.at(places)
 
 
-def averaged(sides: Callable[..., Any], laws: Mapping[str, Law]) -> Callable[..., Any]:
+def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callable[..., Any]:
     """``sides``, which asks for ``E`` beside declared arrays, as a function of declared arrays alone."""
     asked = [name for name in inspect.signature(sides).parameters if name != "E"]
     needed = {parameter for law in laws.values() for parameter in law.parameters}
@@ -258,15 +258,15 @@ def _set_partitions(xs: Sequence[ex.Letter]) -> Iterator[list[list[ex.Letter]]]:
 HALF = Fraction(1, 2)
 
 
-def law_with(deviation: str, mean: str | None = None) -> Law:
+def law_with(deviation: str, mean: str | None = None) -> EntryLaw:
     """Any law with the mean μ (0 if not given) and the standard deviation σ.
 
     Concrete ones are μ ± σ, and μ − σ/2 four times of five with μ + 2σ, which leans to one side.
     """
     if mean is None:
         even, leaning = (lambda s: _even(0 * s, s)), (lambda s: _leaning(0 * s, s))
-        return Law((deviation,), lambda s: (0, s * s), even, (leaning,))
-    return Law((mean, deviation), lambda m, s: (m, s * s), _even, (_leaning,))
+        return EntryLaw((deviation,), lambda s: (0, s * s), even, (leaning,))
+    return EntryLaw((mean, deviation), lambda m, s: (m, s * s), _even, (_leaning,))
 
 
 def _even(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
@@ -277,7 +277,7 @@ def _leaning(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
     return [(m - s * HALF, Fraction(4, 5)), (m + 2 * s, Fraction(1, 5))]
 
 
-NORMAL = Law(
+NORMAL = EntryLaw(
     (),
     lambda: (0, 1, *[0] * 10),
     lambda: [(-_root_of_three(), Fraction(1, 6)), (0, Fraction(2, 3)), (_root_of_three(), Fraction(1, 6))],

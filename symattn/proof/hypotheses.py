@@ -13,7 +13,7 @@ from symattn.document.errors import SymattnError
 from symattn.document.measure import width
 from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, equals, node, relation
-from symattn.proof.expectation import Law
+from symattn.proof.expectation import EntryLaw
 from symattn.proof.prover import Proof
 from symattn.proof.statement import Declared, Letters, Sides, run
 
@@ -28,7 +28,7 @@ Assumed = Mapping[str, tuple[str, Sides]]
 
 
 def declared_hypotheses(
-    declared: Declared, assumed: Assumed | None = None, laws: Mapping[str, Law] | None = None
+    declared: Declared, assumed: Assumed | None = None, laws: Mapping[str, EntryLaw] | None = None
 ) -> tuple[Text, ...]:
     """Signs, pairs on the circle, permutations, shapes that leave sizes out, what is ``assumed`` not negative, laws."""
     result = [
@@ -51,7 +51,7 @@ def demanded(proof: Proof) -> Iterator[Text]:
         yield (shown,) if fits else (_DEMANDS[d.relation],)
 
 
-def _independent(laws: Mapping[str, Law]) -> Iterator[Text]:
+def _independent(laws: Mapping[str, EntryLaw]) -> Iterator[Text]:
     """The random arrays and their laws."""
     names: list[Inline] = []
     for n, array in enumerate(laws):
@@ -62,7 +62,7 @@ def _independent(laws: Mapping[str, Law]) -> Iterator[Text]:
         yield ("those of ", letter(array), " ", *(law.said or _cumulants(law)))
 
 
-def _cumulants(law: Law) -> Text:
+def _cumulants(law: EntryLaw) -> Text:
     """The moments that are assumed of a law."""
     given = [Indexed.letters(parameter) for parameter in law.parameters]
     words: list[Inline] = ["have "]

@@ -25,7 +25,7 @@ _RUN_AT = 2  # the length of every axis where a statement is run to see which nu
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedNumbers:
     """``sizes``: whole numbers above 1, which sizes are taken around; ``numbers``: what entries are drawn around.
 
     ``branches`` are sizes next to which the code takes another way; ``doubt`` says that there are more.
@@ -37,7 +37,7 @@ class Named:
     doubt: str = ""
 
 
-def named(sides: Sides, declared: Declared) -> Named:
+def named(sides: Sides, declared: Declared) -> NamedNumbers:
     """The numbers in the code of a statement, and those that it meets in letters and in exact numbers."""
     written = literals(sides)
     in_letters = _met(sides, declared, Letters())
@@ -45,7 +45,7 @@ def named(sides: Sides, declared: Declared) -> Named:
     sizes = {*written, *(abs(n) for n in in_letters.places)}
     met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
     numbers = {abs(x) for x in met} - {0, 1}
-    return Named(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(numbers)), *_branches(sides, declared))
+    return NamedNumbers(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(numbers)), *_branches(sides, declared))
 
 
 def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int], ...], str]:

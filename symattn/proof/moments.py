@@ -25,14 +25,14 @@ from symattn.document import notation as nt
 from symattn.document.errors import Refused
 from symattn.document.evidence import both
 from symattn.document.notation import Node
-from symattn.proof.expansion import Term, expand, free_indices, is_moment, replaced
+from symattn.proof.expansion import ExpandedTerm, expand, free_indices, is_moment, replaced
 from symattn.proof.polynomial import Polynomial
 
 Value = Polynomial
 
 
 @dataclass(frozen=True)
-class Family:
+class LawFamily:
     """Random letters base_{i…} that share a mean and a variance; ``axes`` are the sizes that their indices run to.
 
     ``higher`` are the raw moments E[x³], E[x⁴], … where they are assumed.
@@ -58,7 +58,7 @@ class Law:
     labels       what is printed of an assumption that is used: MOMENTS, INDEPENDENCE, or a letter that has a value
     """
 
-    families: tuple[Family, ...]
+    families: tuple[LawFamily, ...]
     independent: frozenset[str]
     positive: tuple[str, ...] = ()
     real: tuple[str, ...] = ()
@@ -277,11 +277,11 @@ class _Evaluation:
             lambda a, b: a + b, (self.of_term(t, classes) for t in expand(x, self.families, self.fresh)), Polynomial()
         )
 
-    def of_term(self, term: Term, classes: Classes) -> Value:
+    def of_term(self, term: ExpandedTerm, classes: Classes) -> Value:
         """E of a product of letters and numbers, summed over the term's indices."""
         if not term.bound:
             return self.of_product(term.factors, classes)
-        (index, high), rest = term.bound[0], Term(term.bound[1:], term.factors)
+        (index, high), rest = term.bound[0], ExpandedTerm(term.bound[1:], term.factors)
         return self.over_classes(index, self.value(high, classes), classes, lambda inner: self.of_term(rest, inner))
 
     def of_product(self, factors: tuple[Node, ...], classes: Classes) -> Value:
@@ -318,14 +318,14 @@ class _Evaluation:
                 others = ", ".join(sorted(set(bases) - {base})) or f"another {base}"
                 raise Refused(f"moments: that {base} is independent of {others} is not assumed")
 
-    def moment(self, family: Family, power: int) -> Value:
+    def moment(self, family: LawFamily, power: int) -> Value:
         """E[x^power]: the mean, σ² + μ², and beyond that what is declared."""
         self.used.add(MOMENTS)
         if (family.base, power) not in self.moments:
             self.moments[family.base, power] = self.new_moment(family, power)
         return self.moments[family.base, power]
 
-    def new_moment(self, family: Family, power: int) -> Value:
+    def new_moment(self, family: LawFamily, power: int) -> Value:
         mean, variance = self.value(family.mean), self.value(family.variance)
         if power <= 2:
             return mean if power == 1 else variance + mean * mean

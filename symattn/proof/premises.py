@@ -86,7 +86,7 @@ class Substituted:
 
 
 @dataclass(frozen=True)
-class Repeated:
+class ShrinkingMeasure:
     """``measure`` of a letter shrinks by ``factor`` as ``step`` takes the place of ``now``, which ``premises`` say.
 
     It tends to 0 with the number of steps if ``tends``.
@@ -136,7 +136,7 @@ Tree = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Enclosed:
+class PositiveInBox:
     """``expression`` > 0 wherever its letters lie in the intervals of ``box``, as (name, least, largest).
 
     ``pieces`` is ("ball", middle, radius), in which every value lies, or ("cut", name, place, below, above).
@@ -207,6 +207,6 @@ class Instance:
 
 
 Premise = (
-    Sign | Differing | Applied | Folding | Substituted | Repeated | Averaged | Limits | Discharged | Enclosed | Alike
-    | Concluded | Inducted | Tending | Instance
+    Sign | Differing | Applied | Folding | Substituted | ShrinkingMeasure | Averaged | Limits | Discharged
+    | PositiveInBox | Alike | Concluded | Inducted | Tending | Instance
 )  # fmt: skip

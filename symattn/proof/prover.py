@@ -25,7 +25,7 @@ from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
 from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.document.text import equal_sizes
-from symattn.proof.clearing import Power, cleared, is_reciprocal
+from symattn.proof.clearing import RepeatedDenominator, cleared, is_reciprocal
 from symattn.proof.concrete import Rules, vanishes_at
 from symattn.proof.counting import CutOff, Sizes, cut_off, nodes
 from symattn.proof.rows import grids
@@ -45,7 +45,7 @@ def unsimplified(at: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True)
-class Case:
+class ElementEquation:
     """One equation of elements: how it was decided, and at which sizes.
 
     ``numerator`` over the product of ``divisors`` is ``left`` − ``right``; it is zero at all of ``sizes``, which decide
@@ -58,7 +58,7 @@ class Case:
     right: Expression
     how: str  # "normal form", "one size", "box", "rows"
     numerator: Expression | None = None
-    divisors: tuple[Power, ...] = ()
+    divisors: tuple[RepeatedDenominator, ...] = ()
     limits: CutOff | None = None
     sizes: tuple[Sizes, ...] = ()
     at: Sides | None = field(default=None, compare=False, repr=False)
@@ -85,7 +85,7 @@ class Proof:
     """
 
     proved: bool
-    cases: tuple[Case, ...] = ()
+    cases: tuple[ElementEquation, ...] = ()
     open_at: Sizes | None = None
     why: str = ""
     demands: tuple[Demand, ...] = ()
@@ -108,7 +108,7 @@ class _NotShown(Exception):
 
 def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
     """Return whether ``left`` = ``right`` for all sizes, given cos² + sin² = 1 for the named pairs of letters."""
-    cases: list[Case] = []
+    cases: list[ElementEquation] = []
     demands: tuple[Demand, ...] = ()
     with listening() as notes:
         result: dict[str, Any] = {"proved": True}
@@ -159,10 +159,10 @@ def _spread(x: Array, other: object) -> Indexed:
     return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))
 
 
-def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules) -> Case:
+def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules) -> ElementEquation:
     names = {i: ("free", n) for n, i in enumerate(indices)}
     if canonical(a, names) == canonical(b, names):
-        return Case(indices, a, b, "normal form")
+        return ElementEquation(indices, a, b, "normal form")
     difference = cleared(add(a, negate(b)))
     numerator, divisors = difference.numerator, tuple(difference.denominators.values())
     limits = cut_off(numerator, indices)
@@ -170,12 +170,12 @@ def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
     sizes = (one_size,) if one_size is not None else tuple(_box(limits.top))
     open_at = next((there for there in sizes if not vanishes_at(numerator, indices, there, rules)), None)
     if open_at is None:
-        return Case(indices, a, b, "one size" if one_size else "box", numerator, divisors, limits, sizes)
+        return ElementEquation(indices, a, b, "one size" if one_size else "box", numerator, divisors, limits, sizes)
     if not any(map(is_reciprocal, nodes(numerator))):
         apart = len({name for pair in rules for name in pair}) == 2 * len(rules)
         raise _NotShown(open_at, _failing(numerator, open_at), apart and all(map(_is_free, nodes(numerator))))
     limits, sizes = _by_rows(numerator, indices, rules)
-    return Case(indices, a, b, "rows", numerator, divisors, limits, sizes)
+    return ElementEquation(indices, a, b, "rows", numerator, divisors, limits, sizes)
 
 
 _FUNCTIONS = {"max": "maxima", "sqrt": "roots", "rsqrt": "roots", "log": "logarithms", "1/": "reciprocals"}

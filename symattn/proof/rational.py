@@ -22,7 +22,7 @@ from symattn.arrays.symbolic import overlap_at_a_point
 from symattn.document.errors import Refused, Undecided
 
 
-class Quotient:
+class RationalQuotient:
     """A numerator over a denominator in the polynomials of one ring; not reduced unless sums ask for it."""
 
     __slots__ = ("bottom", "ring", "top")
@@ -30,21 +30,21 @@ class Quotient:
     def __init__(self, ring: Ring, top: Any, bottom: Any) -> None:
         self.ring, self.top, self.bottom = ring, top, bottom
 
-    def __add__(self, other: Quotient) -> Quotient:
+    def __add__(self, other: RationalQuotient) -> RationalQuotient:
         if self.bottom == other.bottom:
-            return Quotient(self.ring, self.top + other.top, self.bottom)
+            return RationalQuotient(self.ring, self.top + other.top, self.bottom)
         common = self.bottom.gcd(other.bottom)  # without it the denominators of long sums grow beyond use
         left, right = other.bottom / common, self.bottom / common
-        return Quotient(self.ring, self.top * left + other.top * right, self.bottom * left)
+        return RationalQuotient(self.ring, self.top * left + other.top * right, self.bottom * left)
 
-    def __mul__(self, other: Quotient) -> Quotient:
-        return Quotient(self.ring, self.top * other.top, self.bottom * other.bottom)
+    def __mul__(self, other: RationalQuotient) -> RationalQuotient:
+        return RationalQuotient(self.ring, self.top * other.top, self.bottom * other.bottom)
 
-    def __pow__(self, n: int) -> Quotient:
+    def __pow__(self, n: int) -> RationalQuotient:
         top, bottom = (self.top, self.bottom) if n >= 0 else (self.bottom, self.top)
-        return Quotient(self.ring, top ** abs(n), bottom ** abs(n))
+        return RationalQuotient(self.ring, top ** abs(n), bottom ** abs(n))
 
-    def equals(self, other: Quotient) -> bool:
+    def equals(self, other: RationalQuotient) -> bool:
         """Return whether the quotients are equal. Raises ``Undecided`` where opaque terms forbid a sure "no"."""
         if not self.bottom or not other.bottom:
             raise Undecided("rational: a denominator is zero")
@@ -70,29 +70,31 @@ class Ring:
         self.letters = {x: next(generators) for x in self.letters}
         self.exponentials = {x: next(generators) for x in self.exponents}
         self.one = self.context.constant(1)
-        self.known: dict[Any, Quotient] = {}
+        self.known: dict[Any, RationalQuotient] = {}
 
-    def of(self, x: Any) -> Quotient:
+    def of(self, x: Any) -> RationalQuotient:
         """A number or an expression in the letters and exponentials of the ring."""
         expression = sympy.sympify(x)
         if expression not in self.known:
             self.known[expression] = self._of(expression)
         return self.known[expression]
 
-    def _of(self, x: Any) -> Quotient:
+    def _of(self, x: Any) -> RationalQuotient:
         if x in self.letters:
-            return Quotient(self, self.letters[x], self.one)
+            return RationalQuotient(self, self.letters[x], self.one)
         if x.is_Rational:
-            return Quotient(self, self.one * int(x.p), self.one * int(x.q))
+            return RationalQuotient(self, self.one * int(x.p), self.one * int(x.q))
         if x.is_Add or x.is_Mul:
             return reduce(add if x.is_Add else mul, map(self.of, x.args))
         if _is_exponential(x):
-            return reduce(mul, (self._exponential(*term) for term in _terms(x)), Quotient(self, self.one, self.one))
+            return reduce(
+                mul, (self._exponential(*term) for term in _terms(x)), RationalQuotient(self, self.one, self.one)
+            )
         return self.of(x.base) ** int(x.exp)
 
-    def _exponential(self, coefficient: Any, monomial: Any) -> Quotient:
+    def _exponential(self, coefficient: Any, monomial: Any) -> RationalQuotient:
         power = int(coefficient * self.exponents[monomial])
-        return Quotient(self, self.exponentials[monomial], self.one) ** power
+        return RationalQuotient(self, self.exponentials[monomial], self.one) ** power
 
     def _collect(self, x: Any) -> None:
         if x.is_Rational or x in self.letters:

@@ -21,7 +21,7 @@ from symattn.arrays.met import irrational, meeting
 from symattn.arrays.notes import listening
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.text import equal_sizes
-from symattn.proof.literals import LARGEST, Named, named
+from symattn.proof.literals import LARGEST, NamedNumbers, named
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
 
 TRIES = 400  # sizes looked at, the small ones first
@@ -39,7 +39,7 @@ _EXACTLY = ("float", "float64", "None")  # casts to these are of the numbers tha
 
 
 @dataclass(frozen=True)
-class Counterexample:
+class RefutingExample:
     """Sizes and a seed at which the two sides differ, where, and their exact values there."""
 
     sizes: dict[str, int]
@@ -54,20 +54,20 @@ class Counterexample:
 
 
 @dataclass(frozen=True)
-class Search:
+class CounterexampleSearch:
     """The result of a search for counterexamples: one, or at how many inputs both sides were equal.
 
     ``doubt`` says why equality at these inputs is not enough for ``checked``.
     """
 
-    counterexample: Counterexample | None
+    counterexample: RefutingExample | None
     agreed: int
     undefined: int
     largest: dict[str, int]
     doubt: str = ""
 
 
-def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries: int = TRIES) -> Search:
+def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries: int = TRIES) -> CounterexampleSearch:
     """Run both sides on exact numbers at sizes 1, …, ``top``; the first difference is a counterexample."""
     agreed = undefined = 0
     largest: dict[str, int] = {}
@@ -75,13 +75,13 @@ def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries
         for seed in range(seeds):
             result, defined = _differs(sides, declared, Numbers(sizes, seed))
             if result:
-                return Search(result, agreed, undefined, largest)
+                return CounterexampleSearch(result, agreed, undefined, largest)
             agreed, undefined = agreed + defined, undefined + (not defined)
             largest = sizes if defined else largest
-    return Search(None, agreed, undefined, largest)
+    return CounterexampleSearch(None, agreed, undefined, largest)
 
 
-def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) -> Search:
+def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) -> CounterexampleSearch:
     """Search at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
     agreed = undefined = 0
     largest: dict[str, int] = {}
@@ -90,8 +90,8 @@ def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) 
         agreed, undefined = agreed + defined, undefined + (not defined)
         largest = sizes if defined else largest
         if result or agreed == enough:
-            return Search(result, agreed, undefined, largest)
-    return Search(None, agreed, undefined, largest)
+            return CounterexampleSearch(result, agreed, undefined, largest)
+    return CounterexampleSearch(None, agreed, undefined, largest)
 
 
 def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
@@ -100,13 +100,15 @@ def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
     return [{sort: min(turn[i % 2], top) for i, sort in enumerate(sorts)} for turn in turns]
 
 
-def counterexample(sides: Sides, declared: Declared, top: int = 3) -> Counterexample | None:
+def counterexample(sides: Sides, declared: Declared, top: int = 3) -> RefutingExample | None:
     """A counterexample in small numbers, else in others."""
     result = search(sides, declared, top).counterexample
     return result or thorough(sides, declared, top).counterexample
 
 
-def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, int] | None = None) -> Search:
+def thorough(
+    sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, int] | None = None
+) -> CounterexampleSearch:
     """Look hard for a counterexample; ``beyond`` are sizes at which one is likely."""
     brought, sorts = named(sides, declared), declared.sorts()
     highest = max(top, 2 + max((n for n in brought.sizes if n <= LARGEST), default=1))
@@ -118,15 +120,15 @@ def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, i
         if defined and sum(world.sizes.values()) >= sum(largest.values()):
             largest = world.sizes
         if result:
-            return Search(result, agreed, undefined, largest)
+            return CounterexampleSearch(result, agreed, undefined, largest)
     result, doubt = _by_floats(sides, declared, brought, top, highest)
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = doubt or f"sizes beyond {max(brought.sizes)}, which the statement names, were not tried"
     doubt = doubt or brought.doubt or _untried(declared, brought)
-    return Search(result, agreed, undefined, largest, doubt)
+    return CounterexampleSearch(result, agreed, undefined, largest, doubt)
 
 
-def by_cells(sides: Sides, declared: Declared, before: Search) -> Search:
+def by_cells(sides: Sides, declared: Declared, before: CounterexampleSearch) -> CounterexampleSearch:
     """Search where comparisons of entries are walked cell by cell, after the search ``before``."""
     from symattn.proof.cells import cells
 
@@ -135,10 +137,12 @@ def by_cells(sides: Sides, declared: Declared, before: Search) -> Search:
     seen = [_differs(sides, declared, world) for world in walked.worlds]
     result = next((outcome for outcome, _ in seen if outcome), None)
     missing = before.undefined + (not walked.defined)
-    return Search(result, before.agreed, missing, before.largest, walked.doubt)
+    return CounterexampleSearch(result, before.agreed, missing, before.largest, walked.doubt)
 
 
-def _worlds(sorts: list[str], brought: Named, top: int, highest: int, beyond: dict[str, int]) -> Iterator[Numbers]:
+def _worlds(
+    sorts: list[str], brought: NamedNumbers, top: int, highest: int, beyond: dict[str, int]
+) -> Iterator[Numbers]:
     """Exact numbers to try: at ``beyond``, wild at small sizes, and with one size after the other up to ``highest``."""
     for seed in range(4 if beyond else 0):
         sizes = {s: max(beyond.get(s, 1), 1) for s in sorts}
@@ -152,8 +156,8 @@ def _worlds(sorts: list[str], brought: Named, top: int, highest: int, beyond: di
 
 
 def _by_floats(
-    sides: Sides, declared: Declared, brought: Named, top: int, highest: int
-) -> tuple[Counterexample | None, str]:
+    sides: Sides, declared: Declared, brought: NamedNumbers, top: int, highest: int
+) -> tuple[RefutingExample | None, str]:
     """A point where floats differ and balls, or exact numbers, confirm it; or a doubt that they are too slow for."""
     confirmed = silent = 0
     for sizes, seed in _points(declared, brought, top, highest):
@@ -173,7 +177,7 @@ def _by_floats(
     return None, ""
 
 
-def _untried(declared: Declared, brought: Named) -> str:
+def _untried(declared: Declared, brought: NamedNumbers) -> str:
     """Sizes at which the code takes another way, and which are too large for its arrays; empty if there are none."""
     large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
     return f"sizes {equal_sizes(large)}, at which the code branches, were not tried" if large else ""
@@ -184,7 +188,7 @@ def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:
     return all(prod(world.axis(a) for a in shape.split()) <= ENTRIES for shape in declared.arrays.values())
 
 
-def _points(declared: Declared, brought: Named, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
+def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
     """Sizes and seeds: many small ones, then large ones as far as arrays stay below ``ENTRIES``.
 
     Each size runs through all small numbers, and through those that the statement names, their products and cubes, and
@@ -228,14 +232,14 @@ def _plain(x: object) -> np.ndarray:
     return np.asarray(x.planes[0] if isinstance(x, Float64) else x, dtype=np.float64)
 
 
-def _differs(sides: Sides, declared: Declared, world: Numbers) -> tuple[Counterexample | None, bool]:
+def _differs(sides: Sides, declared: Declared, world: Numbers) -> tuple[RefutingExample | None, bool]:
     """A difference at these numbers, and whether both sides were defined and could be compared there."""
     with listening() as notes:
         result, defined = _unequal(sides, declared, world)
     return (None, False) if meaningless(notes) else (result, defined)
 
 
-def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Counterexample | None, bool]:
+def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[RefutingExample | None, bool]:
     try:
         for left, right in pairs(sides, declared, world):
             a, b = np.broadcast_arrays(_entries(left, world.balls), _entries(right, world.balls))
@@ -248,7 +252,7 @@ def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Countere
                     continue  # balls that overlap say nothing
                 if a[place] != b[place]:
                     result = world.sizes, world.seed, place, str(a[place]), str(b[place])
-                    return Counterexample(*result), True
+                    return RefutingExample(*result), True
     except (Refused, Undecided, InputError, ZeroDivisionError):
         return None, False
     return None, not world.balls

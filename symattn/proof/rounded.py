@@ -1,9 +1,9 @@
 """Decide whether two computations do the same operations on the same numbers, so that they give the same bits.
 
 Of rounded arithmetic little is an identity: + and × do not associate. But +, × and max of IEEE 754-2019 give the same
-result whichever operand comes first, where there is one NaN and max is its ``maximum``, for which −0 < +0. ``Term`` is
-a computation of which no more than that is known. The certificate has the terms as they are computed, and numbers that
-show a difference; the checker orders and rounds by itself.
+result whichever operand comes first, where there is one NaN and max is its ``maximum``, for which −0 < +0. A
+``RoundedTerm`` is a computation of which no more than that is known. The certificate has the terms as they are
+computed, and numbers that show a difference; the checker orders and rounds by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMUTING = frozenset({"+", "×", "max"})
 
 
 @dataclass(frozen=True)
-class Term:
+class RoundedTerm:
     """An operation and its operands; those of +, × and max stand in one fixed order, if they are ``ordered``."""
 
     operation: str
@@ -34,25 +34,25 @@ class Term:
     ordered: bool = field(default=True, compare=False, repr=False)
 
     @classmethod
-    def of(cls, operation: str, *operands: Any) -> Term:
+    def of(cls, operation: str, *operands: Any) -> RoundedTerm:
         """The operation done to ``operands``, which are terms."""
-        if not all(isinstance(x, Term) for x in operands):
+        if not all(isinstance(x, RoundedTerm) for x in operands):
             raise Refused(f"a rounded {operation} with a number")
         ordered = any(x.ordered for x in operands)
         commuting = ordered and operation in COMMUTING
         return cls(operation, tuple(sorted(operands, key=repr)) if commuting else operands, ordered)
 
-    def __add__(self, other: Any) -> Term:
-        return Term.of("+", self, other)
+    def __add__(self, other: Any) -> RoundedTerm:
+        return RoundedTerm.of("+", self, other)
 
-    def __mul__(self, other: Any) -> Term:
-        return Term.of("×", self, other)
+    def __mul__(self, other: Any) -> RoundedTerm:
+        return RoundedTerm.of("×", self, other)
 
-    def __sub__(self, other: Any) -> Term:
-        return Term.of("−", self, other)
+    def __sub__(self, other: Any) -> RoundedTerm:
+        return RoundedTerm.of("−", self, other)
 
-    def __truediv__(self, other: Any) -> Term:
-        return Term.of("/", self, other)
+    def __truediv__(self, other: Any) -> RoundedTerm:
+        return RoundedTerm.of("/", self, other)
 
     def __array_namespace__(self) -> type[Operations]:
         return Operations
@@ -62,29 +62,31 @@ class Operations:
     """The functions that terms offer."""
 
     @staticmethod
-    def maximum(a: Term, b: Term) -> Term:
+    def maximum(a: RoundedTerm, b: RoundedTerm) -> RoundedTerm:
         """max(a, b)."""
-        return Term.of("max", a, b)
+        return RoundedTerm.of("max", a, b)
 
     @staticmethod
-    def exp(a: Term) -> Term:
+    def exp(a: RoundedTerm) -> RoundedTerm:
         """A function of a of which nothing is known but that the same argument gives the same bits."""
-        return Term.of("exp", a)
+        return RoundedTerm.of("exp", a)
 
     @staticmethod
-    def isfinite(a: Term) -> Term:
+    def isfinite(a: RoundedTerm) -> RoundedTerm:
         """Return whether a is finite: of that, too, only that the same a gives the same answer."""
-        return Term.of("isfinite", a)
+        return RoundedTerm.of("isfinite", a)
 
     @staticmethod
-    def where(condition: Term, a: Any, b: Any) -> Term:
+    def where(condition: RoundedTerm, a: Any, b: Any) -> RoundedTerm:
         """a or b, whichever the condition says."""
         ordered = condition.ordered
-        every = [x if isinstance(x, Term) else Term("number", (str(x),), ordered) for x in (condition, a, b)]
-        return Term.of("where", *every)
+        every = [
+            x if isinstance(x, RoundedTerm) else RoundedTerm("number", (str(x),), ordered) for x in (condition, a, b)
+        ]
+        return RoundedTerm.of("where", *every)
 
 
-class Found(NamedTuple):
+class DifferingResults(NamedTuple):
     """A format and numbers in it, and where it was looked for, two results that differ."""
 
     format: str
@@ -131,10 +133,10 @@ class SameBits:
     def witness(self) -> str:
         return str(self._first(True) or "")
 
-    def _terms(self, ordered: bool = True) -> list[Term]:
-        return [Term("input", (i,), ordered) for i in range(self.inputs)]
+    def _terms(self, ordered: bool = True) -> list[RoundedTerm]:
+        return [RoundedTerm("input", (i,), ordered) for i in range(self.inputs)]
 
-    def _alike(self, found: Found) -> Alike:
+    def _alike(self, found: DifferingResults) -> Alike:
         """The premise, with the operands in the order in which the computations take them."""
         table: dict[tuple[Any, ...], int] = {}
         both = [
@@ -143,7 +145,7 @@ class SameBits:
         (a, b), (c, d) = (map(tuple, pair) for pair in both)
         return Alike(tuple(table), (a, b), (c, d), found.format, found.inputs)
 
-    def _first(self, alike: bool) -> Found | None:
+    def _first(self, alike: bool) -> DifferingResults | None:
         """Where ``same`` agree, or ``different`` do not."""
         for name in self.formats:
             for seed in range(self.seeds):
@@ -155,13 +157,13 @@ class SameBits:
                 pairs = [(_number(a), _number(b)) for a, b in zip(left, right, strict=True)]
                 unequal = next((p for p in pairs if p[0] != p[1]), None)
                 if alike != bool(unequal):
-                    return Found(name, tuple(Fraction(_number(x)) for x in given), unequal)
+                    return DifferingResults(name, tuple(Fraction(_number(x)) for x in given), unequal)
         return None
 
 
-def _placed(x: Term, table: dict[tuple[Any, ...], int]) -> int:
+def _placed(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> int:
     """The place of a term in a table, those of its operands before it."""
-    operands = tuple(_placed(y, table) if isinstance(y, Term) else y for y in x.operands)
+    operands = tuple(_placed(y, table) if isinstance(y, RoundedTerm) else y for y in x.operands)
     return table.setdefault((x.operation, *operands), len(table))
 
 

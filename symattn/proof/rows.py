@@ -29,7 +29,7 @@ from symattn.proof.counting import CutOff, Sizes, cut_off, most_bound, nodes
 
 
 @dataclass(frozen=True)
-class Form:
+class RowForm:
     """A divisor Z up to the names of its rows: one Z of it, and the most letters 1/Z in any term."""
 
     divisor: Expression
@@ -51,7 +51,7 @@ def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff
         yield limits, tuple({**there, **dict(zip(others, ns, strict=True))} for ns in product(*corners))
 
 
-def _more(forms: Iterable[Form], rows: Sizes) -> Counter[str]:
+def _more(forms: Iterable[RowForm], rows: Sizes) -> Counter[str]:
     """The bound indices that multiplying by all Z^A adds."""
     more: Counter[str] = Counter()
     for form in forms:
@@ -61,9 +61,9 @@ def _more(forms: Iterable[Form], rows: Sizes) -> Counter[str]:
     return more
 
 
-def _forms(numerator: Expression) -> tuple[Form, ...]:
+def _forms(numerator: Expression) -> tuple[RowForm, ...]:
     result = {_key(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
-    return tuple(Form(z, _most(numerator, key)) for key, z in result.items())
+    return tuple(RowForm(z, _most(numerator, key)) for key, z in result.items())
 
 
 def _key(x: Expression) -> Canonical:
@@ -82,7 +82,7 @@ def _most(x: Expression, key: Canonical) -> int:
     return _most(x.body, key) if isinstance(x, Total) else 0
 
 
-def _check_rows(numerator: Expression, forms: tuple[Form, ...], rows: set[str]) -> None:
+def _check_rows(numerator: Expression, forms: tuple[RowForm, ...], rows: set[str]) -> None:
     """Raise Refused where the rows are not independent of each other."""
     for form in forms:
         if any(n > 1 for n in Counter(i.sort for i in form.divisor.free).values()):

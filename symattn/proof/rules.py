@@ -20,7 +20,7 @@ from symattn.document.model import Text
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import Applied, Averaged, Discharged, Folding, Limits, Repeated, Sign, Substituted
+from symattn.proof.premises import Applied, Averaged, Discharged, Folding, Limits, ShrinkingMeasure, Sign, Substituted
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
@@ -246,7 +246,7 @@ class Substitution(Rule):
 
 
 @dataclass(frozen=True)
-class Mean(Rule):
+class MeanRule(Rule):
     """The mean of ``of``, linear in the random array ``name``, is ``result``: ``of`` at the mean of the array."""
 
     declared: Declared
@@ -368,7 +368,7 @@ class Repeat(OfPremise):
     def witness(self) -> str:
         return self.shrinks.witness() and self.floor.witness()
 
-    def _repeated(self, known: Known) -> Repeated:
+    def _repeated(self, known: Known) -> ShrinkingMeasure:
         declared, world = self.shrinks.premise.declared, Letters()
         now = world.array(self.name, declared.arrays[self.name], declared)
         state = Indexed.letters("state", *now.shape)
@@ -382,7 +382,7 @@ class Repeat(OfPremise):
             _at(state, now, seat),
             _at(measure, factor, place),
         )
-        return Repeated(*parts, "state", self.name, self.below_one is not None, known)
+        return ShrinkingMeasure(*parts, "state", self.name, self.below_one is not None, known)
 
 
 def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:

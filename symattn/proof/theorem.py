@@ -94,7 +94,7 @@ class Theorem(Shown):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TheoremOutcome:
     """The result for a theorem and its false variant."""
 
     theorem: Theorem
@@ -114,11 +114,11 @@ class Outcome:
         return self.refutation.refuted and not self.refutation.accepted and bool(self.witness)
 
 
-def decide(theorem: Theorem) -> Outcome:
+def decide(theorem: Theorem) -> TheoremOutcome:
     """Decide the theorem, refute its false variant, and find a witness."""
     start = time.perf_counter()
     decision, refutation = theorem.method.decide(), theorem.method.refute()
-    return Outcome(theorem, decision, refutation, theorem.method.witness(), time.perf_counter() - start)
+    return TheoremOutcome(theorem, decision, refutation, theorem.method.witness(), time.perf_counter() - start)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from symattn.document.model import Block, Code, Emph, Inline
 from symattn.document.render.common import MARK
 from symattn.document.text import plain_text
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import LIBRARY, Judgement, settled
+from symattn.proof.coq.running import LIBRARY, CoqJudgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
 from symattn.proof.rules import OfPremise, Rule
@@ -54,7 +54,7 @@ def states_it(method: Method) -> bool:
     )
 
 
-def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
+def _graded(decided: Decided, asked: Sequence[Lemma], judgement: CoqJudgement) -> Decided:
     accepted = [x for x in asked if x.name in judgement.accepted]
     why = _why_not(decided, asked, accepted, judgement) or _foreign(judgement)
     result = replace(_with(decided, _blocks(asked, accepted, judgement, why)), not_by_coq=why)
@@ -64,7 +64,7 @@ def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> D
     return replace(result, finding=replace(result.finding, evidence=evidence))
 
 
-def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement) -> str:
+def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement) -> str:
     """Name the obstacle between a theorem and the grade; empty where there is none."""
     if decided.grade is not Grade.PROVED:
         return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
@@ -80,7 +80,7 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
     return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
 
 
-def _foreign(judgement: Judgement) -> str:
+def _foreign(judgement: CoqJudgement) -> str:
     """The axioms that are not of Coq's own library; empty where there are none."""
     other = [axiom for axiom in judgement.axioms if axiom not in LIBRARY]
     return f"axioms are assumed that are not of Coq's own library: {', '.join(other)}" if other else ""
@@ -90,7 +90,7 @@ def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
     return replace(decided, explained=(*decided.explained, *blocks))
 
 
-def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement, why: str) -> tuple[Block, ...]:
+def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement, why: str) -> tuple[Block, ...]:
     """Describe what Coq accepted, on which axioms, the statements, and why the grade is not ``coq`` where it is not."""
     if not asked:
         return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
@@ -119,7 +119,7 @@ def _accepted(accepted: int, asked: int) -> str:
     return f"Coq {theory.version()} accepts {many} {asked} equations and bounds"
 
 
-def _axioms(judgement: Judgement) -> tuple[Inline, ...]:
+def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
     """The axioms, as ``Print Assumptions`` gives them."""
     if not judgement.accepted:
         return (".",)

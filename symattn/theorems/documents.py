@@ -16,8 +16,8 @@ from symattn.document.tex import tex
 from symattn.document.text import plain_text, text
 from symattn.proof.theorem import Theorem
 from symattn.proof.words import opened, several, told, unread, with_formulas
-from symattn.theorems.findings import Finding
-from symattn.theorems.reading import Read, Reading, boxed, read_apart, told_apart
+from symattn.theorems.findings import TheoremFinding
+from symattn.theorems.reading import Reading, ReadRelation, boxed, read_apart, told_apart
 
 _TITLES = {
     "scaling": "Scaling and statistics",
@@ -41,7 +41,7 @@ class Decided:
     """A theorem and what was found of it; its argument, certificates and what Coq has not shown, where asked for."""
 
     theorem: Theorem
-    finding: Finding
+    finding: TheoremFinding
     explained: tuple[Block, ...] = ()
     certificates: tuple[Mapping[str, Any], ...] = ()
     not_by_coq: str = ""  # what of it Coq was asked and has not shown
@@ -77,7 +77,7 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     )
 
 
-def _said(theorem: Theorem, found: Finding) -> tuple[Block, ...]:
+def _said(theorem: Theorem, found: TheoremFinding) -> tuple[Block, ...]:
     """The relations that were read, with the grade, or the equations that the code gives; words stand below the box."""
     if theorem.letters is None:
         return boxed("Theorem", found.stated, found.evidence, unread(theorem.says))
@@ -109,7 +109,7 @@ def _witness(witness: Text) -> Text:
     return ("the hypotheses are met, and the statement holds, in numbers at ", *sizes) if shown else ()
 
 
-def _false_variant(theorem: Theorem, found: Finding) -> Block:
+def _false_variant(theorem: Theorem, found: TheoremFinding) -> Block:
     verdict = {
         Grade.REFUTED: "it is refuted",
         Grade.PROVED: "it is accepted, so that nothing is shown",
@@ -253,7 +253,7 @@ def _entry(decided: Decided) -> Mapping[str, Any]:
     }
 
 
-def _read(r: Read) -> Mapping[str, Any]:
+def _read(r: ReadRelation) -> Mapping[str, Any]:
     """A formula with the grade that its print earns; null where it is not read, with the reason."""
     grade, where = (r.evidence.grade, r.evidence.where) if r.evidence else (None, r.reason)
     return {"formula": text(r.formula), "grade": grade, "where": where}

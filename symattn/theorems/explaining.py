@@ -15,8 +15,8 @@ from symattn.document.model import Block, Inline, Text
 from symattn.document.notation import Node, Sum, Words, call, equals, name, relation
 from symattn.proof import certified
 from symattn.proof.certificate import by_definition
-from symattn.proof.prover import Case
-from symattn.proof.theorem import Outcome
+from symattn.proof.prover import ElementEquation
+from symattn.proof.theorem import TheoremOutcome
 from symattn.theorems.findings import sizes_written
 
 _LONGEST = 90  # parts of an expression that is printed
@@ -27,7 +27,7 @@ _FEW = 3  # equations that stand in a statement
 _MOST = 12  # equations that are printed, those with the most to do
 
 
-def explained(outcome: Outcome) -> tuple[Block, ...]:
+def explained(outcome: TheoremOutcome) -> tuple[Block, ...]:
     """The argument as blocks; none where no equation was proved by the prover."""
     proofs = [p for p in outcome.decision.proofs if p.proved]
     cases = [(p, c) for p in proofs for c in p.cases]
@@ -49,7 +49,7 @@ def explained(outcome: Outcome) -> tuple[Block, ...]:
     return (*out, *_checked(outcome))
 
 
-def stated(outcome: Outcome) -> tuple[Node, ...]:
+def stated(outcome: TheoremOutcome) -> tuple[Node, ...]:
     """The equations between elements that were proved, as the code gives them, before anything is simplified; none
     where they are many, or long."""
     cases = [c for p in outcome.decision.proofs if p.proved for c in p.cases]
@@ -68,7 +68,7 @@ def _masks(x: Expression) -> bool:
     return isinstance(x, Masked) or any(map(_masks, x.children))
 
 
-def _case(case: Case, label: str) -> Iterator[Block]:
+def _case(case: ElementEquation, label: str) -> Iterator[Block]:
     writing = Writing([x for x in (case.left, case.right, case.numerator) if x is not None], case.indices)
     free: list[Inline] = []
     for i in case.indices:
@@ -93,13 +93,13 @@ def _equation(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
     return (first, second, md.Step(equals(name("L"), name("R")), reason, proved))
 
 
-def _reason(case: Case) -> Text:
+def _reason(case: ElementEquation) -> Text:
     if case.how != "normal form":
         return ()
     return ("by definition: both sides are written alike" if by_definition(case) else "equal normal forms",)
 
 
-def _cleared(case: Case, writing: Writing) -> Iterator[Block]:
+def _cleared(case: ElementEquation, writing: Writing) -> Iterator[Block]:
     if case.numerator is None or case.limits is None:
         return
     numerator = _written(writing, case.numerator)
@@ -120,7 +120,7 @@ def _listed(nodes: list[Node]) -> Text:
     return tuple(p for p in parts if p != "")
 
 
-def _counted(case: Case) -> Text:
+def _counted(case: ElementEquation) -> Text:
     """D_s, and the sizes that are enough by the theorem of cut-off."""
     assert case.limits is not None
     counted = case.limits.counted
@@ -149,12 +149,12 @@ def _written(writing: Writing, x: Any) -> Node | None:
     return shown if all(width(t) <= _WIDEST for t in terms) else None
 
 
-def certificates(outcome: Outcome) -> tuple[Mapping[str, Any], ...]:
+def certificates(outcome: TheoremOutcome) -> tuple[Mapping[str, Any], ...]:
     """The certificates of what was proved."""
     return certified.certificates(outcome.decision.proofs, outcome.decision.premises)
 
 
-def _checked(outcome: Outcome) -> tuple[Block, ...]:
+def _checked(outcome: TheoremOutcome) -> tuple[Block, ...]:
     """Describe the independent checker's verdicts on the certificates."""
     verdicts = certified.verdicts(certificates(outcome))
     refused = [v.why for v in verdicts if not v.accepted]

@@ -14,8 +14,8 @@ from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, Relation, commas, relation
 from symattn.proof.certificate import by_definition
 from symattn.proof.hypotheses import demanded
-from symattn.proof.prover import Case, Proof
-from symattn.proof.theorem import Outcome
+from symattn.proof.prover import ElementEquation, Proof
+from symattn.proof.theorem import TheoremOutcome
 from symattn.proof.together import DIFFER
 from symattn.theorems.reading import Reading
 
@@ -25,7 +25,7 @@ _SEED = re.compile(r" \(seed \d+\)")
 
 
 @dataclass(frozen=True)
-class Finding:
+class TheoremFinding:
     """The evidence of a theorem, how it was reached, what it needs, and what became of its false variant.
 
     ``stated`` are the equations that its code gives, where they are short.
@@ -47,7 +47,7 @@ class Finding:
         return self.evidence.grade
 
 
-def finding(outcome: Outcome, reading: Reading | None = None) -> Finding:
+def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremFinding:
     """Return the data of an outcome and of its reading. An unsound outcome is undecided, and says why."""
     decision, refutation = outcome.decision, outcome.refutation
     evidence = decision.evidence
@@ -60,7 +60,7 @@ def finding(outcome: Outcome, reading: Reading | None = None) -> Finding:
         refuted = ("a counterexample: ", *_counterexamples(evidence.where))
         evidence = Evidence(Grade.REFUTED, evidence.where.partition(":")[0])
     demands = tuple(t for p in decision.proofs for t in demanded(p))
-    return Finding(
+    return TheoremFinding(
         evidence,
         (refuted,) if refuted else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
         tuple(
@@ -76,12 +76,12 @@ def finding(outcome: Outcome, reading: Reading | None = None) -> Finding:
     )
 
 
-def crashed(told: str) -> Finding:
+def crashed(told: str) -> TheoremFinding:
     """Return the data of a theorem in which symattn itself failed."""
-    return Finding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({told})"), (), (), Grade.UNDECIDED, (), (), 0.0)
+    return TheoremFinding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({told})"), (), (), Grade.UNDECIDED, (), (), 0.0)
 
 
-def _unsound(outcome: Outcome) -> str:
+def _unsound(outcome: TheoremOutcome) -> str:
     if outcome.refutation.accepted:
         return "the false variant is accepted as well"
     if not outcome.refutation.refuted:
@@ -116,13 +116,13 @@ def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
         yield (opening, *(part for part in outcome if part != ""))
 
 
-def _kind(case: Case) -> str:
+def _kind(case: ElementEquation) -> str:
     if case.how == "normal form" and by_definition(case):
         return "by definition"
     return "no size" if case.limits and not case.limits.top else case.how
 
 
-def _largest(cases: list[Case]) -> Text:
+def _largest(cases: list[ElementEquation]) -> Text:
     """The sizes of the case that needed the most."""
     most = max(cases, key=lambda c: len(c.sizes))
     if not most.limits or not most.limits.top:

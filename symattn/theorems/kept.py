@@ -24,8 +24,8 @@ from symattn.arrays.array import Array
 from symattn.document import cache
 from symattn.document.codec import read, written
 from symattn.proof.theorem import Theorem
-from symattn.theorems.findings import Finding
-from symattn.theorems.reading import Read, Reading
+from symattn.theorems.findings import TheoremFinding
+from symattn.theorems.reading import Reading, ReadRelation
 
 
 class Cache:
@@ -34,16 +34,16 @@ class Cache:
     def __init__(self, on: bool = True) -> None:
         self.on = on
 
-    def get(self, theorem: Theorem) -> Finding | None:
+    def get(self, theorem: Theorem) -> TheoremFinding | None:
         """Return the stored finding, if all that it depends on is unchanged."""
         key = digest(theorem) if self.on else None
         text = key and cache.get("theorems", key)
         try:
-            return read(text, Finding, Reading, Read) if text else None
+            return read(text, TheoremFinding, Reading, ReadRelation) if text else None
         except ValueError:
             return None
 
-    def put(self, theorem: Theorem, finding: Finding) -> None:
+    def put(self, theorem: Theorem, finding: TheoremFinding) -> None:
         """Keep a finding: whole or not at all."""
         key = digest(theorem) if self.on else None
         if key is not None:
@@ -60,7 +60,7 @@ _UNSEEN = {
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
 
 
-class Unknown(Exception):
+class UnknownValue(Exception):
     """A value that is not understood, so that nothing can be said of what depends on it."""
 
 
@@ -71,7 +71,7 @@ def digest(theorem: Theorem) -> str | None:
         printed = (theorem.letters, theorem.says, theorem.false_says, theorem.hypotheses) if theorem.letters else ()
         parts = [ground(), *walk.parts((theorem.method, printed)), *sorted(walk.versions)]
         files = sorted((path, _file(path)) for path in walk.files)
-    except (Unknown, OSError):
+    except (UnknownValue, OSError):
         return None
     return cache.digest([*parts, *(content for _, content in files)])
 
@@ -85,7 +85,7 @@ def _file(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise Unknown(path) from error
+        raise UnknownValue(path) from error
 
 
 class _Walk:
@@ -169,7 +169,7 @@ class _Walk:
         if isinstance(x, (np.ndarray, np.generic)) and not x.dtype.hasobject:
             yield f"{x.dtype} {x.shape} {x.tobytes()!r}"
             return
-        raise Unknown(type(x).__name__)
+        raise UnknownValue(type(x).__name__)
 
     def _module(self, module: ModuleType | None) -> bool:
         """Return whether it is a module of the user's; its file is noted then, and those of all that it imports."""
@@ -202,12 +202,12 @@ class _Walk:
             name, [str(near.parent), *sys.path]
         )
         if spec is None:
-            raise Unknown(name)
+            raise UnknownValue(name)
         places = [Path(p) for p in spec.submodule_search_locations or ()]
         if not all(map(_users, places or [Path(spec.origin or "")])):
             owners = _owners().get(name)
             if not owners:
-                raise Unknown(name)
+                raise UnknownValue(name)
             self.versions.update(f"{owner} {version(owner)}" for owner in owners)
         elif places:
             for place in places:
@@ -226,7 +226,7 @@ def _imports(path: Path) -> set[str]:
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
-        raise Unknown(path) from error
+        raise UnknownValue(path) from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             result |= {a.name.partition(".")[0] for a in node.names}
@@ -236,7 +236,7 @@ def _imports(path: Path) -> set[str]:
         elif isinstance(node, (ast.Name, ast.Attribute)):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
     if unseen := (result | names) & _UNSEEN:
-        raise Unknown(f"{path} {sorted(unseen)}")
+        raise UnknownValue(f"{path} {sorted(unseen)}")
     return result
 
 

@@ -17,10 +17,10 @@ from symattn.document.notation import Relation
 from symattn.document.text import plain_text, text
 from symattn.proof.relations.comparing import FalseStep, NotRead
 from symattn.proof.relations.compiling import Compiled, Link, links, pruned
-from symattn.proof.relations.glossary import Definition, Glossary
-from symattn.proof.relations.judging import Asked, Question, judged, record, relations
+from symattn.proof.relations.glossary import Glossary, LetterDefinition
+from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, judged, record, relations
 from symattn.proof.relations.limits import limit
-from symattn.proof.relations.sentences import Claim, assumed, claims, conditions, defined, is_mask
+from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Sides
 from symattn.proof.theorem import Decision, Identity, Refutation, Theorem
 from symattn.proof.words import statement, told
@@ -29,7 +29,7 @@ _UNTOLD = "what its letters stand for is not declared"
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadRelation:
     """A relation that is printed: the ``evidence`` that it earns as it stands there, or why it stays words.
 
     ``shown`` is the relation with the conditions that were read with it, and with "not" where it is denied.
@@ -49,8 +49,8 @@ class Reading:
     for. ``wrong`` is what a print says that is not so: a false relation of the statement, a true one of the variant.
     """
 
-    claims: tuple[Read, ...] = ()
-    false: tuple[Read, ...] = ()
+    claims: tuple[ReadRelation, ...] = ()
+    false: tuple[ReadRelation, ...] = ()
     hypotheses: tuple[Text, ...] = ()
     letters: tuple[Relation, ...] = ()
     wrong: str = ""
@@ -63,7 +63,8 @@ def read(theorem: Theorem) -> Reading | None:
     """
     if not isinstance(theorem.letters, Glossary):
         results, false = (
-            tuple(Read(c.relation, None, _UNTOLD) for c in claims(x)) for x in (theorem.says, theorem.false_says)
+            tuple(ReadRelation(c.relation, None, _UNTOLD) for c in claims(x))
+            for x in (theorem.says, theorem.false_says)
         )
         return Reading(results, false) if results else None
     try:
@@ -106,7 +107,7 @@ def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...]
     return tuple(r.shown or r.formula for r in results if r.evidence), says
 
 
-def told_apart(words: Text, read: Sequence[Read]) -> Text:
+def told_apart(words: Text, read: Sequence[ReadRelation]) -> Text:
     """Words in which the formulas that could not be read are words, too."""
     unread = {r.formula for r in read if not r.evidence}
     return tuple(text(part) if isinstance(part, nt.Node) and part in unread else part for part in words)
@@ -184,45 +185,49 @@ class Statement:
             results = (nt.relation(nt.name(letter), sign, 0) for letter in letters if letter in used.given)
             self.signs |= {(formula,): None for formula in results}
         for letter, meaning in used.defined.items():
-            if isinstance(meaning, Definition) and self.declared.defined.get(letter) is meaning:
+            if isinstance(meaning, LetterDefinition) and self.declared.defined.get(letter) is meaning:
                 self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
-        question = Question(relation, used, sized, gaps, sharp=sharp, where=where, only=only)
+        question = RelationQuestion(relation, used, sized, gaps, sharp=sharp, where=where, only=only)
         if only:
             of = replace(question, relation=where[-1], where=())
 
             def decide(other: Relation) -> Evidence:
                 return replace(question, where=(*where[:-1], other)).of(relation)
 
-            record(Asked(where[-1], decide, tuple(used.index), tuple(used.sizes), equal=of.equal, number=of.number))
+            record(
+                DecidedRelation(
+                    where[-1], decide, tuple(used.index), tuple(used.sizes), equal=of.equal, number=of.number
+                )
+            )
         return judged(question)
 
-    def decided(self, claim: Claim) -> Read:
+    def decided(self, claim: PrintedClaim) -> ReadRelation:
         """A claim with what it earns. Raises FalseStep for one that is false."""
         try:
             evidence = self._evidence(claim)
         except NotRead as reason:
-            return Read(claim.relation, None, str(reason))
+            return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
             if claim.denied:
-                return Read(claim.relation, Evidence(Grade.CHECKED, str(wrong)), shown=_shown(claim))
+                return ReadRelation(claim.relation, Evidence(Grade.CHECKED, str(wrong)), shown=_shown(claim))
             raise
         if claim.denied:
             raise FalseStep(f"{text(claim.relation)} holds, and is denied")
-        return Read(claim.relation, evidence, shown=_shown(claim))
+        return ReadRelation(claim.relation, evidence, shown=_shown(claim))
 
-    def refuted(self, claim: Claim) -> Read:
+    def refuted(self, claim: PrintedClaim) -> ReadRelation:
         """A claim of the false variant with where it fails. Raises FalseStep for one that holds."""
         try:
             self._evidence(claim)
         except NotRead as reason:
-            return Read(claim.relation, None, str(reason))
+            return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
-            return Read(claim.relation, Evidence(Grade.REFUTED, str(wrong)))
+            return ReadRelation(claim.relation, Evidence(Grade.REFUTED, str(wrong)))
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
-    def _evidence(self, claim: Claim) -> Evidence:
+    def _evidence(self, claim: PrintedClaim) -> Evidence:
         """Return the evidence for the relation under its conditions."""
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
         if _tends(relation):
@@ -245,7 +250,7 @@ class Statement:
             raise NotRead(f"{text(relation)}: when it holds is not read")
         return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, claim.only)
 
-    def _limit(self, claim: Claim) -> Evidence:
+    def _limit(self, claim: PrintedClaim) -> Evidence:
         """Return the evidence for x → c, as β → ∞ or β → 0."""
         conditions_ = [c for c in claim.conditions if _tends(c)]
         if len(conditions_) != 1:
@@ -253,9 +258,9 @@ class Statement:
         glossary = pruned(self.glossary, Relation(claim.relation.first, claim.relation.rest), self.sized)
 
         def decide(relation: Relation) -> Evidence:
-            return limit(relation, conditions_[0], relation.first, glossary, Question(relation, glossary).of)
+            return limit(relation, conditions_[0], relation.first, glossary, RelationQuestion(relation, glossary).of)
 
-        record(Asked(claim.relation, decide, tuple(glossary.index), tuple(glossary.sizes)))
+        record(DecidedRelation(claim.relation, decide, tuple(glossary.index), tuple(glossary.sizes)))
         return decide(claim.relation)
 
     def _concerning(self, relation: Relation) -> tuple[Relation, ...]:
@@ -299,7 +304,7 @@ class AsPrinted:
 
         return Identity(compiled.declared, function(stated), tuple(map(function, false)), top=self.top)
 
-    def _claims(self, defined_: Sequence[Relation]) -> Iterable[list[Claim]]:
+    def _claims(self, defined_: Sequence[Relation]) -> Iterable[list[PrintedClaim]]:
         """The claims of the statement, and each of the false variant, of which there is one at least."""
         groups = [claims(self.says), *([claim] for claim in claims(self.false_says))]
         every = [claim for group in groups for claim in group]
@@ -337,7 +342,7 @@ def printed(
     return Theorem(name, topic, said, method, source, false, idea, tuple(assumed_), letters)
 
 
-def _shown(claim: Claim) -> nt.Node:
+def _shown(claim: PrintedClaim) -> nt.Node:
     """A claim as it was read: with its conditions, and denied or exclusive where it is."""
     parts: list[nt.Node] = [nt.Words("not always"), claim.relation] if claim.denied else [claim.relation]
     for condition in claim.conditions:

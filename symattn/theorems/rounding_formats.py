@@ -13,7 +13,7 @@ from symattn.arrays.formats import NARROW, Format
 from symattn.attention.masks import forbid
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
-from symattn.attention.streaming.states import State, merge
+from symattn.attention.streaming.states import SoftmaxState, merge
 from symattn.document.formulas import running_text
 from symattn.proof.formats import InFormats
 from symattn.proof.relations.glossary import Glossary
@@ -243,17 +243,17 @@ masked_row_nan = state(
 
 
 # -- merging -----------------------------------------------------------------------------------------------------------
-def _states(x: tuple[Any, ...]) -> list[State]:
-    return [State(*x[i : i + 3]) for i in (0, 3, 6)]
+def _states(x: tuple[Any, ...]) -> list[SoftmaxState]:
+    return [SoftmaxState(*x[i : i + 3]) for i in (0, 3, 6)]
 
 
-def _either_way(*x: Any) -> tuple[State, State]:
+def _either_way(*x: Any) -> tuple[SoftmaxState, SoftmaxState]:
     """merge(a, b) and merge(b, a)."""
     a, b, _ = _states(x)
     return merge(a, b), merge(b, a)
 
 
-def _other_bracketing(*x: Any) -> tuple[State, State]:
+def _other_bracketing(*x: Any) -> tuple[SoftmaxState, SoftmaxState]:
     """merge(merge(a, b), c) and merge(a, merge(b, c))."""
     a, b, c = _states(x)
     return merge(merge(a, b), c), merge(a, merge(b, c))

@@ -19,13 +19,13 @@ from symattn.document.model import Block
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.documents import Decided
 from symattn.theorems.explaining import certificates, explained, stated
-from symattn.theorems.findings import DEFECT, Finding, crashed, finding
+from symattn.theorems.findings import DEFECT, TheoremFinding, crashed, finding
 from symattn.theorems.kept import Cache
 from symattn.theorems.reading import read
 
 Source = Callable[[], Mapping[str, Theorem]]
 Progress = Callable[[int, int, str], None]
-_Parts = tuple[Finding, tuple[Block, ...], tuple[Mapping[str, Any], ...]]
+_Parts = tuple[TheoremFinding, tuple[Block, ...], tuple[Mapping[str, Any], ...]]
 
 
 def run(

@@ -9,7 +9,7 @@ from typing import Any
 from symattn.arrays.array import Array, Functions
 from symattn.document.formulas import ARRAY_ROLES, running_text
 from symattn.proof.enclosure import EnclosedOverBox
-from symattn.proof.expectation import NORMAL, Law, averaged, law_with
+from symattn.proof.expectation import NORMAL, EntryLaw, averaged, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.theorem import state
@@ -21,7 +21,7 @@ TOPIC = "scaling"
 VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.2.1"
 
 
-def _drawn(laws: Mapping[str, Law], **more: Any) -> Glossary:
+def _drawn(laws: Mapping[str, EntryLaw], **more: Any) -> Glossary:
     """Letters of rows that are drawn, and of what their laws take."""
     parameters = {key: "" for law in laws.values() for key in law.parameters}
     return Glossary({**dict.fromkeys(laws, "d_k"), **parameters}, laws=laws, rows=True, **more)
@@ -51,7 +51,7 @@ score_variance_with_means = printed(
 )
 
 
-UNIT = Law((), lambda: (0, 1), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2))])
+UNIT = EntryLaw((), lambda: (0, 1), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2))])
 
 
 scale_gives_unit_variance = printed(
@@ -67,7 +67,7 @@ scale_gives_unit_variance = printed(
 
 # The values −a, 0 and a have any variance and fourth moment of a law whose squares are not constant. No third moment
 # is assumed.
-THREE_VALUES = Law(
+THREE_VALUES = EntryLaw(
     ("a", "b"),
     lambda a, b: (0, a**2 / (1 + b), None, a**4 / (1 + b) - 3 * (a**2 / (1 + b)) ** 2),
     lambda a, b: [(-a, 1 / (2 + 2 * b)), (0 * a, b / (1 + b)), (a, 1 / (2 + 2 * b))],

@@ -12,7 +12,15 @@ from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.states import State, finish, merge, merge_partial, online, partial_output, tile_state
+from symattn.attention.streaming.states import (
+    SoftmaxState,
+    finish,
+    merge,
+    merge_partial,
+    online,
+    partial_output,
+    tile_state,
+)
 from symattn.document.formulas import ARRAY_ROLES, running_text
 from symattn.document.notation import Node
 from symattn.document.text import text
@@ -39,10 +47,10 @@ TILES_MERGED = Fold(
     Declared({"s": "n_q a", "v": "a d_v", "maximum": "n_q 1"}),
     "a",
     tile_state,
-    lambda x, y, given: merge(State(*x), State(*y), given["maximum"]),
+    lambda x, y, given: merge(SoftmaxState(*x), SoftmaxState(*y), given["maximum"]),
     lambda x, y, given: (given["maximum"], x[1] + y[1], x[2] + y[2]),
     ("maximum",),
-    lambda s, v, state: [(finish(State(*state)), soft(s) @ v)],
+    lambda s, v, state: [(finish(SoftmaxState(*state)), soft(s) @ v)],
 )
 
 
@@ -66,7 +74,7 @@ def _both(s: Array, t: Array, v: Array, w: Array) -> tuple[Any, Any]:
     return beside(s, t), rows(v, w)
 
 
-def _without_maximum(x: State) -> list[Any]:
+def _without_maximum(x: SoftmaxState) -> list[Any]:
     """ℓ e^m and a e^m: two states with the same give the same output, and merge alike."""
     e = exp(x.maximum)
     return [x.normaliser * e, x.accumulated * e]
@@ -85,11 +93,11 @@ def named_state(i: int) -> Callable[[Reader], Several]:
 
 def _merged_states(_: Reader, *several: Several) -> Several:
     """The state of all sets of keys, by the implementation."""
-    states = [State(*(p.array[None, :] if p.rank else p.array[None, None] for p in s.parts)) for s in several]
+    states = [SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in s.parts)) for s in several]
     return _several(reduce(merge, states))
 
 
-def _several(x: State) -> Several:
+def _several(x: SoftmaxState) -> Several:
     return Several((Value(x.maximum[0, 0]), Value(x.normaliser[0, 0]), Value(x.accumulated[0, :], (), 1, True)))
 
 
@@ -192,9 +200,9 @@ def two_block_merge(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, 
     ]
 
 
-def _one_side(x: State, y: State, m: Array) -> State:
+def _one_side(x: SoftmaxState, y: SoftmaxState, m: Array) -> SoftmaxState:
     r = exp(x.maximum - m)
-    return State(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
+    return SoftmaxState(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
 
 
 @also(TILES_MERGED)
@@ -235,9 +243,9 @@ def _plain(s: Array, t: Array, v: Array, w: Array) -> Any:
     return soft(scores) @ values
 
 
-def _only_normaliser(x: State, y: State) -> State:
+def _only_normaliser(x: SoftmaxState, y: SoftmaxState) -> SoftmaxState:
     whole = merge(x, y)
-    return State(whole.maximum, whole.normaliser, x.accumulated + y.accumulated)
+    return SoftmaxState(whole.maximum, whole.normaliser, x.accumulated + y.accumulated)
 
 
 @theorem(
@@ -252,20 +260,20 @@ def _only_normaliser(x: State, y: State) -> State:
     source=RABE,
     letters=STATE_LETTERS,
     why="Merging adds these two numbers, so states that are equal in this sense merge to equal ones.",
-    false=lambda m1, m2, l1, o1: (merge(State(m1, l1, o1), State(m2, 0 * l1, 0 * o1)).maximum, m1),
+    false=lambda m1, m2, l1, o1: (merge(SoftmaxState(m1, l1, o1), SoftmaxState(m2, 0 * l1, 0 * o1)).maximum, m1),
     false_says="a unit of any finite m changes no state, so that m too is kept",
 )
 def merge_monoid(
     m1: Array, l1: Array, o1: Array, m2: Array, l2: Array, o2: Array, m3: Array, l3: Array, o3: Array
 ) -> list[Pair]:
-    x, y, z = State(m1, l1, o1), State(m2, l2, o2), State(m3, l3, o3)
-    unit, nothing = State(m2, 0 * l2, 0 * o2), _forbidden(m1, l1, o1)
+    x, y, z = SoftmaxState(m1, l1, o1), SoftmaxState(m2, l2, o2), SoftmaxState(m3, l3, o3)
+    unit, nothing = SoftmaxState(m2, 0 * l2, 0 * o2), _forbidden(m1, l1, o1)
     alike = (
         (merge(merge(x, y), z), merge(x, merge(y, z))),
         (merge(x, y), merge(y, x)),
         (merge(x, unit), x),
         (merge(unit, x), x),
-        (merge(unit, State(m3, 0 * l3, 0 * o3)), unit),
+        (merge(unit, SoftmaxState(m3, 0 * l3, 0 * o3)), unit),
     )
     exactly = ((merge(x, nothing), x), (merge(nothing, x), x))
     sums = [a + b for a, b in zip(_without_maximum(x), _without_maximum(y), strict=True)]
@@ -276,10 +284,10 @@ def merge_monoid(
     ]
 
 
-def _forbidden(m: Array, l: Array, o: Array) -> State:  # noqa: E741
+def _forbidden(m: Array, l: Array, o: Array) -> SoftmaxState:  # noqa: E741
     """The state of a tile in which every key is forbidden: (−∞, 0, 0)."""
     xp = m.__array_namespace__()
-    return State(xp.full(m.shape, -xp.inf), 0 * l, 0 * o)
+    return SoftmaxState(xp.full(m.shape, -xp.inf), 0 * l, 0 * o)
 
 
 @also(BLOCKS_MERGED)

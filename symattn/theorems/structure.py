@@ -13,10 +13,10 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
 from symattn.document.formulas import formula
-from symattn.proof.expectation import Law
+from symattn.proof.expectation import EntryLaw
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.values import Value
-from symattn.proof.rules import Mean, Substitution
+from symattn.proof.rules import MeanRule, Substitution
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import theorem
 from symattn.proof.together import also
@@ -258,10 +258,10 @@ symmetric_scores_reversible = printed(
 )
 
 
-KEPT = Law(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
+KEPT = EntryLaw(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
 
 
-MEAN_OF_DROPPED = Mean(
+MEAN_OF_DROPPED = MeanRule(
     Declared({**QKV, "b": "n_q n_k", "keep": "1 1"}, positive=("keep",)),
     "b",
     lambda keep: keep,

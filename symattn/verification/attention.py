@@ -23,7 +23,7 @@ from symattn.verification.probing import behaviour, hints, numbers
 from symattn.verification.probing import sizes as probes_sizes
 from symattn.verification.probing.probes import GROUPS, Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
-from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
+from symattn.verification.report import Check, Counterexample, Fault, Sought, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class OfAttention(Subject):
         """The fields that are not the usual ones."""
         return codec.changed_fields(self.spec)
 
-    def power(self, session: Session) -> tuple[Power, ...]:
+    def power(self, session: Session) -> tuple[StepPower, ...]:
         """Return the power for each step that matters within the domain."""
         judged = [r for r in session.records if r.ratios is not None]
         rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)

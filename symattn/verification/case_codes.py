@@ -74,7 +74,7 @@ def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
         raise refused
     bits = "".join(f"{_LETTERS.index(letter):05b}" for letter in letters).rstrip("0")[:-1]
     try:
-        result = _Reader(bits, _CHECK).inputs(spec)
+        result = _CodeReader(bits, _CHECK).inputs(spec)
     except (IndexError, KeyError, ValueError, OverflowError):
         raise refused from None
     if bits[:_CHECK] != _hash(spec, result, dtype):
@@ -195,7 +195,7 @@ def _negative_zero(x: float) -> bool:
     return x == 0 and bool(np.signbit(x))
 
 
-class _Reader:
+class _CodeReader:
     """Bits, read from the left. ``IndexError`` where they end too early, ``ValueError`` for what nobody wrote."""
 
     def __init__(self, bits: str, at: int) -> None:

@@ -24,12 +24,12 @@ from symattn.document.evidence import Grade
 from symattn.verification import power
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
 from symattn.verification.probing import hints, refusals, search
-from symattn.verification.report import Check, Fault, Power, Report, Sought
+from symattn.verification.report import Check, Fault, Report, Sought, StepPower
 from symattn.verification.subject import Cases, Subject
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.trial import Trial
-    from symattn.verification.semantics import Identity
+    from symattn.verification.semantics import IdentityResult
 
 SEED = 20261120
 BUDGET = 120.0  # seconds of processor time at most for finding, and as many for explaining; besides, calls are counted
@@ -71,7 +71,7 @@ class Session:
     late: list[CaseResult] = field(default_factory=list)  # calls that did not return: not judged
     promised: Domain = field(init=False)  # before anything was refused
     refused_axes: frozenset[refusals.Axes] = frozenset()  # numbers of axes that the function does not take
-    identity: Identity | None = None  # of attention: what residues say,
+    identity: IdentityResult | None = None  # of attention: what residues say,
     in_front: CaseResult | None = None  # a case with further axes in front that is wrong,
     backwards: str = ""  # a note on arrays that run backwards,
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
@@ -325,7 +325,7 @@ def _check_runtime(session: Session) -> None:
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     subject = session.subject
     notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(found)))))
-    seen: tuple[Power, ...] = () if found else subject.power(session)
+    seen: tuple[StepPower, ...] = () if found else subject.power(session)
     missing: tuple[str, ...] = ()
     if not found:
         missing = (*power.lacking(dict(_counts(session)), seen, _option(session)), *_open(session), *_hanging(session))

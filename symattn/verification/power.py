@@ -20,7 +20,7 @@ from symattn.bounds.case_result import UNFIT
 from symattn.bounds.reference import RIGHT, Values, Variant, canonical, trace
 from symattn.bounds.target import Inputs
 from symattn.document.evidence import Verdict
-from symattn.verification.report import Power
+from symattn.verification.report import StepPower
 
 LEAST = 3  # cases of each group, where it has so many
 _CASES = 12  # in which the smallest share of a mistake is sought
@@ -42,7 +42,7 @@ class Mutation:
 Alike: TypeAlias = Sequence[Mutation]
 
 
-class Expected(Protocol):
+class ExactEntries(Protocol):
     """The exact entries of an output, and how far a legal implementation may be from them."""
 
     @property
@@ -54,7 +54,7 @@ class Expected(Protocol):
         """The exact entries as float64."""
 
 
-Tried: TypeAlias = "tuple[Inputs, Sequence[Expected]]"  # a case that was tried, and what is expected of its outputs
+Tried: TypeAlias = "tuple[Inputs, Sequence[ExactEntries]]"  # a case that was tried, and what is expected of its outputs
 
 
 def powers(
@@ -63,7 +63,7 @@ def powers(
     drawn: Sequence[Inputs],
     tried: Sequence[Tried],
     otherwise: Callable[[Mutation], float] = lambda mutation: np.inf,
-) -> tuple[Power, ...]:
+) -> tuple[StepPower, ...]:
     """For each step one of its mistakes that the cases ``tried`` show, or else the first that they do not show.
 
     Mistakes that change no output of the ``drawn`` inputs are none. Of those that are alike one is enough, and the
@@ -79,15 +79,15 @@ def powers(
     return tuple(result)
 
 
-def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]) -> Power:
+def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]) -> StepPower:
     """Looked for in cases that are evenly spread; of the first mistake in all of them, where these show none."""
     for mutation in alike:
         share = min((_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]), default=np.inf)
         share = min(share, otherwise(mutation))
         if share < 1:
-            return Power(step, mutation.words, share)
+            return StepPower(step, mutation.words, share)
     share = next((x for x in (_shown(alike[0], case) for case in tried) if x < 1), np.inf)
-    return Power(step, alike[0].words, share)
+    return StepPower(step, alike[0].words, share)
 
 
 def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:
@@ -191,7 +191,7 @@ _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
 
 
 # -- whether it is enough ----------------------------------------------------------------------------------------------
-def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], option: str) -> tuple[str, ...]:
+def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[StepPower], option: str) -> tuple[str, ...]:
     """Name what a verdict lacks: groups, with how many cases were tried and how many it takes; steps.
 
     ``option`` says what ended the work, and would let it go on; it is empty where the number of calls did.

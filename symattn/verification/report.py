@@ -93,7 +93,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Power:
+class StepPower:
     """The power of the cases that were tried: for a step, the smallest share of a mistake that they show, from 0 to 1.
 
     Outputs that are off by more than that share of the mistake's own change are beyond what is allowed: exact ones, and
@@ -164,7 +164,7 @@ class Report(Printable):
     stdout: str = ""
     command: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
-    power: tuple[Power, ...] = ()
+    power: tuple[StepPower, ...] = ()
     missing: tuple[str, ...] = ()
     arithmetic: Arithmetic | None = None
     sought: tuple[Sought, ...] = ()

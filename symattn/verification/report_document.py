@@ -9,7 +9,7 @@ from typing import Any
 from symattn.document import model as md
 from symattn.document.codec import record
 from symattn.document.notation import Node, Root, name
-from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report
+from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Report, StepPower
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
 _ABOUT = {
@@ -107,7 +107,7 @@ def _arithmetic(found: Arithmetic) -> md.Paragraph:
     return md.Paragraph((f"Arithmetic: {found.words} ({shares}).",))
 
 
-def _from(power: Power) -> str:
+def _from(power: StepPower) -> str:
     """The share in percent; of what changes very much, that it is tiny."""
     if not power.seen:
         return "not seen"

@@ -57,7 +57,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Identity:
+class IdentityResult:
     """The result of an identity test. ``agrees`` is None where the function could not be run, or nothing was decided.
 
     ``nearly``: it differs, but not where numbers count as equal that floats hardly tell apart (``modular``, rough).
@@ -72,7 +72,7 @@ class Identity:
     notes: tuple[str, ...] = ()
     nearly: bool = False
 
-    def joined(self, other: Identity) -> Identity:
+    def joined(self, other: IdentityResult) -> IdentityResult:
         """Both at once, where both agree: the probabilities of a wrong yes add up."""
         if self.epsilon is None or other.epsilon is None:
             return self if other.epsilon is None else other
@@ -90,7 +90,7 @@ def identity_test(
     epsilon: float = EPSILON,
     seed: int = 0,
     masks: Masks | None = None,
-) -> Identity:
+) -> IdentityResult:
     """Return whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
 
     ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
@@ -100,7 +100,9 @@ def identity_test(
     """
     random = Random(seed)
     work = Work(_WORK)
-    runs = [_Run(s, numbers, spec, tuple(names), random, masks, work) for s in sizes for numbers in _numbers(names)]
+    runs = [
+        _ResidueRun(s, numbers, spec, tuple(names), random, masks, work) for s in sizes for numbers in _numbers(names)
+    ]
     with listening() as notes:
         for run in runs:
             run.settle(prepare, epsilon / len(runs))
@@ -113,16 +115,16 @@ def identity_test(
         words = last.difference.message if last.difference else last.reason
         evidence = Evidence(Grade.UNDECIDED, f"{words} ({last})")
         agrees, nearly = False if last.difference else None, _nearly(last, prepare, epsilon)
-        return Identity(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly)
+        return IdentityResult(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly)
     if any(r.epsilon is None for r in runs):
-        return Identity(
+        return IdentityResult(
             True, Evidence(Grade.SAMPLED, f"{where}; no bound on the error"), None, pairs, notes=tuple(notes)
         )
     total = sum(r.epsilon or 0.0 for r in runs)
-    return Identity(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
+    return IdentityResult(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
 
 
-def _nearly(run: _Run, prepare: Prepare, epsilon: float) -> bool:
+def _nearly(run: _ResidueRun, prepare: Prepare, epsilon: float) -> bool:
     """Return whether a run that differs agrees where numbers count as equal that floats hardly tell apart."""
     if run.difference is None:
         return False
@@ -143,13 +145,13 @@ def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
     return [(*tokens, "w_q", "b_q", *tables), (*tokens, "w_k", "b_k", *tables)]
 
 
-def _where(runs: Sequence[_Run]) -> str:
+def _where(runs: Sequence[_ResidueRun]) -> str:
     sizes = "; ".join(dict.fromkeys(str(r.sizes) for r in runs))
     classes = ", and ".join(dict.fromkeys(r.holds_for for r in runs))
     return f"{classes}, at {sizes}"
 
 
-class _Run:
+class _ResidueRun:
     """One choice of sizes, and of the inputs that are numbers."""
 
     def __init__(
@@ -229,7 +231,7 @@ class _Run:
 class _Point:
     """The function and the specification at one point."""
 
-    def __init__(self, run: _Run, kind: type[Modular], prepare: Prepare) -> None:
+    def __init__(self, run: _ResidueRun, kind: type[Modular], prepare: Prepare) -> None:
         self.pair = (kind.field.p.m, kind.field.q.m)
         self.difference: Difference | None = None
         self._run = run

@@ -16,7 +16,7 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import Legal
 from symattn.bounds.target import Inputs
 from symattn.verification.power import LEAST
-from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
+from symattn.verification.report import Check, Counterexample, Fault, Sought, StepPower
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
@@ -185,7 +185,7 @@ class Subject(ABC):
         return {}
 
     @abstractmethod
-    def power(self, session: Session) -> tuple[Power, ...]:
+    def power(self, session: Session) -> tuple[StepPower, ...]:
         """Return the power of the judged cases for each step."""
 
     def checks(self, session: Session) -> Iterator[Check]:

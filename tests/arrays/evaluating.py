@@ -20,7 +20,7 @@ import numpy as np
 from symattn.arrays.exact import Exact
 from symattn.arrays.index.axes import Axis
 from symattn.arrays.index.expressions import (
-    Bound,
+    BoundIndex,
     Constant,
     Count,
     Exponential,
@@ -130,7 +130,7 @@ class Numbers:
         return 1 / xp.sqrt(values[0]) if x.name == "rsqrt" else getattr(xp, x.name)(values[0])
 
     def _candidates(self, x: Expression, at: Mapping[Index, int]) -> Iterator[Any]:
-        if isinstance(x, Bound):
+        if isinstance(x, BoundIndex):
             for a in range(self.sizes[x.index.sort]):
                 yield from self._candidates(x.body, {**at, x.index: a})
         else:

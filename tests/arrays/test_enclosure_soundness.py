@@ -18,7 +18,7 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.attention.derivative import vjp
 from symattn.attention.inputs import holds
 from symattn.attention.spec import Attention
-from symattn.attention.variants import VARIANTS, Variant
+from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import Support
 from symattn.document.errors import Refused, Undecided
 from tests.arrays.enclosures import BITS, SIZES, Count, compared, hostile, outside
@@ -228,11 +228,11 @@ def _given(of: Support, family: str, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def _lifted(kind: Any, variant: Variant, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+def _lifted(kind: Any, variant: NamedVariant, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
     return {n: kind.literal(x) if holds(n, variant.spec) == "numbers" else x for n, x in inputs.items()}
 
 
-def _values(kind: Any, variant: Variant, inputs: dict[str, np.ndarray]) -> list[Any]:
+def _values(kind: Any, variant: NamedVariant, inputs: dict[str, np.ndarray]) -> list[Any]:
     """The outputs, and the gradients by all inputs."""
     given = _lifted(kind, variant, inputs)
     out = variant.spec(**given)

@@ -15,7 +15,7 @@ from symattn.arrays import kind
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.notes import listening
 from symattn.arrays.residues import primes
-from symattn.arrays.residues.arithmetic import Exponential, Modulus
+from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
 from symattn.arrays.residues.state import Plane
 from symattn.document.errors import InputError, Refused, Undecided
 
@@ -113,7 +113,7 @@ def test_the_inverse_of_zero_is_undefined_and_of_others_not() -> None:
 def test_exp_is_a_power_of_one_generator_of_order_q() -> None:
     p, q = PAIR
     g = pow(5, 2, p)
-    power = Exponential(Modulus(p), q, g)
+    power = ResidueExponential(Modulus(p), q, g)
     s = np.concatenate([[0, 1, q // 2 + 4, -q // 2 - 4, -1, 2047, 2048], RNG.integers(-q // 2, q // 2, 300)])
     assert Modulus(p).canonical(power(s.astype(float))).tolist() == [pow(g, int(x) % q, p) for x in s]
     assert np.isnan(power(np.array([np.nan, 1.0])).tolist()).tolist() == [True, False]

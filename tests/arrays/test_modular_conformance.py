@@ -12,7 +12,7 @@ import pytest
 from symattn.arrays import kind
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.residues import arithmetic, primes
-from symattn.arrays.residues.arithmetic import Exponential, Modulus
+from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
 from symattn.arrays.residues.field import Field
 from symattn.document.errors import Refused, Undecided
 from tests.arrays import programs
@@ -125,7 +125,7 @@ def _sum_over_another_axis(self: Field, x: Any, axis: int, right: Any = Field.to
     return right(self, x, (axis + 1) % len(x.shape))
 
 
-def _exp_off_by_one(self: Exponential, s: Any, right: Any = Exponential.__call__) -> Any:
+def _exp_off_by_one(self: ResidueExponential, s: Any, right: Any = ResidueExponential.__call__) -> Any:
     return right(self, s + 1)
 
 
@@ -147,7 +147,7 @@ def _write_on_what_is_still_read(self: Any, write: Callable[..., None]) -> Any:
     [
         (Modulus, "add", _add_one, "add"),
         (Field, "total", _sum_over_another_axis, "mean"),
-        (Exponential, "__call__", _exp_off_by_one, "exp"),
+        (ResidueExponential, "__call__", _exp_off_by_one, "exp"),
         (Modulus, "inverse", lambda self, x: x, "divide"),
         ("symattn.arrays.residues.state.Plane", "overwritten", _write_nothing, "[]="),
         ("symattn.arrays.residues.state.Plane", "overwritten", _write_on_what_is_still_read, "in place"),

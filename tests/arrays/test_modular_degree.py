@@ -14,7 +14,15 @@ import sympy
 from symattn import Attention
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.residues import divisors, primes
-from symattn.arrays.residues.degree import UNKNOWN, Chance, Form, Ratio, Weight, escape, pairs_needed
+from symattn.arrays.residues.degree import (
+    UNKNOWN,
+    Chance,
+    ExponentForm,
+    MonomialWeight,
+    ResidueRatio,
+    escape,
+    pairs_needed,
+)
 
 
 @pytest.fixture
@@ -214,22 +222,22 @@ def test_coefficients_that_primes_divide_are_counted() -> None:
 
 # -- the arithmetic of the bound ---------------------------------------------------------------------------------------
 def test_weights_follow_the_rules_of_polynomials() -> None:
-    a, b = Weight(Fraction(1, 2), 3, 2.0), Weight(Fraction(2), 1, 3.0)
-    assert a * b == Weight(Fraction(5, 2), 4, 5.0)
+    a, b = MonomialWeight(Fraction(1, 2), 3, 2.0), MonomialWeight(Fraction(2), 1, 3.0)
+    assert a * b == MonomialWeight(Fraction(5, 2), 4, 5.0)
     assert (a + b).span == 2
     assert (a + b).norm == pytest.approx(log2(12), rel=1e-15)
-    assert a.power(3) == Weight(Fraction(3, 2), 9, 6.0)
+    assert a.power(3) == MonomialWeight(Fraction(3, 2), 9, 6.0)
     assert a.terms(8).norm == 5.0
-    assert a.either(b) == Weight(Fraction(2), 3, 3.0)
+    assert a.either(b) == MonomialWeight(Fraction(2), 3, 3.0)
 
 
 def test_forms_keep_a_common_denominator() -> None:
-    a, b = Form(1, 3, 4), Form(0, 5, 6)
-    assert a + b == Form(1, 3 * 3 + 5 * 2, 12)
-    assert a * b == Form(1, 15, 24)
-    assert a.either(b) == Form(1, 10, 12)
-    assert Form(2, 1).exponential() is None
-    assert a.exponential() == Ratio(Weight(Fraction(3, 4)), parts=4)
+    a, b = ExponentForm(1, 3, 4), ExponentForm(0, 5, 6)
+    assert a + b == ExponentForm(1, 3 * 3 + 5 * 2, 12)
+    assert a * b == ExponentForm(1, 15, 24)
+    assert a.either(b) == ExponentForm(1, 10, 12)
+    assert ExponentForm(2, 1).exponential() is None
+    assert a.exponential() == ResidueRatio(MonomialWeight(Fraction(3, 4)), parts=4)
 
 
 def test_enough_pairs_are_asked_for_and_not_one_more() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.rounding import bounds, elementwise
-from symattn.arrays.rounding.sums import Sums
+from symattn.arrays.rounding.sums import RoundedSums
 from symattn.attention.norms import layer_norm
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax
@@ -95,7 +95,7 @@ def test_a_thousandth_of_the_bound_is_too_little(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.deep
 def test_roundings_of_sums_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sums, "_summed", classmethod(lambda cls, size, *_: 0 * size))
+    monkeypatch.setattr(RoundedSums, "_summed", classmethod(lambda cls, size, *_: 0 * size))
     assert _found_by(_attention)
 
 

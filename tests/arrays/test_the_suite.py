@@ -14,7 +14,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.exact import Exact
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
-from symattn.arrays.stored import Rounded, Stored, stored
+from symattn.arrays.stored import RoundedStore, Stored, stored
 from tests.arrays.conformance import check, failures
 from tests.arrays.kinds import BallSpecimen, ExactSpecimen, FloatSpecimen, Specimen
 from tests.arrays.operations import TABLE, Case
@@ -164,7 +164,7 @@ def test_balls_that_are_too_wide_or_hold_nothing_fail(kind: type[Ball]) -> None:
 def _broken_fp8(**methods: Any) -> Specimen:
     good = stored("float8_e5m2")
     made: type[Stored] = type("broken", (good,), methods)
-    made.xp = Rounded(made)
+    made.xp = RoundedStore(made)
     return FloatSpecimen("float8_e5m2", made, once=True, dtype=good.dtype)
 
 

@@ -12,7 +12,7 @@ from symattn.attention.inputs import holds
 from symattn.attention.layers.evaluation import lifted
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.attention.variants import VARIANTS, Variant
+from symattn.attention.variants import VARIANTS, NamedVariant
 from tests.attention.definitions_positions import POSITIONS
 from tests.attention.scoring_variants import PLAIN, QKV
 from tests.attention.scoring_variants import VARIANTS as SCORING
@@ -48,7 +48,7 @@ def parts(x: Any) -> list[Any]:
     return list(x) if isinstance(x, tuple | list) else [x]
 
 
-def drawn(variant: Variant, grain: int, seed: int = 0) -> Case:
+def drawn(variant: NamedVariant, grain: int, seed: int = 0) -> Case:
     """Multiples of 1/grain between −1 and 1; three of four keys are allowed by masks, the first always."""
     rng = np.random.default_rng(seed)
     numbers, plain = {}, {}

@@ -10,7 +10,7 @@ import pytest
 
 from symattn import Attention, InputError, Refused, kind
 from symattn.attention import enclosed
-from symattn.attention.enclosed import Enclosed, enclose
+from symattn.attention.enclosed import EnclosedOutput, enclose
 from symattn.attention.enclosing import radius, sums
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
 
@@ -245,6 +245,6 @@ def test_how_far_a_result_is_off() -> None:
 
 
 def test_what_is_no_number_is_far_off() -> None:
-    found = Enclosed(np.array([1.0, 1.0, np.nan, np.nan]), np.array([0.1, 0.1, 0.0, 0.0]))
+    found = EnclosedOutput(np.array([1.0, 1.0, np.nan, np.nan]), np.array([0.1, 0.1, 0.0, 0.0]))
     least, most = found.off(np.array([np.nan, np.inf, np.nan, 1.0]))
     assert least.tolist() == most.tolist() == [np.inf, np.inf, 0.0, np.inf]

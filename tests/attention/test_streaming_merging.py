@@ -14,8 +14,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import log_sum_exp, softmax
 from symattn.attention.streaming.states import (
-    Partial,
-    State,
+    PartialOutput,
+    SoftmaxState,
     finish,
     join_splits,
     lse,
@@ -98,13 +98,13 @@ def test_every_order_of_merging_is_softmax(name: str, mask: str) -> None:
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 def merged_wrongly(change: Any, s: Any, v: Any) -> Any:
-    def join(a: State, b: State) -> State:
+    def join(a: SoftmaxState, b: SoftmaxState) -> SoftmaxState:
         return change(a, b, merge(a, b))
 
     return finish(reduce(join, [tile_state(*tile) for tile in tiles(s, v)]), "zeros")
 
 
-def grown(a: State, m: State) -> Any:
+def grown(a: SoftmaxState, m: SoftmaxState) -> Any:
     return namespace_of(m.maximum).exp(a.maximum - m.maximum)
 
 
@@ -143,8 +143,8 @@ def test_an_order_that_is_no_order_is_refused() -> None:
 
 def test_a_tree_merges_neighbours() -> None:
     def joined(number: int) -> str:
-        words = [Partial(str(i), None) for i in range(number)]
-        return str(tree(words, lambda a, b: Partial(f"({a.output}{b.output})", None)).output)
+        words = [PartialOutput(str(i), None) for i in range(number)]
+        return str(tree(words, lambda a, b: PartialOutput(f"({a.output}{b.output})", None)).output)
 
     assert [joined(n) for n in (1, 2, 3, 5)] == ["0", "(01)", "((01)2)", "(((01)(23))4)"]
 
@@ -193,7 +193,7 @@ def test_an_empty_tile_beside_very_low_scores(dtype: str) -> None:
     assert target.xp.isfinite(joined.lse).all()
     zero = target.lift([[0]])
     with np.errstate(invalid="ignore"):
-        underflown = merge(State(zero, zero, zero), tile_state(s[:, 2:], v[2:]))
+        underflown = merge(SoftmaxState(zero, zero, zero), tile_state(s[:, 2:], v[2:]))
         assert target.xp.isnan(finish(underflown)).all()
 
 

@@ -15,7 +15,7 @@ from symattn.arrays.residues import primes
 from symattn.attention.inputs import holds
 from symattn.attention.latent import Latent
 from symattn.attention.presets import PRESETS, like
-from symattn.attention.variants import VARIANTS, Variant
+from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
 from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
@@ -82,7 +82,7 @@ def test_another_specification_gives_another_value(name: str) -> None:
     of = Support(name, VARIANTS[name])
     fields = WRONG[name]
     names = [n for n in of.example if not (n == "sink" and "sink" in fields)]
-    other = Variant("", replace(VARIANTS[name].spec, **fields), " ".join(names))
+    other = NamedVariant("", replace(VARIANTS[name].spec, **fields), " ".join(names))
     wrong = Support(name, other)
     wrong.__dict__["balls"] = of.balls
     from symattn.derivations.variants import _exact, _float32  # the checks themselves
@@ -103,7 +103,7 @@ def test_a_variant_names_its_inputs_and_no_others() -> None:
     for name, variant in VARIANTS.items():
         example = Support(name, variant).example
         variant.spec(**example)
-        lone = Variant(variant.family, replace(variant.spec, padding=not variant.spec.padding), variant.given)
+        lone = NamedVariant(variant.family, replace(variant.spec, padding=not variant.spec.padding), variant.given)
         with pytest.raises(InputError, match="keep"):
             lone.spec(**example)
 
@@ -118,7 +118,7 @@ def test_a_preset_runs_with_fewer_heads(name: str) -> None:
     names = {"packed": "x w_in b_in w_o b_o", "latent": "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"}
     given = next((names[f] for f in names if getattr(spec, f)), "x w_q w_k w_v w_o")
     given += " keep" * spec.padding + " sink" * (spec.sink is not None) + " b_rel" * (name == "t5")
-    variant = Variant("", small, given, {"n_b": 32, "d_v": 4} if spec.packed or name == "t5" else {})
+    variant = NamedVariant("", small, given, {"n_b": 32, "d_v": 4} if spec.packed or name == "t5" else {})
     out = Support(name, variant).run(np.asarray)[0]
     assert out.shape == (3, 8)
     assert np.isfinite(out).all()

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from symattn import InputError
-from symattn.faults.corpus import EVERYDAY, Fault, corpus, drawn, named, sample
+from symattn.faults.corpus import EVERYDAY, CorpusFault, corpus, drawn, named, sample
 from symattn.faults.export import export, packed
 from symattn.faults.found import RULES, found, probed
 from symattn_cli.main import main
 
 
-def families() -> list[Fault]:
+def families() -> list[CorpusFault]:
     return list({fault.family: fault for fault in corpus()}.values())
 
 

@@ -12,7 +12,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.spec import Attention
 from symattn.attention.variants import SIZES, VARIANTS
 from symattn.derivations import derive
-from symattn.derivations.attention.inputs import Request, request
+from symattn.derivations.attention.inputs import DerivationRequest, request
 from symattn.derivations.attention.reading import Read, defines, run, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.steps import FalseStep
@@ -27,7 +27,7 @@ CHECKED = Evidence(Grade.CHECKED, "some sizes")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_formula_of_every_document_is_what_its_step_computes(variant: str) -> None:
     spec, names = VARIANTS[variant].spec, VARIANTS[variant].names
-    asked = Request(spec, names, {**SIZES, **VARIANTS[variant].sizes})
+    asked = DerivationRequest(spec, names, {**SIZES, **VARIANTS[variant].sizes})
     parts = spec.pipeline(names)
     group = next(b for b in spec.document(names).blocks[1:] if isinstance(b, Steps))
     assert [step.formula for step in group.items] == [equals(part.symbol, part.formula) for part in parts]

@@ -33,8 +33,8 @@ from symattn.derivations import (
     sinks,
 )
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention.inputs import Request, request
-from symattn.derivations.scaling_numpy import Setting
+from symattn.derivations.attention.inputs import DerivationRequest, request
+from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.derivations.steps import FalseStep, checked, hold, moment
 from symattn.derivations.texts import known
 from symattn.document import notation as nt
@@ -51,12 +51,12 @@ from symattn.theorems.softmax import softmax_shift
 from tests.lanes import one_row_in
 from tests.letters import SIGMA, mean, q, s, var
 
-LAW = Setting(4).score()
+LAW = ScalingSetting(4).score()
 D_K = nt.name("d", "k")
 
 
 def test_a_moment_holds_or_is_not_claimed() -> None:
-    right = D_K * SIGMA**2 * (SIGMA**2 + 2 * Setting(4).mu ** 2)
+    right = D_K * SIGMA**2 * (SIGMA**2 + 2 * ScalingSetting(4).mu ** 2)
     assert moment(LAW, equals(var(s()), right, right)).evidence
     for wrong in (D_K * SIGMA**4, D_K**2 * SIGMA**4, node(0), var(2 * s())):
         with pytest.raises(FalseStep):
@@ -90,7 +90,7 @@ def test_a_false_line_of_a_text_is_refused(
 def test_a_mean_is_not_zero_unless_assumed() -> None:
     with pytest.raises(FalseStep):
         moment(LAW, equals(mean(q(1) ** 2), SIGMA**2))
-    moment(Setting(4).main(), equals(mean(q(1) ** 2), SIGMA**2))
+    moment(ScalingSetting(4).main(), equals(mean(q(1) ** 2), SIGMA**2))
 
 
 def test_hold() -> None:
@@ -257,7 +257,7 @@ def refused(check: Callable[[], bool]) -> bool:
         return True
 
 
-def entries_of(asked: Request, step: Any, given: dict[str, Any]) -> Any:
+def entries_of(asked: DerivationRequest, step: Any, given: dict[str, Any]) -> Any:
     array = attention_expressions.run(step, given)
     assert attention_expressions.agrees(asked, step, given, array)
     return array
@@ -305,13 +305,13 @@ def test_a_wrong_variance_formula_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used() -> None:
-    setting, row = Setting(4), Setting(4).row()
+    setting, row = ScalingSetting(4), ScalingSetting(4).row()
     assert setting.main().under(var(s())) == "all d_k, under A1–A3"
     assert setting.score().under(var(s())) == "all d_k, under A1 and A2"
     assert setting.score().under(mean(q(1))) == "all d_k, under A1"
     assert setting.score().under(nt.At(mean(s()), equals(D_K, 7))) == "d_k = 7, under A1 and A2"
     assert row.under(var(s(1) - s(2))) == "all d_k and n ≥ 2, under A1 and A2"
-    assert Setting(4, "mu").main().under(var(s())) == "all d_k, under A1 and A2"
+    assert ScalingSetting(4, "mu").main().under(var(s())) == "all d_k, under A1 and A2"
 
 
 def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:

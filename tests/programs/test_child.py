@@ -17,14 +17,14 @@ import pytest
 from symattn import Attention
 from symattn.bounds.target import Runner
 from symattn.document.errors import CannotRun, InputError, MissingExtra
-from symattn.programs.child import Child, Limits
+from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NoSuchAttribute, NotCallable
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
 
 INPUTS = {"q": np.ones((2, 4)), "k": np.ones((3, 4)), "v": np.arange(15.0).reshape(3, 5)}
 NUMPY = Request(framework="numpy")
-SHORT = Limits(call=0.5)
+SHORT = ProcessLimits(call=0.5)
 # One program for what goes wrong, so that every test starts one child.
 WRONG = """
     import ctypes, os, sys, time
@@ -73,7 +73,7 @@ WRONG = """
 """
 
 
-def child(name: str, request: Request = NUMPY, limits: Limits = SHORT) -> Child:
+def child(name: str, request: Request = NUMPY, limits: ProcessLimits = SHORT) -> Child:
     return Child(f"attn.py:{name}", request, limits)
 
 
@@ -99,7 +99,7 @@ def test_opened_as_the_command_line_does(program: Program) -> None:
     program("def attention(q, k, v, causal=False, more=0): return v + more")
     spec = Attention(causal=True)
     request = Request.of(spec, call=(("more", 2),), dtype="float32")
-    with child("attention", request, Limits(call=5.0)) as runner:
+    with child("attention", request, ProcessLimits(call=5.0)) as runner:
         assert runner.describe() == "attn.py:attention(q, k, v, causal=True, more=2)"
         outcome = runner.run(INPUTS)
     assert outcome.output is not None
@@ -226,7 +226,7 @@ def test_changed_inputs_are_named(program: Program) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX only")
 def test_what_the_target_started_does_not_keep_it_alive(program: Program) -> None:
     program(WRONG)
-    with child("forks", limits=Limits(call=20.0)) as runner:
+    with child("forks", limits=ProcessLimits(call=20.0)) as runner:
         outcome = runner.run(INPUTS)
     assert str(outcome.error) == "ended the process with exit code 4"
     assert runner.worked < 10
@@ -294,7 +294,7 @@ def test_bad_inputs_are_refused_and_the_child_lives_on(program: Program) -> None
 def test_imports_that_fail(program: Program, text: str, words: str) -> None:
     program(text)
     with pytest.raises(CannotRun, match=words):
-        child("attention", limits=Limits(start=0.5 if "sleep" in text else 60.0))
+        child("attention", limits=ProcessLimits(start=0.5 if "sleep" in text else 60.0))
 
 
 @pytest.mark.deep

@@ -20,7 +20,7 @@ from symattn.programs.calling import agree
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
-from symattn.verification.semantics import Identity
+from symattn.verification.semantics import IdentityResult
 from tests.arrays.users import RIGHT, WRONG, Program
 from tests.programs import numpy_programs as programs
 
@@ -215,7 +215,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 
 
 def test_a_smaller_epsilon_takes_more_pairs() -> None:
-    def pairs(epsilon: float) -> Identity:
+    def pairs(epsilon: float) -> IdentityResult:
         return identity(programs.root_by_math, Attention(), sizes=SMALL, epsilon=epsilon)
 
     loose, tight = pairs(1e-6), pairs(1e-30)

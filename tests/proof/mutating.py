@@ -17,7 +17,7 @@ from unittest.mock import patch
 from symattn.document.evidence import Grade
 from symattn.proof import theorem
 from symattn.proof.inequality import Certificate
-from symattn.proof.refuting import Search
+from symattn.proof.refuting import CounterexampleSearch
 from symattn.proof.theorem import Identity, Theorem
 from symattn.proof.together import Positive
 from tests.proof.mutation_copy import Part, Unit
@@ -139,9 +139,9 @@ def _noticed(part: Part) -> str:
     return found if found != part.grade else ""
 
 
-def _nothing(*_: Any) -> Search:
+def _nothing(*_: Any) -> CounterexampleSearch:
     """No counterexample, and no reason to believe that there is none."""
-    return Search(None, 0, 0, {})
+    return CounterexampleSearch(None, 0, 0, {})
 
 
 def _unsound(stated: Theorem) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from symattn.attention.notation import D_K
-from symattn.derivations.scaling_numpy import Setting
+from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.proof import certified, certified_moments
@@ -16,7 +16,7 @@ from symattn.proof.certificate import premise
 from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Tending
 from symattn.proof.relations import concluding, limits
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import Question, decided
+from symattn.proof.relations.judging import RelationQuestion, decided
 from tests.letters import MU, SIGMA, s, var
 
 Record = dict[str, Any]
@@ -49,14 +49,14 @@ def listening() -> Iterator[list[Record]]:
 def steps(relation: Relation, glossary: Glossary, **more: Any) -> list[Record]:
     """The certificates of the steps by which a relation is proved."""
     with listening() as found:
-        decided(Question(relation, glossary, **more))
+        decided(RelationQuestion(relation, glossary, **more))
     return found
 
 
 def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossary) -> list[Record]:
     """The same of a limit."""
     with listening() as found:
-        limits.limit(relation, condition, form, glossary, lambda r: decided(Question(r, glossary)))
+        limits.limit(relation, condition, form, glossary, lambda r: decided(RelationQuestion(r, glossary)))
     return found
 
 
@@ -74,7 +74,7 @@ def vanishing(formula: Node) -> list[Record]:
     return found
 
 
-_SETTING = Setting(4, "μ")
+_SETTING = ScalingSetting(4, "μ")
 X, Y, T, N_, P = (nt.name(x) for x in "xytnp")
 XI, PI, UI, SI = (nt.name(x, "i") for x in ("x", "p", "u", "s"))
 BETA, E = nt.name("β"), nt.Name("e")

@@ -9,7 +9,7 @@ import pytest
 
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.proof.certificate import certificate
-from symattn.proof.checker import Verdict, check
+from symattn.proof.checker import CertificateVerdict, check
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
 
@@ -104,7 +104,7 @@ FALSE: dict[str, tuple[Parts, Parts]] = {
 }
 
 
-def checked(left: Parts, right: Parts) -> Verdict:
+def checked(left: Parts, right: Parts) -> CertificateVerdict:
     """What the checker says of left = right by its normal form, where x > 0 and y > 0 are hypotheses."""
     record = {
         **{"schema": 1, "kind": "certificate", "rules": [], "positive": [], "assumed": []},

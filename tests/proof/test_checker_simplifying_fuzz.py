@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from symattn.proof import checker_simplifying
-from symattn.proof.checker_reading import Node, Rejected, read
+from symattn.proof.checker_reading import CheckedNode, Rejected, read
 from symattn.proof.checker_simplifying import Simplifying
 from tests.proof.certificate_numbers import Unknown, World
 
@@ -20,7 +20,7 @@ SCOPE = {"i": "n", "k": "n"}
 POSITIVE = frozenset({"p"})
 
 
-def written(x: Node) -> Data:
+def written(x: CheckedNode) -> Data:
     """An expression of the checker as a certificate holds it."""
     if x.kind in ("number", "size"):
         return [x.kind, str(x.label)]

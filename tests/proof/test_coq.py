@@ -17,7 +17,7 @@ from symattn.document.model import Note
 from symattn.proof.certified import certificates
 from symattn.proof.coq import running, theory
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.running import LIBRARY, Judgement, judged, listed, settled
+from symattn.proof.coq.running import LIBRARY, CoqJudgement, judged, listed, settled
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision
 from symattn.theorems import catalogue
@@ -71,7 +71,7 @@ def test_an_axiom_of_ones_own_withholds_the_grade(other: str, name: str, monkeyp
     assert set(axioms) - LIBRARY == {name} - {""}
     monkeypatch.setattr(theory, "version", lambda: "8")
     asked = lemmas("softmax-shift", records("softmax-shift"))
-    judgement = Judgement(frozenset(x.name for x in asked), axioms)
+    judgement = CoqJudgement(frozenset(x.name for x in asked), axioms)
     monkeypatch.setattr("symattn.theorems.coq.settled", lambda theorems, jobs: ([asked], judgement))
     (told,) = checked([decide_one(catalogue()["softmax-shift"], explain=True)], "").found
     assert told.grade is (Grade.PROVED if other else Grade.COQ)

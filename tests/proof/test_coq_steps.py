@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.proof.coq.steps import Step, steps
+from symattn.proof.coq.steps import CoqStep, steps
 from symattn.proof.coq.terms import Term, joined, number
 
 SCOPE = (0, 1)  # j, i
@@ -27,7 +27,7 @@ SHIFTED = _softmax(_less_the_largest(1), _less_the_largest(2))
 
 
 def test_a_maximum_that_the_other_side_lacks_is_cancelled() -> None:
-    assert steps(SCOPE, (SHIFTED, PLAIN), frozenset())[-1] == Step(SCOPE, SHIFTED, PLAIN)
+    assert steps(SCOPE, (SHIFTED, PLAIN), frozenset())[-1] == CoqStep(SCOPE, SHIFTED, PLAIN)
 
 
 def test_a_maximum_of_both_sides_stays() -> None:

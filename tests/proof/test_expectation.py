@@ -11,12 +11,12 @@ import pytest
 from symattn.arrays.index.expressions import Constant, Count, Letter, Predicate, Ratio, Sum, Total
 from symattn.attention.scores import dot_scores
 from symattn.document.errors import Refused
-from symattn.proof.expectation import NORMAL, Law, averaged, law_with
+from symattn.proof.expectation import NORMAL, EntryLaw, averaged, law_with
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
 from symattn.theorems.scaling import THREE_VALUES, UNIT
 
-SKEW = Law((), lambda: (0, 2, 2, -6), lambda: [(-1, Fraction(2, 3)), (2, Fraction(1, 3))])
+SKEW = EntryLaw((), lambda: (0, 2, 2, -6), lambda: [(-1, Fraction(2, 3)), (2, Fraction(1, 3))])
 ROWS = Declared({"x": "1 d", "y": "1 d", "c": "1 d"})
 
 
@@ -95,7 +95,7 @@ def test_a_moment_that_is_not_assumed_is_refused():
 
 
 def test_a_cumulant_left_open_is_refused_where_it_counts():
-    law = Law((), lambda: (0, 1, None, 0), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2))])
+    law = EntryLaw((), lambda: (0, 1, None, 0), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2))])
     fourth = averaged(lambda E: (E(lambda x: x**4), 3), {"x": law})
     assert _first(fourth, Declared({"x": ""})).value == 3
     third = averaged(lambda E: (E(lambda x: x**3), 0), {"x": law})

@@ -11,7 +11,7 @@ from symattn.arrays.formats import NARROW, Format
 from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
 from symattn.proof.formats import InFormats
-from symattn.proof.rounded import Operations, SameBits, Term
+from symattn.proof.rounded import Operations, RoundedTerm, SameBits
 
 KNOWN = {  # digits, largest, smallest
     "float32": (24, Fraction(2**24 - 1) * 2**104, Fraction(1, 2**149)),
@@ -110,7 +110,7 @@ def test_what_is_the_same_is_not_refuted():
 
 
 def test_terms_are_made_of_terms():
-    a, b = Term("a"), Term("b")
+    a, b = RoundedTerm("a"), RoundedTerm("b")
     assert Operations.maximum(a, b) == Operations.maximum(b, a)
     assert Operations.exp(a) != Operations.exp(b)
     with pytest.raises(Refused):

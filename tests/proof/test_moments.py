@@ -11,7 +11,7 @@ import pytest
 from symattn.document import notation as nt
 from symattn.document.errors import Refused
 from symattn.document.notation import At, Name, Node, Root, call, equals, name, node, total
-from symattn.proof.moments import Family, Law
+from symattn.proof.moments import Law, LawFamily
 from symattn.proof.polynomial import Polynomial
 from tests.proof.enumeration import LAWS, Outcomes, expectation, moment, variance
 
@@ -42,7 +42,7 @@ def cov(x: Node, y: Node) -> Node:
 
 SCORE = total("i", 1, D, q("i") * k("i"))
 LAW = Law(
-    families=(Family("q", (D,), MU, S2, (M3, M4)), Family("k", (D,), MU, S2, (M3, M4))),
+    families=(LawFamily("q", (D,), MU, S2, (M3, M4)), LawFamily("k", (D,), MU, S2, (M3, M4))),
     independent=frozenset("qk"),
     positive=("v", "d_k", "σ"),
     real=("μ", "m3", "m4"),
@@ -150,8 +150,8 @@ def test_newton_for_all_sizes() -> None:
 
 def test_normal_scores_have_the_known_fourth_moment() -> None:
     normal = (
-        Family("q", (D,), node(0), node(1), (node(0), node(3))),
-        Family("k", (D,), node(0), node(1), (node(0), node(3))),
+        LawFamily("q", (D,), node(0), node(1), (node(0), node(3))),
+        LawFamily("k", (D,), node(0), node(1), (node(0), node(3))),
     )
     assert replace(LAW, families=normal).value(mean(S**4)) == LAW.value(3 * D * (D + 2))
 
@@ -167,7 +167,7 @@ def test_two_keys_share_their_query() -> None:
     n = Name("n")
     law = replace(
         LAW,
-        families=(Family("q", (D,), MU, S2), Family("k", (n, D), MU, S2)),
+        families=(LawFamily("q", (D,), MU, S2), LawFamily("k", (n, D), MU, S2)),
         positive=("v", "d_k", "n"),
         at_least={"n": 2},
     )

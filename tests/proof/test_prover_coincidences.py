@@ -15,7 +15,7 @@ import pytest
 
 from symattn.arrays.index.building import add, divide, exponential, multiply, predicate, total
 from symattn.arrays.index.expressions import Constant, Count, Expression, Index, Letter, fresh
-from symattn.proof.checker_reading import Node, read
+from symattn.proof.checker_reading import CheckedNode, read
 from symattn.proof.checker_values import Point, Retry, random_prime
 from symattn.proof.clearing import cleared
 from symattn.proof.counting import cut_off
@@ -113,7 +113,9 @@ class Relations:
         return True
 
 
-def look(relations: Relations, terms: list[Node], sizes: Iterable[Sizes], random: Random, inverses: bool) -> bool:
+def look(
+    relations: Relations, terms: list[CheckedNode], sizes: Iterable[Sizes], random: Random, inverses: bool
+) -> bool:
     """Look at random points of these sizes; whether a relation that held so far fails at one."""
     fails = False
     for there in sizes:

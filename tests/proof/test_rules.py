@@ -15,7 +15,7 @@ from symattn.proof.certified import certificates
 from symattn.proof.checker import _KINDS, check
 from symattn.proof.premises import Applied, Premise
 from symattn.proof.prover import prove
-from symattn.proof.rules import Discharge, Fold, Limit, Mean, OfTheLargest, Repeat, Substitution, written
+from symattn.proof.rules import Discharge, Fold, Limit, MeanRule, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Method
 from symattn.proof.together import bound
@@ -366,9 +366,9 @@ def test_nothing_may_be_assumed_of_what_changes_with_the_steps() -> None:
 
 
 # -- means, limits, hypotheses that are shown --------------------------------------------------------------------------
-def _mean(of: Any, result: Any, mean: Any = lambda keep: keep) -> Mean:
+def _mean(of: Any, result: Any, mean: Any = lambda keep: keep) -> MeanRule:
     arrays = {"p": "n m", "b": "n m", "v": "m d", "keep": "1 1"}
-    return Mean(Declared(arrays, positive=("keep",)), "b", mean, of, result, lambda p, b: (p * b, p))
+    return MeanRule(Declared(arrays, positive=("keep",)), "b", mean, of, result, lambda p, b: (p * b, p))
 
 
 def test_the_mean_of_what_is_linear_is_its_value_at_the_mean() -> None:

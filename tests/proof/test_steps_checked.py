@@ -11,7 +11,7 @@ import pytest
 
 from symattn.arrays.indexed import Indexed
 from symattn.attention.notation import D_K
-from symattn.derivations.scaling_numpy import Setting
+from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.proof.certificate import certificate
 from symattn.proof.certified_moments import chained, vanishing
 from symattn.proof.checker import check
@@ -155,7 +155,7 @@ def changed(record: Record, path: tuple[Any, ...], value: Any) -> Record:
 
 
 def test_moments_are_certified_where_no_entries_may_be_one() -> None:
-    law, score, first = Setting(4, "μ").score(), s(), mean_of(q(1) * q(1))
+    law, score, first = ScalingSetting(4, "μ").score(), s(), mean_of(q(1) * q(1))
     assert chained(law, (var(score), D_K * (first * mean_of(k(1) * k(1)) - MU**4)))
     assert not chained(law, (var(score), D_K * first))
     assert not chained(law, (mean_of(q(1) * score), mean_of(q(1) * score)))  # the sum in s runs over q₁, too

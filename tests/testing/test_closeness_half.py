@@ -57,8 +57,8 @@ def test_right_kernels_pass(f: Format, inputs: Any) -> None:
 
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
 def test_a_twentieth_of_the_tolerance_is_too_little(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = elements.Block.tolerance
-    monkeypatch.setattr(elements.Block, "tolerance", lambda *given: whole(*given) / 20)
+    whole = elements.QueryBlock.tolerance
+    monkeypatch.setattr(elements.QueryBlock, "tolerance", lambda *given: whole(*given) / 20)
     monkeypatch.setattr(elements, "GUARD", np.inf)
     q, k, v = made(f, normal, SHAPE)
     assert "beyond rounding to nearest" in words(eager(q, k, v, f), q, k, v, CAUSAL, precision=f.name)

@@ -232,9 +232,9 @@ def test_right_kernels_pass_on_inputs_of_many_kinds(f: Format, inputs: Any) -> N
 @pytest.mark.parametrize("part", ["elements", "means"])
 def test_a_twentieth_of_the_limits_is_too_little(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     three = made()
-    whole = elements.Block.tolerance if part == "elements" else means.factor
+    whole = elements.QueryBlock.tolerance if part == "elements" else means.factor
     less: Any = lambda *given: whole(*given) / 20  # noqa: E731
-    monkeypatch.setattr(*((elements.Block, "tolerance") if part == "elements" else (means, "factor")), less)
+    monkeypatch.setattr(*((elements.QueryBlock, "tolerance") if part == "elements" else (means, "factor")), less)
     monkeypatch.setattr(elements, "GUARD", np.inf)
     monkeypatch.setattr(means, "GUARD", np.inf)
     if part == "elements":

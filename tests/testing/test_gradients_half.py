@@ -144,8 +144,8 @@ def test_the_term_d_and_the_scale_are_seen(f: Format) -> None:
 
 @BOTH
 def test_a_twentieth_of_the_bound_is_too_little(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, whole = drawn(f), backward.Gradient.ratios
-    monkeypatch.setattr(backward.Gradient, "ratios", lambda found, got: 20 * whole(found, got))
+    given, whole = drawn(f), backward.SharpGradient.ratios
+    monkeypatch.setattr(backward.SharpGradient, "ratios", lambda found, got: 20 * whole(found, got))
     assert "of dq" in judge(f, *given, fused(*given, f), "fused")
 
 

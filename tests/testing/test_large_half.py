@@ -43,7 +43,7 @@ def test_parts_of_the_keys_give_the_block(name: str, monkeypatch: pytest.MonkeyP
     """Every array of it, within what float64 does, and the noise within what float32 does."""
     q, k, v = (a[0] for a in made(BF16, normal, SHAPE))
 
-    def block(kind: type[np.floating[Any]]) -> blocks.Block:
+    def block(kind: type[np.floating[Any]]) -> blocks.QueryBlock:
         given = {"q": q.astype(kind), "k": k.astype(kind), "v": v.astype(kind)}
         spec, (head,), _ = blocks.every_head(SPECS[name], given)
         return blocks.block(spec, head, np.arange(160))

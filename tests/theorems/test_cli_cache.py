@@ -18,10 +18,10 @@ from symattn.document.notation import Words, equals, name
 from symattn.proving import gathered, prove
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
-from symattn.theorems.findings import Finding
+from symattn.theorems.findings import TheoremFinding
 from tests.theorems.conftest import Ran, stated
 
-FINDING = Finding(
+FINDING = TheoremFinding(
     Evidence(Grade.PROVED, "all sizes"),
     (("decided at ", equals(name("n", "q"), Fraction(1, 2))), (Words("w"),)),
     (),
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_finding_is_read_as_it_was_written():
-    assert read(written(FINDING), Finding) == FINDING
+    assert read(written(FINDING), TheoremFinding) == FINDING
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_finding_is_read_as_it_was_written():
 )
 def test_what_is_no_finding_is_refused(text: str):
     with pytest.raises(ValueError, match=r"."):
-        read(text, Finding)
+        read(text, TheoremFinding)
 
 
 @pytest.mark.deep

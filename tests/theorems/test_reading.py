@@ -13,7 +13,7 @@ from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Node, Relation, call, equals, name, node, relation
 from symattn.document.text import plain_text, text
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.running import Judgement
+from symattn.proof.coq.running import CoqJudgement
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems import TOPICS, of_topic
@@ -149,5 +149,5 @@ def test_coq_grades_nothing_of_which_it_sees_zero_alone() -> None:
     found = decide_one(masked, explain=True)
     assert sum(x.empty for x in lemmas(masked.name, found.certificates)) == 2
     asked = lemmas(masked.name, found.certificates)
-    judgement = Judgement(accepted=frozenset(x.name for x in asked))
+    judgement = CoqJudgement(accepted=frozenset(x.name for x in asked))
     assert "0 = 0" in _why_not(found, asked, asked, judgement)

@@ -18,7 +18,7 @@ from symattn.document.evidence import Verdict
 from symattn.verification.arithmetic.aims import _Search, aims
 from symattn.verification.arithmetic.growth import looked_at, together
 from symattn.verification.arithmetic.ranking import Found, Pair
-from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.arithmetic.trial import Trial
 from symattn.verification.engine import Session
 from symattn.verification.report import Sought
@@ -64,7 +64,7 @@ def test_outputs_show_together_what_bits_do_not_tell() -> None:
     for scale, contract, seen in ((1.006, "fused", True), (1.0, "fused", False), (1.006, "eager", False)):
         got = half(scale=scale, exponential=1e-4)(*given).astype(float)
         session: Any = SimpleNamespace(precision=Precision.of("bfloat16", contract), spec=CAUSAL)
-        fault = together(session, Trial(Sample(CAUSAL, inputs, got, BF16), unknown, False))
+        fault = together(session, Trial(BitSample(CAUSAL, inputs, got, BF16), unknown, False))
         assert (fault is not None) == seen
         assert fault is None or (fault.step == "scale" and "scores were scaled by 1.00" in fault.message)
 

@@ -18,7 +18,7 @@ from symattn.bounds.contracts import Contract
 from symattn.document.evidence import Grade, Verdict
 from symattn.verification.arithmetic import trial
 from symattn.verification.arithmetic.ranking import Found, Pair, arithmetic, confirmed
-from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.arithmetic.suspects import BitSample
 from tests.verification.kernels import HALF, kernel
 
 CAUSAL = Attention(causal=True)
@@ -40,13 +40,13 @@ WRONG = {
 }
 
 
-def sample(dtype: str, seed: int = 0, n: int = 256, spread: float = 1.0, **kinds: object) -> Sample:
+def sample(dtype: str, seed: int = 0, n: int = 256, spread: float = 1.0, **kinds: object) -> BitSample:
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal((n, d)) for d in (80, 80, 64))
     q, k, v = (a.astype(HALF[dtype]) for a in (q * spread, k, v))
     got = kernel(q, k, v, dtype, **kinds)  # type: ignore[arg-type]
     inputs = {name: a.astype(np.float64) for name, a in (("q", q), ("k", k), ("v", v))}
-    return Sample(CAUSAL, inputs, got.astype(np.float64), Format(dtype))
+    return BitSample(CAUSAL, inputs, got.astype(np.float64), Format(dtype))
 
 
 @pytest.mark.parametrize("dtype", HALF)

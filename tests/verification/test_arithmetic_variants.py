@@ -23,7 +23,7 @@ from symattn.bounds.interface import bound
 from symattn.bounds.reference import RIGHT, Variant, canonical, trace
 from symattn.bounds.target import Argument, Convention
 from symattn.verification.arithmetic.ranking import Found, arithmetic, confirmed
-from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import known
 from tests.verification.kernels import HALF
@@ -36,7 +36,7 @@ _SMALL = [Sizes(n, n, d, d, d_model=d) for n in (2, 3, 6, 14, 20) for d in (1, 2
 
 def samples(
     name: str, dtype: str, rng: Random, variant: Variant = RIGHT, sizes: Sequence[Sizes] = ()
-) -> tuple[Contract, list[Sample]]:
+) -> tuple[Contract, list[BitSample]]:
     """A contract that is drawn, and what it gives in float32, on inputs of these sizes, by default two."""
     sizes = sizes or [_FEWER if name in _SLOW else _SIZES] * 2
     spec = replace(VARIANTS[name].spec, lse=False)
@@ -55,9 +55,9 @@ def _tame(name: str, a: np.ndarray, f: Format) -> np.ndarray:
     return f.rounded(a / sqrt(a.shape[-2])) if name.startswith("w_") else a
 
 
-def _sample(contract: Contract, spec: Attention, given: dict[str, np.ndarray], variant: Variant) -> Sample:
+def _sample(contract: Contract, spec: Attention, given: dict[str, np.ndarray], variant: Variant) -> BitSample:
     got = replay(contract, spec, given, variant, "float32")
-    return Sample(spec, given, got, contract.format)
+    return BitSample(spec, given, got, contract.format)
 
 
 @pytest.mark.parametrize("dtype", HALF)
@@ -112,7 +112,7 @@ def _beyond_at(sizes: Sizes, name: str, dtype: str, variant: Variant) -> bool:
         return False
 
 
-def _beyond(sample: Sample) -> bool:
+def _beyond(sample: BitSample) -> bool:
     """Whether an output is off by more than the worst case allows, as ``verify`` judges every call."""
     exact = trace(canonical(sample.spec), sample.inputs, RIGHT)["output"]
     if exact.shape != sample.got.shape:

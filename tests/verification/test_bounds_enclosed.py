@@ -227,9 +227,9 @@ def test_a_key_that_is_not_far_enough_below_is_none_of_them() -> None:
 
 def _blocks_of(reference: Any, p: Precision) -> list[Any]:
     seen: list[Any] = []
-    found = enclosed.Enclosed.put
+    found = enclosed.EnclosureBound.put
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(enclosed.Enclosed, "put", lambda self, at, s, v: (seen.append(s), found(self, at, s, v)))
+        patch.setattr(enclosed.EnclosureBound, "put", lambda self, at, s, v: (seen.append(s), found(self, at, s, v)))
         enclosed.of_run(reference, p)
     return seen
 

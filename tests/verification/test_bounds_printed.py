@@ -16,7 +16,7 @@ from symattn.bounds.counts import Counts
 from symattn.bounds.formula import Equations, defined, equations, formula, value
 from symattn.bounds.growth import g, rate
 from symattn.bounds.priori import InputLimits, a_priori
-from symattn.bounds.rule import Given, Numbers
+from symattn.bounds.rule import NumberKind, RuleGivens
 from symattn.bounds.rule import exponents as by_rule
 from symattn.document.errors import Undecided
 from symattn.document.model import Code, Result
@@ -127,8 +127,10 @@ def rule(sizes: InputLimits, precision: Precision) -> list[float]:
     """a, s and b by the rule on numbers."""
     known = exponents(sizes, precision)
     factors = rate(precision.factors) if precision.factors else 0.0
-    given = Given(known.tau, known.t, 2 * known.t, known.times, known.t, known.tau, known.log_n, known.eps, factors)
-    found = by_rule(given, precision, known.counts, Numbers(g, rate, np.maximum))
+    given = RuleGivens(
+        known.tau, known.t, 2 * known.t, known.times, known.t, known.tau, known.log_n, known.eps, factors
+    )
+    found = by_rule(given, precision, known.counts, NumberKind(g, rate, np.maximum))
     return [float(np.max(x)) for x in (found.a, found.alone, found.below)]
 
 

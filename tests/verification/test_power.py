@@ -12,7 +12,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.render import render
 from symattn.verification import engine
 from symattn.verification.power import lacking, of_attention, powers, verdict
-from symattn.verification.report import Power, Report
+from symattn.verification.report import Report, StepPower
 from tests.faults.definitions_norms import RIGHT
 from tests.faults.rewrites import causal, plain
 
@@ -31,7 +31,7 @@ def _given(n_q: int, n_k: int) -> dict[str, np.ndarray]:
     return {n: rng.standard_normal(s) for n, s in zip("qkv", ((n_q, 4), (n_k, 4), (n_k, 3)), strict=True)}
 
 
-def _seen(spec: Attention, n_q: int, n_k: int, allowed: float) -> dict[str, Power]:
+def _seen(spec: Attention, n_q: int, n_k: int, allowed: float) -> dict[str, StepPower]:
     right, mutations = of_attention(spec, "qkv")
     given = _given(n_q, n_k)
     tried = [(given, [Exactly(np.asarray(right(given)[0]), allowed)])]
@@ -117,11 +117,11 @@ def test_too_few_cases_of_a_definition_decide_nothing(monkeypatch: pytest.Monkey
 
 
 def test_what_is_missing_is_told_with_its_mend() -> None:
-    assert lacking({"mask": (3, 3)}, [Power("weights", "left out", 0.5)], "raise --budget") == ()
+    assert lacking({"mask": (3, 3)}, [StepPower("weights", "left out", 0.5)], "raise --budget") == ()
     (groups,) = lacking({"mask": (1, 3)}, [], "raise --budget")
     assert groups == "Too few cases were tried of: mask (1 of at least 3); hint: raise --budget"
     assert "--budget" not in lacking({"mask": (1, 3)}, [], "")[0]
-    (steps,) = lacking({}, [Power("masked scores", "left out", np.inf)], "")
+    (steps,) = lacking({}, [StepPower("masked scores", "left out", np.inf)], "")
     assert "would have shown: masked scores left out; hint: " in steps
     right = [Verdict.NO_FAULT, Verdict.UNDECIDED, Verdict.FAULT]
     assert [verdict((), ()), verdict((), (steps,)), verdict([1], (steps,))] == right
@@ -129,7 +129,8 @@ def test_what_is_missing_is_told_with_its_mend() -> None:
 
 def test_a_report_says_what_would_have_been_seen() -> None:
     report = Report(
-        Verdict.UNDECIDED, "f", "float32", "", 1, power=(Power("weights", "left out", 0.5), Power("q", "none", np.inf)),
+        Verdict.UNDECIDED, "f", "float32", "", 1,
+        power=(StepPower("weights", "left out", 0.5), StepPower("q", "none", np.inf)),
         missing=("Nothing",),
     )  # fmt: skip
     text = render(report.document(), "text")

@@ -15,12 +15,12 @@ from symattn.arrays.residues import primes
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
-from symattn.verification.semantics import SPARE, Identity, identity_test
+from symattn.verification.semantics import SPARE, IdentityResult, identity_test
 
 ONE = (Sizes(),)
 
 
-def found_for(function: Callable[..., Any], spec: Attention | None = None, **how: Any) -> Identity:
+def found_for(function: Callable[..., Any], spec: Attention | None = None, **how: Any) -> IdentityResult:
     """The test of a function of the inputs by name, as it is."""
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:

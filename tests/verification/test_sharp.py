@@ -13,11 +13,11 @@ from symattn import Attention, bound
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.attention.enclosing.pattern import Head
-from symattn.bounds.sharp.blocks import Block, block, every_head
+from symattn.bounds.sharp.blocks import QueryBlock, block, every_head
 from symattn.bounds.sharp.directions import directions
 from symattn.bounds.sharp.elements import tolerances
 from symattn.bounds.sharp.limits import Stores, factor, half_ulp
-from symattn.bounds.sharp.means import Limits, Mean, judged, of_mean
+from symattn.bounds.sharp.means import MeanBeyondLimit, MeanLimits, judged, of_mean
 from symattn.bounds.sharp.sample import only
 from symattn.document.errors import InputError
 from symattn.document.render import render
@@ -36,7 +36,7 @@ def kernel(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     return F.rounded(F.rounded(e) @ v / e.sum(-1, keepdims=True))
 
 
-def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Head, Block]:
+def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Head, QueryBlock]:
     spec, (head, *_), _ = every_head(spec or Attention(), inputs)
     return head, block(spec, head, np.arange(len(head.q)))
 
@@ -57,7 +57,7 @@ def test_it_lies_between_errors_and_the_worst_case() -> None:
     assert found.sharp.mean(first) < found.sharp.elements[3, 5] * 1.01
 
 
-def _together(b: Block, stores: int, sink: float | None) -> np.ndarray:
+def _together(b: QueryBlock, stores: int, sink: float | None) -> np.ndarray:
     """The first column if all that eager attention stores errs as far as it may, each to the same effect."""
     u, t, o = float(F.u), b.t, b.o[:, :1]
     m = np.maximum(t.max(1, keepdims=True), -np.inf if sink is None else sink)
@@ -186,7 +186,7 @@ def test_means_are_accused_through_limits_that_are_too_small_at_first() -> None:
     """What passes the last rounding's noise alone has limits that are larger; what is wrong does not pass it."""
     inputs, how = drawn(40), Stores(F, 0)
     _, b = one(inputs)
-    limits = Limits(b, how, 6.0)
+    limits = MeanLimits(b, how, 6.0)
     for direction in directions(b):
         assert (limits.least(direction.x) <= limits.of(direction.x)[0]).all()
     wrong = Attention(scale=0.3)(**inputs)
@@ -205,7 +205,7 @@ def test_a_query_without_keys_hides_no_mean() -> None:
     mask[5] = False
     spec, given = Attention(mask="boolean", fully_masked="nan"), {"q": q, "k": k, "v": v, "mask": mask}
 
-    def found(scale: float) -> Mean | None:
+    def found(scale: float) -> MeanBeyondLimit | None:
         e = np.exp(q @ k.T * (scale / sqrt(80))) * np.where(mask, 1.0, np.nan)
         out = f.rounded(e / e.sum(-1, keepdims=True) @ v)
         return judged(spec, given, Stores(f, 0), out, 1e-9, range(16))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from symattn.document.codec import record
-from symattn.verification.summing.asking import Numbers, Sum
+from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import ordered
-from symattn.verification.summing.reading import Reading, kept, read
+from symattn.verification.summing.reading import TreeReading, kept, read
 from symattn.verification.summing.tree import NoTree, Tree, rebuilt
 from symattn.verification.summing.width import Width, widths
 from symattn.verification.summing.written import written
@@ -26,7 +26,7 @@ TYPES: dict[str, type] = {
 }  # fmt: skip
 
 
-def asked(adding: Adding, n: int, format: str = "bfloat16", inside: type = np.float32) -> Sum:
+def asked(adding: Adding, n: int, format: str = "bfloat16", inside: type = np.float32) -> TermSum:
     """A mean of n terms in a format whose sums are taken in another one."""
 
     def call(terms: Array) -> Array:
@@ -34,7 +34,7 @@ def asked(adding: Adding, n: int, format: str = "bfloat16", inside: type = np.fl
         with np.errstate(invalid="ignore"):
             return np.asarray(adding(list(x)), dtype=inside).astype(TYPES[format]).astype(float)
 
-    return Sum(n, 64, Numbers.of(format, n, 1 / n), call)
+    return TermSum(n, 64, TermNumbers.of(format, n, 1 / n), call)
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -158,7 +158,7 @@ def test_many_terms_at_once() -> None:
 
 
 def test_a_term_that_comes_last_is_no_tile() -> None:
-    assert read(tree_of(lambda terms: loop([*terms[::2], *terms[1::2]]), 64)) == Reading("other", 64)
+    assert read(tree_of(lambda terms: loop([*terms[::2], *terms[1::2]]), 64)) == TreeReading("other", 64)
 
 
 def test_lanes_are_counted_in_english() -> None:
@@ -172,7 +172,7 @@ def test_an_order_without_a_name() -> None:
 
     tree = asked(odd, 8).tree()
     assert tree == tree_of(odd, 8)
-    assert read(tree) == Reading("other", 8)
+    assert read(tree) == TreeReading("other", 8)
     assert written(tree) == ["0+3+2+1+7+5+4+6"]
 
 
@@ -368,6 +368,6 @@ def test_terms_that_are_added_at_once() -> None:
 
     one = asked(fours, 64)
     tree = one.tree()
-    assert read(tree) == Reading("order", 64, 4)
+    assert read(tree) == TreeReading("order", 64, 4)
     assert read(tree).words == "in order, from the first to the last, 4 at a time"
     assert tree == Tree.of(64, [range(4 * k) for k in range(1, 17)])

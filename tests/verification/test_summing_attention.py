@@ -20,7 +20,7 @@ from symattn.document import schemas
 from symattn.document.codec import record
 from symattn.document.errors import InputError
 from symattn.programs.verify import called, requested
-from symattn.verification.summing.scores import Scores, scores
+from symattn.verification.summing.scores import StoredScores, scores
 from tests.verification.kernels import HALF, kernel
 from tests.verification.sums import ORDERS, Adding, lanes, loop, tiles, tree_of
 from tests.verification.test_summing import compensated
@@ -102,7 +102,7 @@ def test_what_cannot_be_told(function: Any, spec: Attention, why: str) -> None:
     assert json.loads(found.json())["verdict"] == "undecided"
 
 
-def stored(dtype: str, domain: Domain | None = None, **kinds: Any) -> Scores:
+def stored(dtype: str, domain: Domain | None = None, **kinds: Any) -> StoredScores:
     def function(q: Array, k: Array, v: Array) -> Array:
         return kernel(q, k, v, dtype, causal=False, **kinds)
 

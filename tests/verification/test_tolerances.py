@@ -19,7 +19,7 @@ from symattn.verification.rules import scaling
 from symattn.verification.tolerances import bound_document, given, tolerance
 from symattn.verification.tolerances.asked import Reach, beforehand, bounded, for_inputs, normal
 from symattn.verification.tolerances.command import Wish, document
-from symattn.verification.tolerances.weighing import Tolerance, legal, picked, weigh
+from symattn.verification.tolerances.weighing import WeighedTolerance, legal, picked, weigh
 
 SIZES = Sizes(24, 24, 8, 8)
 
@@ -72,7 +72,7 @@ def test_a_bound_as_large_as_the_values_are_apart_says_nothing() -> None:
 
 
 def test_a_tolerance_accepts_as_assert_close_does() -> None:
-    rule = Tolerance("", rtol=0.5, atol=0.0)
+    rule = WeighedTolerance("", rtol=0.5, atol=0.0)
     one, three = np.array([1.0, np.nan]), np.array([1.5, np.nan])
     assert rule.accepts(three, one)
     assert not rule.accepts(np.array([1.6, np.nan]), one)
@@ -81,7 +81,7 @@ def test_a_tolerance_accepts_as_assert_close_does() -> None:
 
 
 def test_a_loose_tolerance_accepts_mistakes_and_a_tight_one_refuses_right_code() -> None:
-    loose, tight = Tolerance("loose", 0.0, 0.5), Tolerance("tight", 0.0, 1e-9)
+    loose, tight = WeighedTolerance("loose", 0.0, 0.5), WeighedTolerance("tight", 0.0, 1e-9)
     found = weigh(Attention(causal=True), Precision.of("float32"), Sizes(256, 256, 16, 16), (loose, tight))
     plain = {w.tolerance.name: w for w in found if w.family == "N(0, 1)"}
     assert 0 < len(plain["loose"].accepted) < plain["loose"].tried
@@ -92,7 +92,7 @@ def test_a_loose_tolerance_accepts_mistakes_and_a_tight_one_refuses_right_code()
 
 def test_one_rounding_to_bfloat16_near_thirty_exceeds_a_small_atol() -> None:
     """sgl-project/sglang#35795: half a unit in the last place of a number near 30 is 0.0625."""
-    found = weigh(Attention(), Precision.of("bfloat16", "fused"), SIZES, (Tolerance("", 0.0, 0.06),))
+    found = weigh(Attention(), Precision.of("bfloat16", "fused"), SIZES, (WeighedTolerance("", 0.0, 0.06),))
     assert next(w for w in found if w.family == "values near 30").refuses
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.enclosing.bounds import TINY, UP, U
 from symattn.arrays.enclosing.exponential import check_arithmetic
-from symattn.arrays.enclosing.work import Parts, Work
+from symattn.arrays.enclosing.work import EnclosedWork, Parts
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
 from symattn.arrays.structure import _holds
@@ -69,17 +69,17 @@ class Core(Planes):
     own: bool = False  # whether nothing else shares their memory
     positive: bool = False  # whether all numbers among them are known to be so, but for 0 itself with no radius
     _settled: np.ndarray | None = None
-    _readers: WeakSet[Work] | None = None
+    _readers: WeakSet[EnclosedWork] | None = None
 
     def __init__(self, mid: np.ndarray, rad: np.ndarray) -> None:
-        self._made: Parts | Work = Parts(mid, rad)
+        self._made: Parts | EnclosedWork = Parts(mid, rad)
 
     @classmethod
-    def made(cls, out: Parts | Work, common: Common | None = None, of: Core | None = None) -> Self:
+    def made(cls, out: Parts | EnclosedWork, common: Common | None = None, of: Core | None = None) -> Self:
         """A new array of what was computed, or, ``of`` an array that it reads, is to be."""
         array = cls.__new__(cls)
         array._made, array.common, array.own = out, common, True
-        if of is not None and isinstance(out, Work):
+        if of is not None and isinstance(out, EnclosedWork):
             of._readers = of._readers or WeakSet()
             of._readers.add(out)
         return array
@@ -98,7 +98,7 @@ class Core(Planes):
 
     @property
     def plain_shape(self) -> tuple[int, ...]:
-        return self._made.shape if isinstance(self._made, Work) else self._made.mid.shape
+        return self._made.shape if isinstance(self._made, EnclosedWork) else self._made.mid.shape
 
     @property
     def size(self) -> int:
@@ -123,7 +123,7 @@ class Core(Planes):
     @property
     def raw(self) -> Parts:
         """Midpoints and radii but for what is in common."""
-        if isinstance(self._made, Work):
+        if isinstance(self._made, EnclosedWork):
             self._made = self._made.settled()
         return self._made
 
@@ -132,10 +132,10 @@ class Core(Planes):
         return Parts(self.raw.mid, self.rad, self.raw.finite)
 
     @property
-    def source(self) -> Parts | Work:
+    def source(self) -> Parts | EnclosedWork:
         """As ``raw``, or the work that makes it where that is cheap: it may be done twice rather than written down."""
         work = self._made
-        if not isinstance(work, Work) or work.reads >= _READS:
+        if not isinstance(work, EnclosedWork) or work.reads >= _READS:
             return self.raw
         work.reads += 1
         return work

@@ -13,7 +13,7 @@ import numpy as np
 from symattn.arrays.enclosing import kernels
 from symattn.arrays.enclosing.array import Common, Core
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
-from symattn.arrays.enclosing.work import Parts, Work, computed, masked, mended
+from symattn.arrays.enclosing.work import EnclosedWork, Parts, computed, masked, mended
 from symattn.document.errors import Refused, Undecided
 
 LATER = 1 << 15  # elements of an array from which on cheap work on it waits until it is read
@@ -21,7 +21,7 @@ FEW = 16  # times as many elements as a divisor must it have
 _REFUSED = "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
 
 
-class Elementwise(Core):
+class EnclosedElementwise(Core):
     """``+ × ÷``, the larger of two, comparisons."""
 
     # -- sums ---------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Elementwise(Core):
         """Work of little cost on a large array: it waits until it is read. ``more`` are new arrays, or numbers."""
         if x.size < LATER or not x.own or x.plain_shape != shape or x.common is not None:
             return cls.made(computed(kernel, shape, (x.parts,), *more, forbidden=forbidden), common)
-        return cls.made(Work(kernel, shape, (x.source,), *more, forbidden=forbidden), common, of=x)
+        return cls.made(EnclosedWork(kernel, shape, (x.source,), *more, forbidden=forbidden), common, of=x)
 
     # -- quotients ----------------------------------------------------------------------------------------------------
     @classmethod
@@ -204,7 +204,7 @@ def _quotient_masked(x: Parts, y: Parts) -> Any:
     return _scaled(x, y)
 
 
-def _quotient(x: Parts | Work, y: Parts, shape: tuple[int, ...]) -> Work:
+def _quotient(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...]) -> EnclosedWork:
     """c̃ = fl(c_a/c_b), |c_a/c_b| ≤ |c̃|(1 + 2u) + η, so that with ρ = r_b/l the radius is at most
     r_a/l + |c̃|(ρ + u)(1 + 2u) + η(1 + ρ), whose last part is added as TINY(1 + ρ)."""
     with np.errstate(all="ignore"):
@@ -212,7 +212,7 @@ def _quotient(x: Parts | Work, y: Parts, shape: tuple[int, ...]) -> Work:
         inverse = UP / low
         share = y.rad * inverse * UP
         more = inverse * UP, (share + U) * UP * UP, TINY * (1 + share)
-    return Work(kernels.divided, shape, (x, y), *more, forbidden=_quotient_masked)
+    return EnclosedWork(kernels.divided, shape, (x, y), *more, forbidden=_quotient_masked)
 
 
 def _sharpened(out: Parts, x: Parts, y: Parts) -> Parts:

@@ -15,7 +15,7 @@ import numpy as np
 from symattn.arrays.enclosing.array import Common, Core, _ball, _pair
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
-from symattn.arrays.enclosing.work import Parts, Work, computed, masked
+from symattn.arrays.enclosing.work import EnclosedWork, Parts, computed, masked
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
 
@@ -25,7 +25,7 @@ _SHARES = [1 / math.factorial(k + 1) for k in range(14)]
 _WIDE = 0.5  # radii above this are taken from the ends of the interval
 
 
-class Functions(Core):
+class EnclosedFunctions(Core):
     """``_unary``."""
 
     @classmethod
@@ -52,7 +52,7 @@ class Functions(Core):
 
 
 # -- exp --------------------------------------------------------------------------------------------------------------
-def _exp(a: Parts | Work, shape: tuple[int, ...]) -> Parts:
+def _exp(a: Parts | EnclosedWork, shape: tuple[int, ...]) -> Parts:
     """With v = e^c (1 + δ), |δ| ≤ ε, and r ≤ ½: |e^x − v| ≤ v (e^r − 1 + ε)/(1 − ε), and e^r − 1 ≤ r + ¾ r².
 
     For e^x − e^c is at most e^c (e^r − 1) in size, and e^r − 1 = r + r²/2 + r³/6 + … ≤ r + (e − 2) r² for r ≤ 1.

@@ -8,13 +8,13 @@ import numpy as np
 
 from symattn.arrays.enclosing.array import Core
 from symattn.arrays.enclosing.bounds import BLOCK, DOWN, ETA, SMALL, TINY, UP, blocks, gamma, grid, sums_exactly
-from symattn.arrays.enclosing.work import Parts, Work, fine, masked, mended
+from symattn.arrays.enclosing.work import EnclosedWork, Parts, fine, masked, mended
 from symattn.document.errors import InputError, Refused
 
 RUN = 256  # numbers summed in one go; sums of these are summed again, so that a sum of n passes 256 + n/256 roundings
 
 
-class Sums(Core):
+class EnclosedSums(Core):
     """Over an axis."""
 
     @classmethod
@@ -92,7 +92,7 @@ def _summed(a: Parts, axis: int, keep: bool) -> Parts:
     return mended(out, (bad,))
 
 
-def _tops(x: Parts | Work, shape: tuple[int, ...], n: int) -> tuple[np.ndarray, np.ndarray]:
+def _tops(x: Parts | EnclosedWork, shape: tuple[int, ...], n: int) -> tuple[np.ndarray, np.ndarray]:
     """c̃ and max(r_l − (c̃ − c_l)) over the last axis, of length n; the differences of midpoints are rounded down."""
     mid, rad = np.empty(shape), np.zeros(shape)
     with np.errstate(all="ignore"):
@@ -134,7 +134,7 @@ class Products(Core):
             out, bounded = _product(x, y, shape, a.plain_shape)
         if bounded:
             return cls.made(out, common)
-        if isinstance(x, Work):
+        if isinstance(x, EnclosedWork):
             return cls._matmul(cls.made(x.settled(), common), b)
         none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
         sure = [(np.isnan(z.mid) & (z.rad == 0)).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
@@ -163,7 +163,7 @@ class _Right:
         self.mid, self.size, self.rad = (np.broadcast_to(z, wide) for z in (y.mid, size * UP, y.rad * UP))
 
 
-def _product(x: Parts | Work, y: Parts, shape: tuple[int, ...], left: tuple[int, ...]) -> tuple[Parts, bool]:
+def _product(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tuple[int, ...]) -> tuple[Parts, bool]:
     """Midpoints and radii, and whether all radii are below 2⁹⁰⁰, so that no midpoint overflows."""
     n, right, bounded = left[-1], _Right(y, shape), True
     mid, rad = np.empty(shape), np.empty(shape)

@@ -39,7 +39,7 @@ def _spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
-class Work:
+class EnclosedWork:
     """The result of ``kernel`` for the operands and ``more`` arrays, block by block.
 
     Operands are arrays, or the work that makes them, of the shape of the result. ``forbidden`` says of a block of the
@@ -50,13 +50,13 @@ class Work:
         self,
         kernel: Kernel,
         shape: tuple[int, ...],
-        operands: tuple[Parts | Work, ...],
+        operands: tuple[Parts | EnclosedWork, ...],
         *more: Any,
         forbidden: Forbidden | None = None,
     ) -> None:
         self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
         self.boxed = shape or (1,)
-        self.operands = [x if isinstance(x, Work) else x.spread(self.boxed) for x in operands]
+        self.operands = [x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands]
         self.more = [_spread(np.asarray(x), self.boxed) for x in more]
         self.reads = 0
         self.done: Parts | None = None
@@ -93,10 +93,14 @@ class Work:
 
 
 def computed(
-    kernel: Kernel, shape: tuple[int, ...], operands: tuple[Parts | Work, ...], *more: object, forbidden: Any = None
+    kernel: Kernel,
+    shape: tuple[int, ...],
+    operands: tuple[Parts | EnclosedWork, ...],
+    *more: object,
+    forbidden: Any = None,
 ) -> Parts:
     """The whole of a work, at once."""
-    return Work(kernel, shape, operands, *more, forbidden=forbidden).settled()
+    return EnclosedWork(kernel, shape, operands, *more, forbidden=forbidden).settled()
 
 
 def mended(out: Parts, operands: Iterable[Parts], forbidden: Any = False) -> Parts:

@@ -20,7 +20,7 @@ from symattn.arrays.index.expressions import (
     ONE,
     ZERO,
     Binder,
-    Bound,
+    BoundIndex,
     Constant,
     Count,
     Exponential,
@@ -308,7 +308,7 @@ def bound(index: Index, x: Expression) -> Expression:
     image = None if kept() else _image_in(index, x)
     if image is not None:
         x = substitute(x, {image: index})
-    return Bound(index, x)
+    return BoundIndex(index, x)
 
 
 def bound_in_order(index: Index, x: Expression) -> Expression:

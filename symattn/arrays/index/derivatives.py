@@ -69,7 +69,7 @@ def _of_opaque(x: ex.Opaque, letter: ex.Letter) -> ex.Expression:
 
 def _of_candidate(largest: ex.Opaque, candidate: ex.Expression, letter: ex.Letter) -> ex.Expression:
     """The part of ∂ max f = Σ_j ω_j ∂f_j that ``candidate`` has, Σ over the indices that it binds."""
-    if isinstance(candidate, ex.Bound):
+    if isinstance(candidate, ex.BoundIndex):
         new = ex.fresh(candidate.index.sort)
         return total(new, _of_candidate(largest, substitute(candidate.body, {candidate.index: new}), letter))
     value = candidate.value if isinstance(candidate, ex.Masked) else candidate

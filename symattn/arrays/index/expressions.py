@@ -201,7 +201,7 @@ class Opaque(Expression):
         return self.parts[0]  # type: ignore[no-any-return]
 
 
-class Bound(Binder):
+class BoundIndex(Binder):
     """Binds an index inside the argument of an opaque function, as max over i does; it has no value of its own."""
 
     __slots__ = ()

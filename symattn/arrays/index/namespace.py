@@ -50,7 +50,7 @@ def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
     return run
 
 
-class IndexedNamespace(structure.Structure):
+class IndexedNamespace(structure.IndexStructure):
     """Elementwise functions, reductions and products of arrays whose sizes are letters."""
 
     inf, nan, newaxis = np.inf, np.nan, None

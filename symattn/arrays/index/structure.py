@@ -13,7 +13,7 @@ from symattn.arrays.index.expressions import ZERO, Expression
 from symattn.document.errors import InputError, Refused
 
 
-class Structure:
+class IndexStructure:
     """``permute_dims`` to ``concat``."""
 
     def permute_dims(self, a: Any, axes: Sequence[int]) -> Indexed:

@@ -146,17 +146,17 @@ class Writing:
         return nt.Neg(product) if value < 0 else product
 
     def _opaque(self, x: ex.Opaque, depth: int) -> nt.Node:
-        if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], ex.Bound):
+        if x.name == "max" and len(x.children) == 1 and isinstance(x.children[0], ex.BoundIndex):
             return self._over(x.children[0], depth)
-        below = [self._over(y, depth) if isinstance(y, ex.Bound) else self._write(y, depth) for y in x.children]
+        below = [self._over(y, depth) if isinstance(y, ex.BoundIndex) else self._write(y, depth) for y in x.children]
         if x.name in ("1/", "rsqrt"):
             return nt.Over(nt.node(1), below[0] if x.name == "1/" else nt.Root(below[0]))
         return nt.Root(below[0]) if x.name == "sqrt" else nt.call(x.name, *below)
 
-    def _over(self, x: ex.Bound, depth: int) -> nt.Node:
+    def _over(self, x: ex.BoundIndex, depth: int) -> nt.Node:
         """max over the index that is bound, and over those bound below it."""
         indices, body = [self._bind(x.index, depth)], x.body
-        while isinstance(body, ex.Bound):
+        while isinstance(body, ex.BoundIndex):
             indices.append(self._bind(body.index, depth + len(indices)))
             body = body.body
         inner = self._write(body, depth + len(indices))

@@ -130,7 +130,7 @@ class Modulus:
         return np.mod(x, self.m).astype(np.int64)
 
 
-class Exponential:
+class ResidueExponential:
     """s ↦ g^s, from residues mod q to residues mod p, by a table of g^i for i < 2¹¹ and one of g^(2¹¹ j)."""
 
     def __init__(self, values: Modulus, q: int, g: int) -> None:

@@ -5,7 +5,7 @@ polynomials with integer coefficients in the *letters* of the run: v_1, …, v_s
 maxima) and e^{x_1/C}, …, e^{x_r/C}, e^{1/C} (the same entries where they occur in exponents, with the common
 denominator C of all coefficients there). As functions of real v and x these are algebraically independent, and so are
 the numbers e^{1/C} and 1; hence two elements are equal as functions iff N = A_1 n_2 B_2 − A_2 n_1 B_1 is the zero
-polynomial. An exponent is a ``Form``: integers times letters, plus an integer, over a divisor c.
+polynomial. An exponent is a ``ExponentForm``: integers times letters, plus an integer, over a divisor c.
 
 **What a point is.** In a pair (p, q) the letters v are drawn uniformly from F_p and the x, independently of them,
 uniformly from Z_q; g is drawn uniformly from the q − 1 generators of the group H of order q in F_p^*. Since C is
@@ -49,7 +49,7 @@ from symattn.arrays.residues.primes import LEAST
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class MonomialWeight:
     """The weight of a Laurent polynomial.
 
     For every monomial, ``span`` ≥ Σ|powers| of its exponential letters, in units of e^x (1/2 for e^{x/2}), and
@@ -60,34 +60,34 @@ class Weight:
     degree: int = 0
     norm: float = 0.0
 
-    def __mul__(self, other: Weight) -> Weight:
-        return Weight(self.span + other.span, self.degree + other.degree, self.norm + other.norm)
+    def __mul__(self, other: MonomialWeight) -> MonomialWeight:
+        return MonomialWeight(self.span + other.span, self.degree + other.degree, self.norm + other.norm)
 
-    def __add__(self, other: Weight) -> Weight:
+    def __add__(self, other: MonomialWeight) -> MonomialWeight:
         norm = float(np.logaddexp2(self.norm, other.norm))
-        return Weight(max(self.span, other.span), max(self.degree, other.degree), norm)
+        return MonomialWeight(max(self.span, other.span), max(self.degree, other.degree), norm)
 
-    def either(self, other: Weight) -> Weight:
+    def either(self, other: MonomialWeight) -> MonomialWeight:
         """Return the weight of an array some of whose elements have this weight, others that."""
         return replace(self + other, norm=max(self.norm, other.norm))
 
-    def power(self, n: int) -> Weight:
-        return Weight(self.span * n, self.degree * n, self.norm * n)
+    def power(self, n: int) -> MonomialWeight:
+        return MonomialWeight(self.span * n, self.degree * n, self.norm * n)
 
-    def terms(self, n: int) -> Weight:
+    def terms(self, n: int) -> MonomialWeight:
         """Return the weight of a sum of n such polynomials."""
         return replace(self, norm=self.norm + log2(max(n, 1)))
 
-    def scaled(self, n: int) -> Weight:
+    def scaled(self, n: int) -> MonomialWeight:
         """Return the weight of n times such a polynomial."""
         return replace(self, norm=self.norm + log2(n)) if n > 1 else self
 
 
-ONE = Weight()
+ONE = MonomialWeight()
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ExponentForm:
     """The form of exponents (Σ a_i x_i + a_0)/``divisor`` with integers a: Σ|a| ≤ ``size``.
 
     ``degree`` is 0 for numbers, 1 for linear forms; polynomials of higher degree have no bound when they are
@@ -98,74 +98,74 @@ class Form:
     size: int
     divisor: int = 1
 
-    def __add__(self, other: Form) -> Form:
+    def __add__(self, other: ExponentForm) -> ExponentForm:
         c = lcm(self.divisor, other.divisor)
         size = self.size * (c // self.divisor) + other.size * (c // other.divisor)
-        return Form(max(self.degree, other.degree), size, c)
+        return ExponentForm(max(self.degree, other.degree), size, c)
 
-    def __mul__(self, other: Form) -> Form:
-        return Form(self.degree + other.degree, self.size * other.size, self.divisor * other.divisor)
+    def __mul__(self, other: ExponentForm) -> ExponentForm:
+        return ExponentForm(self.degree + other.degree, self.size * other.size, self.divisor * other.divisor)
 
-    def either(self, other: Form) -> Form:
+    def either(self, other: ExponentForm) -> ExponentForm:
         c = lcm(self.divisor, other.divisor)
         size = max(self.size * (c // self.divisor), other.size * (c // other.divisor))
-        return Form(max(self.degree, other.degree), size, c)
+        return ExponentForm(max(self.degree, other.degree), size, c)
 
-    def terms(self, n: int) -> Form:
+    def terms(self, n: int) -> ExponentForm:
         return replace(self, size=self.size * n)
 
-    def exponential(self) -> Ratio | None:
+    def exponential(self) -> ResidueRatio | None:
         """Return the ratio of e to such exponents; None if there is no bound."""
         if self.degree > 1:
             return None
-        return Ratio(Weight(Fraction(self.size, self.divisor)), parts=self.divisor)
+        return ResidueRatio(MonomialWeight(Fraction(self.size, self.divisor)), parts=self.divisor)
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class ResidueRatio:
     """Elements A/(``number`` · B): the weights of A and of B, and the common denominator C of the exponents.
 
     B may differ from element to element; where it is known to be the same is told beside (``State.divisors``).
     """
 
-    top: Weight
-    bottom: Weight = ONE
+    top: MonomialWeight
+    bottom: MonomialWeight = ONE
     number: int = 1
     parts: int = 1
 
-    def plus(self, other: Ratio, same: bool) -> Ratio:
+    def plus(self, other: ResidueRatio, same: bool) -> ResidueRatio:
         """Return the ratio of the sum; ``same`` if both have the same B (1, if there is none)."""
         n = lcm(self.number, other.number)
         a, b = self.top.scaled(n // self.number), other.top.scaled(n // other.number)
         if not same:
             a, b = a * other.bottom, b * self.bottom
-        return Ratio(a + b, self.bottom if same else self.bottom * other.bottom, n, lcm(self.parts, other.parts))
+        return ResidueRatio(a + b, self.bottom if same else self.bottom * other.bottom, n, lcm(self.parts, other.parts))
 
-    def times(self, other: Ratio) -> Ratio:
+    def times(self, other: ResidueRatio) -> ResidueRatio:
         parts = lcm(self.parts, other.parts)
-        return Ratio(self.top * other.top, self.bottom * other.bottom, self.number * other.number, parts)
+        return ResidueRatio(self.top * other.top, self.bottom * other.bottom, self.number * other.number, parts)
 
-    def over(self, other: Ratio) -> Ratio:
+    def over(self, other: ResidueRatio) -> ResidueRatio:
         """Return the ratio of the quotient."""
         top = (self.top * other.bottom).scaled(other.number)
-        return Ratio(top, self.bottom * other.top, self.number, lcm(self.parts, other.parts))
+        return ResidueRatio(top, self.bottom * other.top, self.number, lcm(self.parts, other.parts))
 
-    def terms(self, n: int, same: bool) -> Ratio:
+    def terms(self, n: int, same: bool) -> ResidueRatio:
         """Return the ratio of a sum of n such quotients; ``same`` if they share B."""
         if same or n < 2:
             return replace(self, top=self.top.terms(n))
         return replace(self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n))
 
-    def either(self, other: Ratio) -> Ratio:
+    def either(self, other: ResidueRatio) -> ResidueRatio:
         n = lcm(self.number, other.number)
         top = self.top.scaled(n // self.number).either(other.top.scaled(n // other.number))
-        return Ratio(top, self.bottom.either(other.bottom), n, lcm(self.parts, other.parts))
+        return ResidueRatio(top, self.bottom.either(other.bottom), n, lcm(self.parts, other.parts))
 
     def vanishing(self) -> Chance:
         """Return the chance that A vanishes, which makes the element zero."""
         return Chance(ceil(2 * self.top.span * self.parts) + self.top.degree, self.top.norm)
 
-    def difference(self, other: Ratio, same: bool) -> Chance:
+    def difference(self, other: ResidueRatio, same: bool) -> Chance:
         """Return the chance that the difference's numerator vanishes; ``same`` if both have the same B."""
         return self.plus(other, same).vanishing()
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.residues import divisors
-from symattn.arrays.residues.arithmetic import Exponential, Floats, Modulus
-from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, Form, Ratio, Weight
+from symattn.arrays.residues.arithmetic import Floats, Modulus, ResidueExponential
+from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, ExponentForm, MonomialWeight, ResidueRatio
 from symattn.arrays.residues.state import Plane, State
 from symattn.document.errors import Refused
 
-_LETTER = Ratio(Weight(degree=1))
-_NO_LOGARITHM = Ratio(ONE)
+_LETTER = ResidueRatio(MonomialWeight(degree=1))
+_NO_LOGARITHM = ResidueRatio(ONE)
 Shape = tuple[int, ...]
 
 
@@ -40,7 +40,7 @@ class Field:
         self.random = np.random.default_rng([seed, p, q])
         self.p, self.q = Modulus(p), Modulus(q)
         g = pow(int(self.random.integers(2, p - 1)), 2, p)  # the square of anything but 0, 1 and −1 is a generator
-        self.exponential = Exponential(self.p, q, g)
+        self.exponential = ResidueExponential(self.p, q, g)
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         self.decisions = Decisions()
         self.work = Work()
@@ -50,7 +50,7 @@ class Field:
     def letters(self, shape: Shape) -> State:
         """New letters, uniform mod p and, independently, mod q."""
         value, exponent = (Plane.after(lambda m=m: self._uniform(shape, m.m)) for m in (self.p, self.q))
-        return State(shape, value, exponent, _LETTER, Form(1, 1))
+        return State(shape, value, exponent, _LETTER, ExponentForm(1, 1))
 
     def _uniform(self, shape: Shape, m: int) -> Floats:
         return self.random.integers(-(m // 2), m // 2 + 1, shape).astype(np.float64)
@@ -65,7 +65,7 @@ class Field:
             _both(self.p.add, x.value, y.value),
             _both(self.q.add, x.exponent, y.exponent),
             _both(lambda a, b: a.plus(b, same), x.ratio, y.ratio),
-            _both(Form.__add__, x.form, y.form),
+            _both(ExponentForm.__add__, x.form, y.form),
             forbidden=_anywhere(x, y, shape),
             divisors=divisors.joined(x.divisors, None if same else y.divisors, shape),
             number=_both(lambda a, b: a + b, x.number, y.number),
@@ -80,8 +80,8 @@ class Field:
             shape,
             None,
             _both(self.q.add, a.exponent, b.exponent),
-            _both(Ratio.times, a.ratio, b.ratio),
-            _both(Form.__add__, a.form, b.form),
+            _both(ResidueRatio.times, a.ratio, b.ratio),
+            _both(ExponentForm.__add__, a.form, b.form),
             factor=_both(self.p.multiply, a.factor, b.factor),
             forbidden=_anywhere(x, y, shape),
             divisors=divisors.joined(a.divisors, b.divisors, shape),
@@ -98,8 +98,8 @@ class Field:
             shape,
             _both(self.p.multiply, x.value, y.value),
             _both(self.q.multiply, x.exponent, y.exponent),
-            _both(Ratio.times, x.ratio, y.ratio),
-            _both(Form.__mul__, x.form, y.form),
+            _both(ResidueRatio.times, x.ratio, y.ratio),
+            _both(ExponentForm.__mul__, x.form, y.form),
             forbidden=_anywhere(x, y, shape),
             divisors=divisors.joined(x.divisors, y.divisors, shape),
             number=_both(lambda a, b: a * b, x.number, y.number),
@@ -135,7 +135,7 @@ class Field:
             self._by(self.p, y, x.value, y.value),
             self._by(self.q, y, x.exponent, y.exponent),
             ratio,
-            _both(lambda a, b: a * Form(0, abs(b.denominator), abs(b.numerator)), x.form, y.number or None),
+            _both(lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)), x.form, y.number or None),
             forbidden=_anywhere(x, y, shape),
             divisors=joint,
             number=_both(lambda a, b: a / b, x.number, y.number or None),
@@ -159,15 +159,15 @@ class Field:
 
         return Plane.after(run, a, b)
 
-    def _quotient(self, x: State, y: State, shape: Shape) -> tuple[Ratio | None, np.ndarray | None]:
+    def _quotient(self, x: State, y: State, shape: Shape) -> tuple[ResidueRatio | None, np.ndarray | None]:
         if x.ratio is None or y.ratio is None:
             return None, None
         if y.number:
-            ratio = x.ratio.times(Ratio(ONE.scaled(y.number.denominator), number=abs(y.number.numerator)))
+            ratio = x.ratio.times(ResidueRatio(ONE.scaled(y.number.denominator), number=abs(y.number.numerator)))
             return ratio, divisors.joined(x.divisors, None, shape)
         return x.ratio.over(y.ratio), divisors.joined(x.divisors, divisors.fresh(y.shape), shape)
 
-    def watch(self, ratio: Ratio | None) -> Callable[[np.ndarray], None]:
+    def watch(self, ratio: ResidueRatio | None) -> Callable[[np.ndarray], None]:
         """A decision to come, whether elements are zero; call the result with where they were."""
         name = self.decisions.name()
         chance = ratio.vanishing() if ratio else UNKNOWN
@@ -211,14 +211,14 @@ class Field:
             defined=x.defined and y.defined,
         )
 
-    def _product_form(self, x: State, y: State) -> Form | None:
+    def _product_form(self, x: State, y: State) -> ExponentForm | None:
         """Return the form of x @ y: by the lines of the one that holds known numbers, else by its largest element."""
         if x.form is None or y.form is None:
             return None
         for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):
             if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
                 reach = self._reach(a.exponent.value, form.divisor, axis)
-                return Form(other.degree, reach * other.size, form.divisor * other.divisor)
+                return ExponentForm(other.degree, reach * other.size, form.divisor * other.divisor)
         return (x.form * y.form).terms(x.shape[-1])
 
     def _reach(self, numbers: Floats, divisor: int, axis: int) -> int:

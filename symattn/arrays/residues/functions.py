@@ -18,7 +18,7 @@ import numpy as np
 from symattn.arrays.notes import note
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus
-from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, Form, Ratio
+from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, ExponentForm, ResidueRatio
 from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane, State, moved
@@ -70,7 +70,7 @@ def logarithm(field: Field, x: State) -> State:
         None,
         Plane(np.broadcast_to(np.float64(0), x.shape), owned=False),
         x.ratio,
-        Form(0, 0),
+        ExponentForm(0, 0),
         factor=Plane.after(run, x.value),
         divisors=x.divisors,
         defined=bool(x.number) and x.defined,
@@ -93,8 +93,8 @@ def square_root(field: Field, x: State) -> State:
     if exact * exact != x.number:  # √2 is no integer: the weights do not speak of it
         return State(x.shape, value, exponent, None, None, sign=sign)
     top, c = exact.numerator, exact.denominator
-    ratio = Ratio(ONE.scaled(top), number=c)
-    return State(x.shape, value, exponent, ratio, Form(0, top, c), number=exact, sign=sign)
+    ratio = ResidueRatio(ONE.scaled(top), number=c)
+    return State(x.shape, value, exponent, ratio, ExponentForm(0, top, c), number=exact, sign=sign)
 
 
 def _on_both(field: Field, plane: Callable[[Modulus], Plane]) -> tuple[Plane, Plane]:

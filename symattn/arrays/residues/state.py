@@ -26,7 +26,7 @@ import numpy as np
 
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Modulus
-from symattn.arrays.residues.degree import ONE, Form, Ratio, Weight
+from symattn.arrays.residues.degree import ONE, ExponentForm, MonomialWeight, ResidueRatio
 
 Moving = Callable[..., Any]  # of arrays: a function that only moves elements
 
@@ -38,8 +38,8 @@ class State:
     shape: tuple[int, ...]
     value: Plane | None
     exponent: Plane | None
-    ratio: Ratio | None
-    form: Form | None
+    ratio: ResidueRatio | None
+    form: ExponentForm | None
     factor: Plane | None = None
     forbidden: np.ndarray | None = None
     divisors: np.ndarray | None = None
@@ -94,8 +94,8 @@ def _known(
         shape,
         Plane.after(mod_p),
         Plane.after(mod_q),
-        Ratio(Weight(norm=log2(max(size, 1))), number=c),
-        Form(0, size, c),
+        ResidueRatio(MonomialWeight(norm=log2(max(size, 1))), number=c),
+        ExponentForm(0, size, c),
         number=least if values and least == max(values) else None,
         sign=2 if least > 0 else int(least == 0),
     )

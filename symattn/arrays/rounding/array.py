@@ -25,14 +25,14 @@ def sharply(method: F) -> F:
     """A class method that works with balls much sharper than the roundings that it bounds."""
 
     @wraps(method)
-    def run(cls: type[Computed], *args: object, **kwargs: object) -> Any:
+    def run(cls: type[ComputedNumber], *args: object, **kwargs: object) -> Any:
         with flint.ctx.workprec(max(flint.ctx.prec, cls.bits)), np.errstate(all="ignore"):
             return method(cls, *args, **kwargs)
 
     return run  # type: ignore[return-value]
 
 
-class Linear(NamedTuple):
+class LinearErrors(NamedTuple):
     """x̃ − x of numbers before they are rounded: coefficients of errors in common, a bound on the rest.
 
     ``last`` is what the last roundings of the operands did to it.
@@ -44,7 +44,7 @@ class Linear(NamedTuple):
     last: np.ndarray
 
 
-class Computed(Planes):
+class ComputedNumber(Planes):
     """An exact number x, and what is known of x̃ − x and x̂ − x̃: x̃ is computed, x̂ is what one who reads it reads.
 
     Planes: x, in balls; rows, x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the rounding that each
@@ -126,7 +126,7 @@ class Computed(Planes):
         return self
 
     @staticmethod
-    def linear(shape: tuple[int, ...], parts: Iterable[tuple[bounds.Floats, Computed]]) -> Linear:
+    def linear(shape: tuple[int, ...], parts: Iterable[tuple[bounds.Floats, ComputedNumber]]) -> LinearErrors:
         """Σ c_i (x̂_i − x_i) of the (c_i, x_i) in ``parts``."""
         parts = list(parts)
         ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
@@ -138,13 +138,13 @@ class Computed(Planes):
             if c.off.any():
                 rest = rest + bounds.product(c.off, x.error)
             rest, last = rest + bounds.product(size, more), last + bounds.product(size, x.last)
-        return Linear(shared, ids, rest, last)
+        return LinearErrors(shared, ids, rest, last)
 
     @classmethod
     def made(
         cls,
         value: Ball,
-        errors: Linear,
+        errors: LinearErrors,
         *,
         times: Any = 0.0,
         more: Any = 0.0,

@@ -116,7 +116,7 @@ _unused = count()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class RowErrors:
     """Σ c_s ε_s + r, |r| ≤ ``own``: which s, in order, their c_s, and Σ|c_s|."""
 
     ids: np.ndarray
@@ -125,9 +125,9 @@ class Row:
     own: float
 
 
-NONE = Row(np.empty(0, dtype=np.int64), np.empty(0), 0.0, 0.0)
+NONE = RowErrors(np.empty(0, dtype=np.int64), np.empty(0), 0.0, 0.0)
 _RADIUS, _OWN = (np.frompyfunc(attrgetter(name), 1, 1) for name in ("radius", "own"))
-_BOUNDED = np.frompyfunc(lambda r: Row(NONE.ids, NONE.coefficients, 0.0, r) if r else NONE, 1, 1)
+_BOUNDED = np.frompyfunc(lambda r: RowErrors(NONE.ids, NONE.coefficients, 0.0, r) if r else NONE, 1, 1)
 
 
 def bounded(own: np.ndarray) -> np.ndarray:
@@ -193,7 +193,7 @@ def rows_of(coefficients: np.ndarray, ids: np.ndarray, own: np.ndarray) -> np.nd
     out = np.empty(own.size, dtype=object)
     enlarged = (sizes.sum(axis=1) * (1 + 2.0**-30)).tolist()
     for k, (radius, r) in enumerate(zip(enlarged, own.reshape(-1).tolist(), strict=True)):
-        out[k] = Row(ids, flat[k], radius, r) if radius or r else NONE
+        out[k] = RowErrors(ids, flat[k], radius, r) if radius or r else NONE
     return out.reshape(own.shape)
 
 

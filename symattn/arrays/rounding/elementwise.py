@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.functions import FUNCTIONS
-from symattn.arrays.rounding.array import SPECIAL, Computed, sharply, special
+from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, sharply, special
 from symattn.arrays.rounding.bounds import SLACK, Floats, bounded, floats, growth, holds, product, rounding, up
 from symattn.document.errors import InputError, Undecided
 
@@ -71,7 +71,7 @@ def slope(name: str, x: Any, y: Any) -> Any:
 SCALE_ROUNDINGS = 6
 
 
-class Elementwise(Computed):
+class RoundedElementwise(ComputedNumber):
     """+ × ÷, functions, the larger one, order and equality."""
 
     @classmethod
@@ -246,7 +246,7 @@ def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
     return np.asarray((e == 0) & (x.off == 0) & (np.abs(np.frexp(x.near)[0]) == 0.5))
 
 
-def _scaled(x: Computed, c: Computed, by: Callable[[], np.ndarray] | None = None) -> np.ndarray:
+def _scaled(x: ComputedNumber, c: ComputedNumber, by: Callable[[], np.ndarray] | None = None) -> np.ndarray:
     """Σ|x_l y_l| after a multiplication ``by`` at most so much (None: |ĉ|), if c is common to matrices; else 0."""
     if any(n != 1 for n in c.plain_shape[-2:]):
         return np.zeros(())

@@ -10,11 +10,11 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.base import offer_all
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.reductions import _axes
-from symattn.arrays.rounding.array import Computed, Linear, sharply
+from symattn.arrays.rounding.array import ComputedNumber, LinearErrors, sharply
 from symattn.arrays.rounding.bounds import SLACK, common_ids, given_up, growth, holds, own, radii, rounding, table, up
 
 
-class Sums(Computed):
+class RoundedSums(ComputedNumber):
     """Sums over an axis, products of matrices."""
 
     @classmethod
@@ -28,7 +28,7 @@ class Sums(Computed):
         terms = np.where(a.terms > 0, a.terms, reach).sum(axis=axis)
         return cls.made(
             value,
-            Linear(part.sum(axis=axis), ids, rest.sum(axis=axis), a.last.sum(axis=axis)),
+            LinearErrors(part.sum(axis=axis), ids, rest.sum(axis=axis), a.last.sum(axis=axis)),
             more=cls._summed(reach.sum(axis=axis), np.maximum(count - 1, 0), np.zeros(count.shape)),
             relative=np.where(count > 1, cls.rounded_once(), 0),
             terms=np.where((a.terms > 0).any(axis=axis), terms, 0),
@@ -63,7 +63,7 @@ class Sums(Computed):
             shared[i], rest[i], size[i], count[i] = cls._product(x[i], y[i], ids)
         return cls.made(
             Ball(value),
-            Linear(shared, ids, rest, np.zeros(shape)),
+            LinearErrors(shared, ids, rest, np.zeros(shape)),
             more=cls._summed(size, count, count),
             relative=cls.rounded_once(),
             terms=up(size * (1 + growth(cls.precision.accumulate, count))),
@@ -102,7 +102,7 @@ class Sums(Computed):
         return shared, up(rest), up(radii(x.rows) + rest)
 
 
-class _Whole:
+class _WholeSum:
     """Sums that elsewhere are made one after another."""
 
     kind: type[Any]
@@ -125,8 +125,8 @@ class _Whole:
     cumsum = cumulative_sum
 
 
-offer_all(_Whole)
+offer_all(_WholeSum)
 
 
-class RoundedNamespace(_Whole, Namespace):
+class RoundedNamespace(_WholeSum, Namespace):
     """The namespace of a rounded kind."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
-from symattn.attention.codec.json_text import Typed, short, shown
+from symattn.attention.codec.json_text import TypedNumber, short, shown
 from symattn.attention.notation import ARRAYS
 from symattn.document.errors import InputError
 
@@ -90,7 +90,7 @@ def _read(entries: Any, place: str, name: str, decimals: list[bool], depth: int)
         return FORBIDDEN
     if not isinstance(entries, (str, Quotient)):
         raise InputError(f"{place} is {shown(entries)}, which is not a number")
-    if isinstance(entries, Typed) and _DECIMAL.search(entries):
+    if isinstance(entries, TypedNumber) and _DECIMAL.search(entries):
         decimals.append(True)
     value = number(entries, place)
     return _whole(value, place) if _holds(name) == "whole numbers" else value

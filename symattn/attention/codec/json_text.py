@@ -16,7 +16,7 @@ from symattn.document.keywords import plain
 MOST_BYTES = 8 * 2**20
 
 
-class Typed(str):
+class TypedNumber(str):
     """A number as it was typed."""
 
     __slots__ = ()
@@ -38,10 +38,10 @@ def content(path: str, most: int, hint: str) -> bytes:
 
 
 def decoded(content: bytes, where: str, exact: bool = True) -> Any:
-    """Return the value of a JSON text, its numbers ``Typed``, or as Python has them. Raises InputError."""
+    """Return the value of a JSON text, its numbers ``TypedNumber``, or as Python has them. Raises InputError."""
     strict: dict[str, Any] = {
-        "parse_float": Typed,
-        "parse_int": Typed,
+        "parse_float": TypedNumber,
+        "parse_int": TypedNumber,
         "parse_constant": lambda word: _refuse(f"{where}: {word} is not a number that a sheet may hold"),
         "object_pairs_hook": lambda pairs: _object(pairs, where),
     }

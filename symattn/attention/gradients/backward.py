@@ -26,7 +26,7 @@ Gradients = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class At:
+class BackwardStep:
     """A step on the way back: the specification, the arrays it was computed of, and what it computed."""
 
     spec: Attention
@@ -34,7 +34,7 @@ class At:
     y: Any
 
 
-Rule = Callable[[At, Any], Gradients]
+Rule = Callable[[BackwardStep, Any], Gradients]
 
 
 class Way(NamedTuple):
@@ -87,7 +87,7 @@ def way(spec: Attention | None, step: Any, values: Mapping[str, Any], prefix: st
     rule = RULES.get(step.name.removeprefix(prefix)) if spec is not None else None
     if spec is None or rule is None:
         return Way(step.name, step.of, partial(through, step.run, x))
-    return Way(step.name, step.of, partial(rule, At(spec, x, y)))
+    return Way(step.name, step.of, partial(rule, BackwardStep(spec, x, y)))
 
 
 def _ends(model: object, under: object, values: Mapping[str, Any], cotangent: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ _SCORES: dict[str, Callable[..., Gradients]] = {
 }
 
 
-def _weighed(at: At, g: Array) -> Gradients:
+def _weighed(at: BackwardStep, g: Array) -> Gradients:
     spec, s, p = at.spec, at.x[0], at.y
     if spec.sink == "given":
         ds, db = scores.sink_gradients(p, g, spec.base)
@@ -141,7 +141,7 @@ def _weighed(at: At, g: Array) -> Gradients:
     return (scores.softmax_gradient(p, g, spec.base),)
 
 
-def _summed(at: At, g: Array) -> Gradients:
+def _summed(at: BackwardStep, g: Array) -> Gradients:
     """log Σ e^s."""
     spec, lse, wide = at.spec, at.y[..., None], g[..., None]
     ds = scores.log_sum_exp_gradient(at.x[0], lse, wide, spec.base)
@@ -150,7 +150,7 @@ def _summed(at: At, g: Array) -> Gradients:
     return ds, _of_sink(at, scores.log_sum_exp_gradient(of_rows(spec, at.x[1]), lse, wide, spec.base))
 
 
-def _of_sink(at: At, db: Any) -> Array:
+def _of_sink(at: BackwardStep, db: Any) -> Array:
     """One sink for all rows (of a head)."""
     return namespace_of(db).reshape(scores.summed_like(db, of_rows(at.spec, at.x[1])), at.x[1].shape)
 

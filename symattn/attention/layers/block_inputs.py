@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
 from symattn.attention.notation import Named
-from symattn.attention.sizes import Sizes, check_batches, check_holds
+from symattn.attention.sizes import AxisLengths, check_batches, check_holds
 from symattn.document.errors import InputError
 from symattn.document.notation import name
 
@@ -91,9 +91,9 @@ def check_names(block: Block, given: Iterable[str]) -> None:
         raise InputError(f"the block needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 
-def check_arrays(block: Block, given: Mapping[str, Any], sizes: Sizes | None = None) -> None:
+def check_arrays(block: Block, given: Mapping[str, Any], sizes: AxisLengths | None = None) -> None:
     """Raise InputError for an ill-shaped input."""
-    sizes = Sizes(words=_WORDS) if sizes is None else sizes
+    sizes = AxisLengths(words=_WORDS) if sizes is None else sizes
     own = {n: named for n, named in own_arrays(block).items() if n in given}
     tokens = {n: given[n] for n in TOKENS if n in own}
     for n, named in own.items():

@@ -10,7 +10,7 @@ from symattn.attention.layers import block_inputs
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import below, norm_arrays, place_named
 from symattn.attention.notation import Named
-from symattn.attention.sizes import Sizes, check_holds, written
+from symattn.attention.sizes import AxisLengths, check_holds, written
 from symattn.document.errors import InputError
 from symattn.document.notation import Name, name
 
@@ -108,7 +108,7 @@ def check_names(model: Transformer, given: Iterable[str]) -> None:
 
 def check_arrays(model: Transformer, given: Mapping[str, Any]) -> None:
     """Raise InputError for an ill-shaped input."""
-    sizes = Sizes(words={"words": "the vocabulary"})
+    sizes = AxisLengths(words={"words": "the vocabulary"})
     for n, named in own_arrays(model).items():
         if n in given:
             sizes.bind(n, given[n], named.shape)

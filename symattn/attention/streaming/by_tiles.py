@@ -39,11 +39,11 @@ def by_tiles(attention: Attention, rows: Sequence[Any], keys: Sequence[Any], *qk
     positions that are added to values.
     """
     given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
-    run = Run(attention, rows, keys, {name: array for name, array in given.items() if array is not None})
+    run = TileRun(attention, rows, keys, {name: array for name, array in given.items() if array is not None})
     return (run.values["output"], run.values["lse"]) if attention.lse else run.values["output"]
 
 
-class Run:
+class TileRun:
     """A run by tiles: every named array but the weights, the steps, and what the forward pass kept."""
 
     def __init__(self, attention: Attention, rows: Sequence[Any], keys: Sequence[Any], given: dict[str, Any]) -> None:
@@ -109,12 +109,12 @@ def backward_by_tiles(
     if attention.lse:
         raise InputError("the backward pass by tiles starts from the output alone; hint: lse=False")
     under, names = differentiable(inputs, wrt)
-    run = Run(attention, rows, keys, {name: array for name, array in inputs.items() if array is not None})
+    run = TileRun(attention, rows, keys, {name: array for name, array in inputs.items() if array is not None})
     ends = {"output": cotangents(under, run.values["output"], cotangent)[0][1]}
     return pulled(_ways(run, rows, keys), ends, run.values, names)
 
 
-def _ways(run: Run, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
+def _ways(run: TileRun, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
     """The way back through each step; the weights and what they are for are one."""
     for step in run.steps:
         if step is run.valued:
@@ -124,7 +124,7 @@ def _ways(run: Run, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
             yield way(run.attention, step, run.values)
 
 
-def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Array) -> tuple[Any, ...]:
+def _streamed(run: TileRun, rows: Sequence[Any], keys: Sequence[Any], g: Array) -> tuple[Any, ...]:
     """dS, dV and, where one is given, the gradient by the sink, from dO."""
     at, v, saved = tiled.sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], tiled.with_lse(run.saved)
     results = tiled.score_and_value_gradients(at, v, saved, g, rows, keys)

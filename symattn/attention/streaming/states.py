@@ -16,7 +16,7 @@ from symattn.attention.softmax import logarithms, nonempty, powers
 from symattn.document.errors import InputError
 
 
-class State(NamedTuple):
+class SoftmaxState(NamedTuple):
     """(m, ℓ, a) of a set of keys: a maximum m_i, ℓ_i = Σ_j e^{s_ij − m_i}, a_i = Σ_j e^{s_ij − m_i} v_j.
 
     Any finite m gives the same output; the maximum keeps the exponentials from overflowing. A row in which every key is
@@ -34,7 +34,7 @@ def reference(m: Array) -> Array:
     return xp.where(xp.isfinite(m), m, 0)
 
 
-def tile_state(s: Array, v: Array, maximum: Any = None) -> State:
+def tile_state(s: Array, v: Array, maximum: Any = None) -> SoftmaxState:
     """The state of one tile. Shapes: s (…, n_q, t), v (…, t, d_v); ``maximum`` (…, n_q, 1) replaces the row maximum.
 
     Source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018), algorithm 3.
@@ -42,10 +42,10 @@ def tile_state(s: Array, v: Array, maximum: Any = None) -> State:
     xp = namespace_of(s)
     m = xp.max(s, axis=-1, keepdims=True) if maximum is None else maximum
     e = xp.exp(s - reference(m))
-    return State(m, xp.sum(e, axis=-1, keepdims=True), e @ v)
+    return SoftmaxState(m, xp.sum(e, axis=-1, keepdims=True), e @ v)
 
 
-def merge(a: State, b: State, maximum: Any = None, base: int | None = None) -> State:
+def merge(a: SoftmaxState, b: SoftmaxState, maximum: Any = None, base: int | None = None) -> SoftmaxState:
     """The state of both sets of keys: m = max(m_a, m_b), ℓ = ℓ_a e^{m_a − m} + ℓ_b e^{m_b − m}, likewise a.
 
     ``maximum`` (…, n_q, 1) replaces m; with the ``base`` 2, powers of 2 those of e.
@@ -55,15 +55,15 @@ def merge(a: State, b: State, maximum: Any = None, base: int | None = None) -> S
     m = xp.maximum(a.maximum, b.maximum) if maximum is None else maximum
     r = reference(m)
     x, y = powers(a.maximum - r, base), powers(b.maximum - r, base)
-    return State(m, a.normaliser * x + b.normaliser * y, a.accumulated * x + b.accumulated * y)
+    return SoftmaxState(m, a.normaliser * x + b.normaliser * y, a.accumulated * x + b.accumulated * y)
 
 
-def finish(state: State, fully_masked: str = "nan") -> Any:
+def finish(state: SoftmaxState, fully_masked: str = "nan") -> Any:
     """o_i = a_i / ℓ_i. A row in which every key is forbidden gives 0/0 (``nan``), zeros, or raises (``error``)."""
     return state.accumulated / nonempty(state.normaliser, fully_masked)
 
 
-def lse(state: State, base: int | None = None) -> Any:
+def lse(state: SoftmaxState, base: int | None = None) -> Any:
     """L_i = log Σ_j e^{s_ij} = m_i + log ℓ_i, m the maximum; −∞ for a row in which every key is forbidden."""
     return state.maximum + logarithms(nonempty(state.normaliser, "zeros"), base)
 
@@ -74,7 +74,7 @@ def online(s: Array, v: Array, bounds: Iterable[Any], fully_masked: str = "nan")
     return finish(reduce(merge, tiles), fully_masked)
 
 
-class Partial(NamedTuple):
+class PartialOutput(NamedTuple):
     """An output over some keys with the log-sum-exp of their scores, as split-K kernels keep it.
 
     A row in which every key is forbidden has the output 0 and L = −∞.
@@ -84,30 +84,30 @@ class Partial(NamedTuple):
     lse: Any
 
 
-def partial(state: State, base: int | None = None) -> Partial:
+def partial(state: SoftmaxState, base: int | None = None) -> PartialOutput:
     """(a/ℓ, m + log ℓ) of a state."""
-    return Partial(finish(state, "zeros"), lse(state, base))
+    return PartialOutput(finish(state, "zeros"), lse(state, base))
 
 
-def partial_output(s: Array, v: Array) -> Partial:
+def partial_output(s: Array, v: Array) -> PartialOutput:
     """(softmax(S) V, log Σ_j e^{s_ij}). Shapes: s (…, n_q, t), v (…, t, d_v)."""
     return partial(tile_state(s, v))
 
 
-def merge_partial(a: Partial, b: Partial, base: int | None = None) -> Partial:
+def merge_partial(a: PartialOutput, b: PartialOutput, base: int | None = None) -> PartialOutput:
     """o = o_a e^{L_a − L} + o_b e^{L_b − L} with L = log(e^{L_a} + e^{L_b}), as (L, 1, o) is a state of the same keys.
 
     With the ``base`` 2, L is in powers and logarithms of 2.
     Source: Liu et al., Ring Attention (2023); Dao, Flash-Decoding (2023).
     """
-    return partial(merge(State(a.lse, 1, a.output), State(b.lse, 1, b.output), base=base), base)
+    return partial(merge(SoftmaxState(a.lse, 1, a.output), SoftmaxState(b.lse, 1, b.output), base=base), base)
 
 
 # -- orders in which partial results over keys are merged: split keys, trees, rings ------------------------------------
 # What is merged are states or partial outputs of ``streaming``, by ``merge`` or ``merge_partial``.
 
 
-Part = TypeVar("Part", State, Partial)
+Part = TypeVar("Part", SoftmaxState, PartialOutput)
 
 
 def tree(parts: Sequence[Part], join: Callable[[Part, Part], Part]) -> Part:
@@ -124,7 +124,7 @@ def tree(parts: Sequence[Part], join: Callable[[Part, Part], Part]) -> Part:
     return level[0]
 
 
-def split_keys(s: Array, v: Array, bounds: Iterable[Any]) -> Partial:
+def split_keys(s: Array, v: Array, bounds: Iterable[Any]) -> PartialOutput:
     """softmax(S) V and its log-sum-exp by splits of the keys between consecutive ``bounds`` (0, …, n_k).
 
     Each split gives its own output and log-sum-exp, independent of the others; ``join_splits`` makes them one.
@@ -133,7 +133,7 @@ def split_keys(s: Array, v: Array, bounds: Iterable[Any]) -> Partial:
     return join_splits([partial_output(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)])
 
 
-def join_splits(parts: Sequence[Partial]) -> Partial:
+def join_splits(parts: Sequence[PartialOutput]) -> PartialOutput:
     """o = Σ_b e^{L_b − L} o_b with L = log Σ_b e^{L_b}: attention over the splits, with scores L_b and values o_b.
 
     Shapes: of each part, output (…, n_q, d_v) and lse (…, n_q, 1). Source: Dao et al., Flash-Decoding (2023).
@@ -142,7 +142,7 @@ def join_splits(parts: Sequence[Partial]) -> Partial:
     scores = xp.stack([p.lse for p in parts], axis=-1)
     values = xp.stack([p.output for p in parts], axis=-2)
     whole = partial_output(scores, values)
-    return Partial(whole.output[..., 0, :], whole.lse[..., 0])
+    return PartialOutput(whole.output[..., 0, :], whole.lse[..., 0])
 
 
 def ring_order(place: int, places: int) -> list[int]:

@@ -21,7 +21,7 @@ from symattn.attention.gradients.scores import softcap_gradient
 from symattn.attention.masks import Places, add_mask, forbid
 from symattn.attention.scores import dot_scores, scale_by, scale_by_root, softcap
 from symattn.attention.softmax import nonempty
-from symattn.attention.streaming.states import State, finish, lse, merge, reference, tile_state
+from symattn.attention.streaming.states import SoftmaxState, finish, lse, merge, reference, tile_state
 
 Tile = Callable[[slice, slice], Any]
 Skip = Callable[[slice, slice], bool]
@@ -132,12 +132,14 @@ def cut(bounds: Sequence[Any]) -> list[slice]:
     return [slice(lo, hi) for lo, hi in pairwise(bounds)]
 
 
-def _row_state(at: Tile, v: Array, rows: slice, keys: list[slice], skip: Skip | None, sink: Array | None) -> State:
+def _row_state(
+    at: Tile, v: Array, rows: slice, keys: list[slice], skip: Skip | None, sink: Array | None
+) -> SoftmaxState:
     # Of a row that sees no key the first tile is looked at, in which all are forbidden.
     seen = [c for c in keys if skip is None or not skip(rows, c)] or keys[:1]
     states = [tile_state(at(rows, c), v[..., c, :]) for c in seen]
     if sink is not None:
-        states.insert(0, State(sink[..., rows, :], 1, 0))
+        states.insert(0, SoftmaxState(sink[..., rows, :], 1, 0))
     return reduce(merge, states)
 
 
@@ -146,7 +148,7 @@ def with_lse(saved: Forward) -> Forward:
 
     Source: Dao, FlashAttention-2 (2023), §3.1.1.
     """
-    whole = lse(State(saved.maximum, saved.normaliser, saved.output))
+    whole = lse(SoftmaxState(saved.maximum, saved.normaliser, saved.output))
     return Forward(saved.output, whole, namespace_of(whole).ones_like(saved.normaliser))
 
 

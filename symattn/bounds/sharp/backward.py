@@ -5,7 +5,7 @@ dK = s dSᵀ Q, dV = Pᵀ G. A kernel stores, in the input's format of unit roun
 most ``scores`` times, queries or keys times the scale where scores are stored at all, weights once, O, dP and D
 likewise, dS once, or twice where scores are stored, and the gradients, partial sums too; all else is float32, of
 roundoff w, with exponentials off by at most ε = 2⁻¹³ (N1 of ``limits``). No law of rounding is assumed. Statement: no
-element is farther from the exact one than ``Gradient.allowed``. Proof, row by row, T ≥ |t_j| bounding scores:
+element is farther from the exact one than ``SharpGradient.allowed``. Proof, row by row, T ≥ |t_j| bounding scores:
 
 1. The logarithm of e^{t_j} is off by at most E_j = ε + w (d + 24) T + ((1 + u)^scores − 1) |t_j|, and 2 u T +
    η ρ √d (‖Q‖ + ‖K_j‖) more where queries or keys are stored times the scale s, ρ = max(1, √|s|). That of their sum, or
@@ -65,7 +65,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.case_result import Expected
 from symattn.bounds.sharp.blocks import QUERIES, SLACK, block
 from symattn.bounds.sharp.limits import Floats, Stores, W, half_ulp
-from symattn.bounds.sharp.passing import Part
+from symattn.bounds.sharp.passing import WeightedBlock
 from symattn.bounds.sharp.ways import largest_scale, own_heads, scale_of
 
 NAMES = ("dq", "dk", "dv")
@@ -74,7 +74,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Gradient(Expected):
+class SharpGradient(Expected):
     """One of dQ, dK, dV in some rows, (…, r, d): the exact one in float64, and what all roundings together allow."""
 
     rows: Array
@@ -132,7 +132,7 @@ def gradients(
     queries: Array,
     keys: Array,
     factors: Array | None = None,
-) -> dict[str, Gradient]:
+) -> dict[str, SharpGradient]:
     """dQ of some ``queries``, dK and dV of some ``keys``, with memory for a block of rows of scores.
 
     ``factors`` (…, n_q, n_k) are what dropout multiplies weights by: 0, or at least 1. Raises Refused for what has no
@@ -163,13 +163,13 @@ def gradients(
     }
 
 
-def _told(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> Gradient:
+def _told(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> SharpGradient:
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
     inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + least)
-    return Gradient(rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside))
+    return SharpGradient(rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside))
 
 
-def _add(part: Part, own: dict[str, _Sums], queries: Array, keys: Array) -> None:
+def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array) -> None:
     """Add to the sums of a head what these queries give."""
     b, how, n = part.b, part.how, part.b.p.shape[1]
     ds, off = part.scores()
@@ -193,7 +193,7 @@ def _add(part: Part, own: dict[str, _Sums], queries: Array, keys: Array) -> None
             own["dv"].add(at, p[some].T @ do, x[some].T @ np.abs(do), how)
 
 
-def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Array) -> Gradient:
+def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Array) -> SharpGradient:
     """The output after dropout by ``factors``, and what all roundings together allow.
 
     Raises what ``gradients`` does.
@@ -204,7 +204,7 @@ def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Ar
         index = head.index
         for part in _parts(own, head, np.zeros((len(head.q), shape[-1])), how, factors):
             exact[index][part.b.rows], allowed[index][part.b.rows] = part.output()
-    return Gradient(np.arange(shape[-2]), exact, allowed)
+    return SharpGradient(np.arange(shape[-2]), exact, allowed)
 
 
 def of_sums(
@@ -223,7 +223,7 @@ def of_sums(
     return exact, off
 
 
-def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None) -> Iterator[Part]:
+def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None) -> Iterator[WeightedBlock]:
     scale = scale_of(spec, head.q.shape[-1]) or 0.0
     for start in range(0, len(head.q), QUERIES):
         rows = np.arange(start, min(start + QUERIES, len(head.q)))
@@ -231,7 +231,7 @@ def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array |
         if keys.stop > keys.start:
             dropped = None if factors is None else factors[head.index][rows, keys]
             result = block(spec, head, rows, keys)
-            yield Part(result, keys, do[rows], scale, how, dropped)
+            yield WeightedBlock(result, keys, do[rows], scale, how, dropped)
 
 
 def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
 """The definition in float64, for some queries of one head at a time, and how far roundings take each of its elements.
 
-``Block.error`` encloses what float64 does itself. With v = 2⁻⁵³ and T = s ‖q‖ max‖k‖, a score is off by at most
+``QueryBlock.error`` encloses what float64 does itself. With v = 2⁻⁵³ and T = s ‖q‖ max‖k‖, a score is off by at most
 v (d + 12) T (sums of d products, scale and cap; by Cauchy and Schwarz Σ s |q_l k_l| ≤ T), its difference to the maximum
 by 4 v T more and the exponential by 4 v, so weights before they are divided are off by factors within e^{±z}, z =
 v ((d + 16) T + 4), and the output, of sums of n terms, by at most (e^{2z + 2 (n + 4) v} − 1) max|v|: twice that is
@@ -38,7 +38,7 @@ _V = 2.0**-53
 
 
 @dataclass(frozen=True)
-class Block:
+class QueryBlock:
     """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
 
     All are arrays of NumPy, or tensors on one device; ``rows``, the places of the queries, are NumPy's.
@@ -276,7 +276,7 @@ class Block:
 
 
 #: Blocks by the index of their head.
-Made = dict[tuple[int, ...], Block]
+Made = dict[tuple[int, ...], QueryBlock]
 
 
 def _grown(most: Floats) -> Floats:
@@ -329,7 +329,7 @@ def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
     return xp.concat(list(every))
 
 
-def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> Block:
+def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> QueryBlock:
     """The definition on these queries; ``keys`` are by default those that one of them may see."""
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
@@ -355,13 +355,13 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = xp.maximum(reach, abs(head.sink or 0.0))
     some = tuple(a for a in added if xp.any((a != 0) & (result["weights"] > 0)))
-    return Block(own, given, rows, t, result["weights"], result["output"], given["v"], reach, raw, free, some)
+    return QueryBlock(own, given, rows, t, result["weights"], result["output"], given["v"], reach, raw, free, some)
 
 
 def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays of the definition: steps up to the mask for some keys at a time, the output as a sum over them.
 
-    The sum has the terms that it always has, in another order, which ``Block.error`` allows.
+    The sum has the terms that it always has, in another order, which ``QueryBlock.error`` allows.
     """
     n = len(given["k"])
     xp: Any = namespace_of(given["q"])
@@ -406,7 +406,7 @@ def _parts(n: int) -> Iterator[slice]:
     return (slice(start, min(start + _KEYS, n)) for start in range(0, n, _KEYS))
 
 
-def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:
+def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[QueryBlock]:
     """The queries ``rows``, in ascending order, a block at a time."""
     for some in together(len(rows), len(head.k), QUERIES):
         yield block(spec, head, rows[some])

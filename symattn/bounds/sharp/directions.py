@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.bounds.sharp.blocks import Block, wide
+from symattn.bounds.sharp.blocks import QueryBlock, wide
 from symattn.bounds.sharp.limits import Floats
 
 _BLOCKS = 16  # of keys, at most, that are lost together
@@ -23,7 +23,7 @@ class Direction(NamedTuple):
     x: Floats
 
 
-def directions(b: Block) -> Iterator[Direction]:
+def directions(b: QueryBlock) -> Iterator[Direction]:
     """Yield the effects of known mistakes on the output, to first order in their size, and those of lost keys."""
     t, free = (b.xp.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
 
@@ -62,7 +62,7 @@ def _finite(x: float, off: float) -> str:
     return f"as if forbidden scores were a finite number in the place of −∞, from {least} to {most}"
 
 
-def _filled(b: Block) -> Floats:
+def _filled(b: QueryBlock) -> Floats:
     """Return the effect of forbidden keys with scores c in the place of −∞, for each e^c (for the base 2, 2^c)."""
     xp, base = b.xp, b.xp.exp2 if b.spec.base == 2 else b.xp.exp
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
@@ -73,7 +73,7 @@ def _filled(b: Block) -> Floats:
     return unit[:, None] * (b.times(hidden) - xp.sum(hidden, axis=1, keepdims=True) * b.o)
 
 
-def _edges(b: Block) -> Iterator[tuple[str, Any, bool]]:
+def _edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     """The last and the first key that each query sees, and those next to them that it does not."""
     xp, n = b.xp, b.p.shape[1]
     seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
@@ -85,7 +85,7 @@ def _edges(b: Block) -> Iterator[tuple[str, Any, bool]]:
     yield "the key before the first one were allowed", xp.where(some & (first > 0), first - 1, -1), False
 
 
-def _one(b: Block, key: Any, lost: bool) -> Floats:
+def _one(b: QueryBlock, key: Any, lost: bool) -> Floats:
     """Return the effect of one key of each row that is ``lost``, or seen though it must not be; −1: no key."""
     xp = b.xp
     at = xp.arange(len(key))
@@ -99,6 +99,6 @@ def _one(b: Block, key: Any, lost: bool) -> Floats:
     return xp.where((key >= 0)[:, None], x, 0.0)
 
 
-def _left(b: Block, lost: Floats) -> Floats:
+def _left(b: QueryBlock, lost: Floats) -> Floats:
     """1/(1 − P), by which other weights grow where those of the sum P (r, 1) are lost; 0 where hardly any are left."""
     return b.xp.where(lost < _MOST, 1 / (1 - b.xp.minimum(lost, _MOST)), 0.0)

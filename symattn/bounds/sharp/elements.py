@@ -13,7 +13,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import shares
-from symattn.bounds.sharp.blocks import Block, Made, blocks, every_head
+from symattn.bounds.sharp.blocks import Made, QueryBlock, blocks, every_head
 from symattn.bounds.sharp.limits import Floats, Stores, factor
 from symattn.bounds.sharp.ways import replays, ways
 
@@ -90,7 +90,7 @@ def _certain(every: Sequence[Head], spec: Attention, how: Stores, got: Floats, w
     return min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in results)
 
 
-def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
+def share(got: Floats, block: QueryBlock, tolerance: Floats) -> Floats:
     """|got − o| in parts of the tolerance, which holds what float64 does."""
     return shares(got, block.o, block.xp.zeros_like(block.o), tolerance)[0]
 
@@ -147,7 +147,7 @@ class _Tried:
         guard = max(replayed, default=0.0)
         return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain, top)
 
-    def _needed(self, block: Block) -> Iterator[float]:
+    def _needed(self, block: QueryBlock) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)
         for out in replays(block, self.how):
             yield float(block.xp.where(block.xp.isfinite(block.o), share(out, block, tolerance), 0.0).max())

@@ -20,7 +20,7 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, narrow, together, wide
+from symattn.bounds.sharp.blocks import SLACK, Made, QueryBlock, block, blocks, every_head, narrow, together, wide
 from symattn.bounds.sharp.directions import directions
 from symattn.bounds.sharp.limits import ALPHA, Floats, Stores, W, factor, half_ulp
 from symattn.bounds.sharp.squares import MOST, Squares
@@ -35,7 +35,7 @@ _KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanBeyondLimit:
     """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it.
 
     ``share`` and ``certain`` are how many times it is its limit, and what all roundings can do together, for each of
@@ -63,7 +63,7 @@ def judged(
     alpha: float,
     rows: Sequence[int],
     made: Made | None = None,
-) -> Mean | None:
+) -> MeanBeyondLimit | None:
     """The mean that is farthest beyond its limit, whichever of ``ways`` is taken; None where none is in one of them.
 
     Where it is and what it looks like is said for the first way, the scale and arrays as given; its share is that of
@@ -89,7 +89,7 @@ def judged(
     if first is None or best is None:
         return None
     (share, name, *_), scan = best
-    return Mean(*first, share, scan.guard(name), certain, MOST if name == EACH else GUARD)
+    return MeanBeyondLimit(*first, share, scan.guard(name), certain, MOST if name == EACH else GUARD)
 
 
 def looks_like(
@@ -108,10 +108,10 @@ def looks_like(
     return None if result is None else scan.told(result, rows)
 
 
-class Limits:
+class MeanLimits:
     """σ² and r of directions in the outputs of a block; ``noise`` is the square of that of each element."""
 
-    def __init__(self, b: Block, how: Stores, lam: float) -> None:
+    def __init__(self, b: QueryBlock, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
         self.xp = xp = b.xp
         half = half_ulp(how.last, xp.abs(b.o) + lam * sigma)
@@ -190,7 +190,7 @@ def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Fl
             alone = _alone(b.given["q"])
             if _coincide([_below(b, alone)]) or _coincide([_before(b, alone)]):
                 return float("inf")
-            square, more = Limits(b, how, lam).of(weights[head.index][b.rows])
+            square, more = MeanLimits(b, how, lam).of(weights[head.index][b.rows])
             squares.append(xp.sqrt(square))
             rest += float(more.sum())
     together = xp.bincount(_groups(xp.concat([head.q for head in every])), xp.concat(squares))
@@ -219,7 +219,7 @@ class _Scan:
         self.lam = factor(len(self.names) * ((1 + n_rows) * (1 + n_heads) + 1), alpha)
         shape = (len(self.names), n_heads, n_rows)
         self.squares, self.rest, self.length = xp.zeros(shape), xp.zeros(shape), xp.zeros(shape)
-        self.made = dict[int, list[Limits]]()
+        self.made = dict[int, list[MeanLimits]]()
         self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
         for i in range(n_heads):
             self._look(i)
@@ -227,7 +227,7 @@ class _Scan:
 
     def _look(self, i: int) -> None:
         """Store the figures of a head, unless its scores coincide."""
-        queries, below, before, result = self.taken[i][1].q, list[Floats](), list[Floats](), list[Limits]()
+        queries, below, before, result = self.taken[i][1].q, list[Floats](), list[Floats](), list[MeanLimits]()
         alone = _alone(queries)
         weights, outputs = list[Floats](), list[Floats]()
         for b in self._blocks(i):
@@ -236,7 +236,7 @@ class _Scan:
             if b.rows[-1] == len(queries) - 1 and (_coincide(below) or _coincide(before)):
                 self.squares[:, i] = self.length[:, i] = 0.0
                 return
-            limits = Limits(b, self.how, self.lam)
+            limits = MeanLimits(b, self.how, self.lam)
             weights.append(self._weights(i, b, limits))
             outputs.append(b.o)
             result += [limits] if self.few else []
@@ -244,7 +244,7 @@ class _Scan:
         if self.few:
             self.made[i] = result
 
-    def _blocks(self, i: int) -> Iterator[Block]:
+    def _blocks(self, i: int) -> Iterator[QueryBlock]:
         """The rows of a head, with all keys, some at a time."""
         spec, head = self.taken[i]
         kept = self.kept.get(head.index)
@@ -254,13 +254,13 @@ class _Scan:
         for rows in together(len(head.q), len(head.k)):
             yield block(spec, head, rows, slice(0, len(head.k)))
 
-    def _limits(self, i: int) -> Iterator[Limits]:
+    def _limits(self, i: int) -> Iterator[MeanLimits]:
         """Yield the parts with their limits, computed again where those of all heads would take too much memory."""
         if i in self.made:
             return iter(self.made[i])
-        return (Limits(b, self.how, self.lam) for b in self._blocks(i))
+        return (MeanLimits(b, self.how, self.lam) for b in self._blocks(i))
 
-    def _weights(self, head: int, b: Block, limits: Limits) -> Floats:
+    def _weights(self, head: int, b: QueryBlock, limits: MeanLimits) -> Floats:
         """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
         result, xp = [], self.xp
         for m, direction in enumerate(directions(b)):
@@ -429,7 +429,7 @@ def _firsts(number: Any) -> Any:
     return new[xp.argsort(order)]
 
 
-def _below(b: Block, alone: Any) -> Floats:
+def _below(b: QueryBlock, alone: Any) -> Floats:
     """The different scores of the queries ``alone``, (r,), relative to their largest."""
     t = b.ordered[alone]
     own = b.xp.isfinite(t)
@@ -439,7 +439,7 @@ def _below(b: Block, alone: Any) -> Floats:
     return below[below < 0]
 
 
-def _before(b: Block, alone: Any) -> Floats:
+def _before(b: QueryBlock, alone: Any) -> Floats:
     """The different scores of the queries ``alone``, (r,), before something is added to them; none if nothing is."""
     if not b.added:
         return b.t[:0, 0]

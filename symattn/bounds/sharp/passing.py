@@ -13,7 +13,7 @@ import numpy as np
 
 from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.gradients.scores import softcap_gradient
-from symattn.bounds.sharp.blocks import Block
+from symattn.bounds.sharp.blocks import QueryBlock
 from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 
 DROPS = 2.02  # units of roundoff that factors of dropout are off by
@@ -23,13 +23,13 @@ _MOST = 80.0  # a logarithm that is off by more leaves nothing to be said
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightedBlock:
     """A block of queries, from ``keys.start`` on: weights, dS, their errors and the rows of dO.
 
     ``factors`` (r, n) are those of dropout, if there is any.
     """
 
-    b: Block
+    b: QueryBlock
     keys: slice
     do: Floats
     scale: float

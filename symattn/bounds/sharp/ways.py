@@ -20,7 +20,7 @@ from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, Made, family, replay
-from symattn.bounds.sharp.blocks import Block, applies, every_head, wide
+from symattn.bounds.sharp.blocks import QueryBlock, applies, every_head, wide
 from symattn.bounds.sharp.limits import Floats, Stores
 from symattn.bounds.storing import rounded
 
@@ -79,7 +79,7 @@ def scale_of(spec: Attention, width: int) -> float | None:
     return float(spec.scale) if isinstance(spec.scale, Real | Fraction) else None
 
 
-def replays(block: Block, how: Stores) -> Iterator[Floats]:
+def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
     """Yield the outputs of right implementations for a block's queries: every contract that stores no more.
 
     Before outputs are stored as well as after: a store hides what is less than half an ulp, until more of it comes.

@@ -17,8 +17,8 @@ from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, expressions
 from symattn.derivations.attention import SIZES as SIZE_NAMES
 from symattn.derivations.attention.formulas import entry_formulas
-from symattn.derivations.attention.inputs import Request, request, stem
-from symattn.derivations.attention.reading import DRAWS, Read, Run, defines, every, for_others, runs
+from symattn.derivations.attention.inputs import DerivationRequest, request, stem
+from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
@@ -31,7 +31,7 @@ from symattn.document.model import Block, Caveat, Column, Document, Heading, Not
 from symattn.document.notation import Name, Node, equals
 from symattn.document.text import plain_text, text
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import Asked, record, relations
+from symattn.proof.relations.judging import DecidedRelation, record, relations
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.section import Section
 
@@ -65,13 +65,13 @@ def derivation(command: str = "", **parameters: object) -> Document:
 class _Told:
     """A request, and what was left out while it was told."""
 
-    asked: Request
+    asked: DerivationRequest
     where: Evidence
-    runs: tuple[Run, ...]
+    runs: tuple[ReadingRun, ...]
     cut: list[str] = field(default_factory=list)
 
 
-def _blocks(asked: Request) -> tuple[Block, ...]:
+def _blocks(asked: DerivationRequest) -> tuple[Block, ...]:
     inputs = asked.inputs()
     outcome = _Told(asked, checked(f"all entries at {_sizes_in_words(asked)}"), runs(asked))
     result: dict[str, Any] = dict(inputs)
@@ -196,14 +196,14 @@ def _row_sums(read: Read, where: Evidence) -> list[Step]:
     return [Step(one, (), read.check(one, where, None, none)), Step(none, (), read.check(none, where, one))]
 
 
-def _depends_on_example(asked: Request) -> bool:
+def _depends_on_example(asked: DerivationRequest) -> bool:
     """Return whether masks are those of an example, or of as many queries and keys as were asked for."""
     spec = asked.spec
     others = spec.mask or spec.padding or spec.documents or spec.block or spec.prefix or spec.window is not None
     return bool(others or spec.base) or (spec.causal and asked.n_q != asked.n_k)
 
 
-def _weights_section(asked: Request) -> Section:
+def _weights_section(asked: DerivationRequest) -> Section:
     """Weights of any number of queries and keys; of as many of both under a causal mask, where every row has a key.
 
     Softmax does not ask where its scores come from, so that plain ones stand for all.
@@ -227,7 +227,7 @@ def _cut(told: _Told) -> tuple[Block, ...]:
     return (Note(("The entries of ", *symbols, " are checked, and too many or too long to be written out.")),)
 
 
-def _whole(asked: Request) -> tuple[Block, ...]:
+def _whole(asked: DerivationRequest) -> tuple[Block, ...]:
     formula = equals(SYMBOLS["output"], whole_formula(asked.spec, asked.names))
     where = checked(f"every step above, at {_sizes_in_words(asked)}")
 
@@ -236,11 +236,11 @@ def _whole(asked: Request) -> tuple[Block, ...]:
             raise FalseStep(f"{text(other)} is not the formulas of the steps, one in the place of the other's letter")
         return where
 
-    record(Asked(formula, decide))
+    record(DecidedRelation(formula, decide))
     return Heading(("In one formula",)), Result("Result", (formula,), (where,))
 
 
-def _inputs(asked: Request) -> Table:
+def _inputs(asked: DerivationRequest) -> Table:
     rows = []
     for name, shape in asked.shapes().items():
         first, *rest = sized(name, asked.spec, asked.names)  # h d_k counts as one size
@@ -249,7 +249,7 @@ def _inputs(asked: Request) -> Table:
     return Table(tuple(Column((head,), "left") for head in ("name", "symbol", "shape", "sizes")), tuple(rows))
 
 
-def _example(asked: Request) -> tuple[Block, ...]:
+def _example(asked: DerivationRequest) -> tuple[Block, ...]:
     result = {
         "mask": "the mask lets every query see each second key", "keep": "the last key is padding",
         "doc": "the last third of the tokens is another document", "doc_q": "",
@@ -269,7 +269,7 @@ def _caveat() -> Caveat:
     )  # fmt: skip
 
 
-def _sizes(asked: Request, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
+def _sizes(asked: DerivationRequest, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
     """Letters and what they are; n_q and n_k together where they are the same."""
     spec, sizes = asked.spec, asked.sizes
     result = {"n_q": asked.n_q, "n_k": asked.n_k}
@@ -283,7 +283,7 @@ def _sizes(asked: Request, every: bool = True) -> list[tuple[tuple[Node, ...], i
     return pairs if asked.n_q != asked.n_k else [((SIZES["n_q"], SIZES["n_k"]), asked.n_q), *pairs[2:]]
 
 
-def _sizes_in_words(asked: Request) -> str:
+def _sizes_in_words(asked: DerivationRequest) -> str:
     return ", ".join(" = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(asked))
 
 
@@ -295,7 +295,7 @@ def _spelt(letter: Node) -> str:
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
 
 
-def _parameters(asked: Request, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
+def _parameters(asked: DerivationRequest, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
     result = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
     return {**result, **as_options(asked.spec)}

@@ -20,9 +20,9 @@ from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
 from symattn.arrays.symbolic import Symbolic, ball_of
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
-from symattn.derivations.attention.inputs import Request, stem
+from symattn.derivations.attention.inputs import DerivationRequest, stem
 from symattn.derivations.attention.place import expected
-from symattn.derivations.walks.tokens import Numbers, same
+from symattn.derivations.walks.tokens import ExactComputation, same
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.proof.rational import all_equal
@@ -71,7 +71,7 @@ def run(step: Step, inputs: Mapping[str, Any]) -> Any:
     return step.run(*(inputs[name] for name in step.of))
 
 
-def agrees(request: Request, step: Step, inputs: Mapping[str, Any], found: Any) -> bool | None:
+def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, Any], found: Any) -> bool | None:
     """Return whether every entry that the step gave is the textbook's; None for a step that no textbook has."""
     arrays = {name: x.entries if isinstance(x, Symbolic) else np.asarray(x) for name, x in inputs.items()}
     wanted = expected(request.spec, step, arrays, tuple(found.shape), Expressions())
@@ -125,13 +125,13 @@ def _agrees(step: Step, given: Mapping[str, Any], found: Any, seed: int) -> bool
     return here.shape == wanted.shape and all(map(_overlap, here.entries.flat, wanted.entries.flat))
 
 
-def agrees_on_numbers(asked: Request, step: Step) -> bool:
+def agrees_on_numbers(asked: DerivationRequest, step: Step) -> bool:
     """Return whether a step gives the textbook's entries on rational numbers."""
     shapes = {name: lengths(name, asked.spec, asked.names, asked.sizes) for name in step.of}
     given = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
     result = step.run(*(given[name] for name in step.of))
     arrays = {name: x.entries for name, x in given.items()}
-    wanted = expected(asked.spec, step, arrays, tuple(result.shape), Numbers())
+    wanted = expected(asked.spec, step, arrays, tuple(result.shape), ExactComputation())
     return wanted is not None and all(map(same, result.entries.flat, wanted.flat))
 
 

@@ -12,7 +12,7 @@ from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.stages.weights import root_entries
-from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.letters import entry
 from symattn.derivations.attention.words import SEES
 from symattn.document.formulas import formula, running_text
@@ -25,7 +25,7 @@ _HEADS = re.compile(r"a\?(?:,|·(\w+) \+ )")
 _PLACE = re.compile(r"(?P<array>\w+)\[(?P<index>[^]]*)\]|\b(?P<axis>rows|width)(?:_(?P<of>\w+))?\b")
 
 
-def entry_formulas(request: Request, step: Step) -> Formulas:
+def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
     """The formulas of a step as its record types them, or made for this document; none that no textbook has."""
     if step.typed:
         return _lines(request, step, *step.entries.lines, **step.entries.letters)
@@ -33,7 +33,7 @@ def entry_formulas(request: Request, step: Step) -> Formulas:
     return writer(request, step) if writer else []
 
 
-def _lines(request: Request, step: Step, *typed: str, **values: Like) -> Formulas:
+def _lines(request: DerivationRequest, step: Step, *typed: str, **values: Like) -> Formulas:
     """Read entries as ``symattn.attention.flow`` says that they are typed; ``@name`` is one of ``values``."""
     many = request.spec.heads > 1
     known: dict[str, Like] = {"head": A_ if many else 1, "distance": commas("δ", "l"), **values}
@@ -64,14 +64,14 @@ def _lines(request: Request, step: Step, *typed: str, **values: Like) -> Formula
     return [line(each) for each in typed]
 
 
-def _size(request: Request, array: str, axis: int) -> Node:
+def _size(request: DerivationRequest, array: str, axis: int) -> Node:
     """The letter of the length of an axis, of heads side by side that of one head."""
     letters = shape_of(array, request.spec, request.names).split()
     return SIZES[letters[axis].split("*")[-1].rstrip("?")]
 
 
 # -- from tokens to queries, keys and values ---------------------------------------------------------------------------
-def _of_role(request: Request, step: Step) -> Formulas:
+def _of_role(request: DerivationRequest, step: Step) -> Formulas:
     """q_il = Σ_m x_im w_ml, or for head a the columns from (a − 1)d_k + 1 on."""
     if len(step.of) == 1:
         return _lines(request, step, "out[i,l] = 0[i,l]")
@@ -91,13 +91,13 @@ def _weighted(step: Step) -> str:
     return "Σ_{j=1}^n_k 0[i,j] " + ("{1[j,l] + 2[@distance]}" if len(step.of) > 2 else "1[j,l]")
 
 
-def _attended(request: Request, step: Step) -> Formulas:
+def _attended(request: DerivationRequest, step: Step) -> Formulas:
     if step.of[0] == "attended_latents":
         return _lines(request, step, "out[a?,i,l] = Σ_{m=1}^rows_1 0[i,m] 1[m,a?·d_v + l]")
     return _lines(request, step, f"out[i,l] = {_weighted(step)}{' -- in each head' * (request.spec.heads > 1)}")
 
 
-def _output(request: Request, step: Step) -> Formulas:
+def _output(request: DerivationRequest, step: Step) -> Formulas:
     many = request.spec.heads > 1
     if step.of[0] not in ("attended", "attended_latents"):
         return _lines(request, step, f"out[i,l] = {_weighted(step)}")
@@ -109,7 +109,7 @@ def _output(request: Request, step: Step) -> Formulas:
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
-def _weights(request: Request, step: Step) -> Formulas:
+def _weights(request: DerivationRequest, step: Step) -> Formulas:
     spec = request.spec
     reason = " -- $e^{−∞} = 0$" if spec.masks_anything else ""
     match spec.normaliser:
@@ -142,14 +142,14 @@ def below(spec: Attention, scores: str, letter: Name, sink: Node) -> Node:
     return (node(1) if spec.sink == "zero" else Power(base, sink)) + powers if spec.sink else powers
 
 
-def _lse(request: Request, step: Step) -> Formulas:
+def _lse(request: DerivationRequest, step: Step) -> Formulas:
     spec = request.spec
     right = below(spec, step.of[0], J_, _sink(spec))
     return _lines(request, step, f"out[i] = log{'_2' if spec.base else ''}(@right)", right=right)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
-def _table(request: Request, step: Step) -> Formulas:
+def _table(request: DerivationRequest, step: Step) -> Formulas:
     asked = request.spec.position
     assert isinstance(asked, Rotary)
     place = "1[i]" if len(step.of) > 1 else "{i − 1 + @start}" if asked.start else "{i − 1}"
@@ -157,7 +157,7 @@ def _table(request: Request, step: Step) -> Formulas:
     return _lines(request, step, f"out[i,l] = {right}", start=asked.start)
 
 
-def _rotated(request: Request, step: Step) -> Formulas:
+def _rotated(request: DerivationRequest, step: Step) -> Formulas:
     asked = request.spec.position
     assert isinstance(asked, Rotary)
     i = "j" if step.name[0] == "k" else "i"
@@ -170,7 +170,7 @@ def _rotated(request: Request, step: Step) -> Formulas:
     )
 
 
-def _positioned(request: Request, step: Step) -> Formulas:
+def _positioned(request: DerivationRequest, step: Step) -> Formulas:
     asked, many = request.spec.position, request.spec.heads > 1
     shifted = request.spec.alignment == "bottom-right" and request.n_q != request.n_k
     behind = f"$δ = i{' + n_k − n_q' if shifted else ''} − j$"  # both counted so that the last ones stand together
@@ -198,7 +198,7 @@ def _by_content(step: Step, asked: object) -> str:
 
 
 #: The entries that depend on the sizes of a document, or on which arrays there are.
-_WRITERS: dict[str, Callable[[Request, Step], Formulas]] = {
+_WRITERS: dict[str, Callable[[DerivationRequest, Step], Formulas]] = {
     **dict.fromkeys(("q", "k", "v", "c_q", "c_kv", "k_r", "k_n", "r_k", "p_k", "p_q"), _of_role),
     **dict.fromkeys(("cos", "sin", "cos_q", "sin_q"), _table), "positioned": _positioned,
     **dict.fromkeys(("q_rotated", "k_rotated", "q_r_rotated", "k_r_rotated"), _rotated),

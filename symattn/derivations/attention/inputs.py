@@ -26,7 +26,7 @@ _MOST_OTHER, _MOST_ENTRIES = 16, 400
 
 
 @dataclass(frozen=True)
-class Request:
+class DerivationRequest:
     """The specification, the names of its inputs, and the sizes that were asked for, by letter."""
 
     spec: Attention
@@ -102,7 +102,7 @@ def stem(name: str) -> str:
     return name.replace("_", "")
 
 
-def request(**parameters: Any) -> Request:
+def request(**parameters: Any) -> DerivationRequest:
     """Read the parameters: sizes, ``cross``, ``biases``, ``size`` (``l=4,d_r=2``) and fields of ``Attention``.
 
     Raises InputError where they do not fit each other.
@@ -121,7 +121,7 @@ def request(**parameters: Any) -> Request:
         tokens = sizes.get("tokens", 3)
         raise InputError(f"n_k: a sequence that attends to itself has {tokens} keys; hint: cross, or leave n_k out")
     names = _names(spec, projected, **flags)
-    asked = Request(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
+    asked = DerivationRequest(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
     _check(asked)
     return asked
 
@@ -177,7 +177,7 @@ def _others(text: str | None) -> dict[str, int]:
     return result
 
 
-def _check(asked: Request) -> None:
+def _check(asked: DerivationRequest) -> None:
     """Raise InputError for sizes that do not fit, or inputs that nobody would read."""
     from symattn.attention.inputs import check_inputs
 

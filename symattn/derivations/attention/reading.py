@@ -19,7 +19,7 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, TIMES
 from symattn.attention.projections import merge_heads
-from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.letters import entry
 from symattn.derivations.attention.step_reader import HEAD, StepReader
 from symattn.document import notation as nt
@@ -30,7 +30,7 @@ from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.comparing import holds as hold_of
-from symattn.proof.relations.judging import Asked, record, relations
+from symattn.proof.relations.judging import DecidedRelation, record, relations
 from symattn.proof.relations.values import Unread, Value, spread
 
 DRAWS = 2
@@ -39,19 +39,19 @@ _UNREAD = (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError
 
 
 @dataclass(frozen=True)
-class Run:
+class ReadingRun:
     """The pipeline on numbers: what was asked, and every named array."""
 
-    asked: Request
+    asked: DerivationRequest
     found: Mapping[str, Any]
 
 
-def runs(asked: Request) -> tuple[Run, ...]:
+def runs(asked: DerivationRequest) -> tuple[ReadingRun, ...]:
     """Runs at the sizes that were asked for, and at others that differ from each other as far as they can."""
     return tuple(run(sizes, seed) for sizes in (asked, _apart(asked)) for seed in range(DRAWS))
 
 
-def _apart(asked: Request) -> Request:
+def _apart(asked: DerivationRequest) -> DerivationRequest:
     spec, sizes = asked.spec, dict(asked.sizes)
     # Formulas of positions are written for as many queries as keys where there are as many.
     together = ("x" in asked.names and "y" not in asked.names) or (spec.position is not None and asked.n_q == asked.n_k)
@@ -66,10 +66,10 @@ def _apart(asked: Request) -> Request:
     return replace(asked, sizes=sizes)
 
 
-def run(asked: Request, seed: int) -> Run:
+def run(asked: DerivationRequest, seed: int) -> ReadingRun:
     """The pipeline on numbers that are made from the seed."""
     with precision(_BITS):
-        return Run(asked, asked.spec.trace(**asked.inputs(lambda name, shape: _numbers(name, shape, seed))))
+        return ReadingRun(asked, asked.spec.trace(**asked.inputs(lambda name, shape: _numbers(name, shape, seed))))
 
 
 def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
@@ -86,7 +86,7 @@ class Read:
     """A step whose formulas are read, in some runs of the pipeline."""
 
     step: Step
-    runs: tuple[Run, ...]
+    runs: tuple[ReadingRun, ...]
     definitions: tuple[Relation, ...] = ()
 
     def with_reason(self, reason: Text | str) -> Read:
@@ -116,7 +116,7 @@ class Read:
         request = self.runs[0].asked
         sizes = tuple(text(s) for letter, s in SIZES.items() if letter in request.sizes)
         matrices = frozenset({text(self.step.symbol)})
-        record(Asked(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted))  # type: ignore[arg-type]
+        record(DecidedRelation(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted))  # type: ignore[arg-type]
         return decide(formula)
 
     def _commuted(self, a: Node, b: Node) -> bool:
@@ -139,14 +139,14 @@ class Read:
             return False
         return True
 
-    def _same(self, run: Run, formula: Node, before: Node | None) -> None:
+    def _same(self, run: ReadingRun, formula: Node, before: Node | None) -> None:
         for left, right, where in self._sides(run, formula, before):
             x, y, seen = np.broadcast_arrays(left, right, where)
             pairs = [(a, b) for a, b, here in zip(x.flat, y.flat, seen.flat, strict=True) if here]
             if not all(_equal(a, b) for a, b in pairs):
                 raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
 
-    def _sides(self, run: Run, formula: Node, before: Node | None) -> list[tuple[Any, Any, Any]]:
+    def _sides(self, run: ReadingRun, formula: Node, before: Node | None) -> list[tuple[Any, Any, Any]]:
         relation, condition = _parts(formula)
         reader = StepReader(run.asked, self.step, run.found, relation, self.definitions, bool(condition))
         if any(sign != "=" for sign, _ in relation.rest):
@@ -222,7 +222,7 @@ def for_others(formula: Node) -> bool:
     return isinstance(condition, nt.Words) and "other" in condition.text
 
 
-def every(step: Step, found: tuple[Run, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
+def every(step: Step, found: tuple[ReadingRun, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
     """For each formula what it is read with: the definitions and reasons up to it."""
     result = Read(step, found)
     for formula, reason in formulas:

@@ -18,7 +18,7 @@ from symattn.attention.inputs import shape as shape_of
 from symattn.attention.notation import SIZES, SYMBOLS, TIMES, H
 from symattn.attention.projections import merge_heads
 from symattn.derivations.attention import words
-from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.letters import entry
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
@@ -41,7 +41,7 @@ class StepReader(Reader):
 
     def __init__(
         self,
-        asked: Request,
+        asked: DerivationRequest,
         step: Step,
         found: Mapping[str, Any],
         relation: Relation,
@@ -315,7 +315,7 @@ def _ball(x: Any) -> Any:
     return x if isinstance(x, Ball) else Ball.lift(np.array(np.vectorize(int, otypes=[object])(x), dtype=object))
 
 
-def _lengths(asked: Request) -> dict[str, Any]:
+def _lengths(asked: DerivationRequest) -> dict[str, Any]:
     spec = asked.spec
     known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads, **asked.sizes}
     known |= {"d_t": spec.truncate} if spec.truncate else {}

@@ -16,7 +16,7 @@ from symattn.attention.flow import Step
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.fields import Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text
@@ -158,7 +158,7 @@ def exponent(reader: StepReader, x: Name) -> Value:
     return Value(exponents, ("a",))
 
 
-def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
+def places(asked: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
     """Letters that stand for an index which others determine, each with these, counted from 1."""
     n_q, n_k, spec, position = asked.n_q, asked.n_k, asked.spec, asked.spec.position
     ahead = np.asarray(relative.ahead(n_q, n_k, np.zeros((n_q, n_k)), spec.alignment)).astype(int)
@@ -188,7 +188,7 @@ def _spans(asked: Disentangled, behind: Any) -> Array:
     return np.asarray(relative.spanned(behind, asked.span)).astype(int) + 1
 
 
-def frequencies(asked: Request, step: Step, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def frequencies(asked: DerivationRequest, step: Step, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """ω_l, or the angle θ_l whose cosine and sine are those of a Pythagorean triple."""
     position = asked.spec.position
     if step.name[:3] not in ("cos", "sin") or not isinstance(position, Rotary):
@@ -212,7 +212,7 @@ def places_of_rows(reader: StepReader) -> Any:
     return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[:, None]
 
 
-def condition(asked: Request, said: str, arrays: Mapping[str, Any]) -> Any:
+def condition(asked: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Any:
     """Where it holds, over heads if there are several, queries and keys."""
     if "may be seen" in said:
         return asked.allowed()

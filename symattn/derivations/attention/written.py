@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn.arrays.special import FORBIDDEN, Undefined
 from symattn.attention.notation import ARRAYS, SYMBOLS
-from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.letters import by_stem, indexed
 from symattn.document import notation as nt
 from symattn.document.notation import Matrix, Name, Node, Words, name, node
@@ -22,7 +22,7 @@ TOO_LARGE = "cut"
 """What stands in the place of a matrix that is too large to be written out."""
 
 
-def written_out(request: Request, array: Any) -> tuple[Matrix, str] | str:
+def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | str:
     """The matrix of entries and which heads it is of, or ``TOO_LARGE``."""
     sheets = [array.entries[front] for front in np.ndindex(*array.shape[: max(array.ndim - 2, 0)])]
     if array.ndim < 2:

@@ -14,7 +14,7 @@ from symattn.derivations.claims.expressions import is_vector, vector_entries
 from symattn.derivations.claims.measures import (
     MEASURES,
     SYMBOLS,
-    Value,
+    Likeness,
     measured,
     rounded_example,
     rounds_to,
@@ -379,7 +379,7 @@ def _given(names: tuple[Name, ...], *vectors: Vector) -> list[Block]:
     return [Steps(tuple(Step(line, (v.label,) if v.label else ()) for line, v in zip(lines, vectors, strict=True)))]
 
 
-def _stated(measure: str, names: tuple[Name, ...], value: Value) -> Node:
+def _stated(measure: str, names: tuple[Name, ...], value: Likeness) -> Node:
     left = call(SYMBOLS[measure], *names[:2])
     if value.exact is None:
         return Relation(left, (("≈", value.rounded()),))
@@ -389,7 +389,7 @@ def _stated(measure: str, names: tuple[Name, ...], value: Value) -> Node:
     return Relation(left, (*sides, (_sign(value.exact, Decimal(value.digits)), value.rounded())))
 
 
-def _compared(measure: str, names: tuple[Name, ...], first: Value, second: Value) -> Node:
+def _compared(measure: str, names: tuple[Name, ...], first: Likeness, second: Likeness) -> Node:
     """dot(a, b) = 123/100 < 157/100 = dot(c, d)."""
     larger = measure in ("dot", "cosine")
     order = (first.order - second.order).sign() * (1 if larger else -1)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.claims.expressions import Expression
+from symattn.derivations.claims.expressions import ClaimExpression
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 
@@ -42,7 +42,7 @@ def compare(left: str, right: str) -> Equality:
     a, b = _exact_number(left), _exact_number(right)
     if a is not None and b is not None:
         return _numbers(a, b, {})
-    return _expressions(Expression(left), Expression(right))
+    return _expressions(ClaimExpression(left), ClaimExpression(right))
 
 
 def _exact_number(text: str) -> Quotient | None:
@@ -58,7 +58,7 @@ def _numbers(a: Quotient, b: Quotient, point: dict[str, Fraction]) -> Equality:
     return Equality(False, Evidence(Grade.REFUTED, "exact numbers"), a, b, point)
 
 
-def _expressions(a: Expression, b: Expression) -> Equality:
+def _expressions(a: ClaimExpression, b: ClaimExpression) -> Equality:
     letters = sorted({*a.letters, *b.letters})
     exactly = 0
     for point in _points(letters):
@@ -80,7 +80,7 @@ def _points(letters: list[str]) -> list[dict[str, Fraction]]:
     return [{x: _VALUES[(i + j * (1 + i)) % count] for j, x in enumerate(letters)} for i in range(_POINTS)]
 
 
-def _at(a: Expression, b: Expression, point: dict[str, Fraction]) -> Equality | None:
+def _at(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> Equality | None:
     """The comparison at one point; None where a side has no value there, or balls do not tell."""
     try:
         return _numbers(a.exact(point), b.exact(point), point)
@@ -90,7 +90,7 @@ def _at(a: Expression, b: Expression, point: dict[str, Fraction]) -> Equality | 
         return _by_balls(a, b, point)
 
 
-def _by_balls(a: Expression, b: Expression, point: dict[str, Fraction]) -> Equality | None:
+def _by_balls(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> Equality | None:
     import flint
 
     for precision in _PRECISIONS:
@@ -105,7 +105,7 @@ def _by_balls(a: Expression, b: Expression, point: dict[str, Fraction]) -> Equal
     return None
 
 
-def _reduced(a: Expression, b: Expression, exactly: int) -> Equality:
+def _reduced(a: ClaimExpression, b: ClaimExpression, exactly: int) -> Equality:
     if _sympy_says_zero(a, b):
         where = f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}" if exactly else ""
         return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
@@ -113,7 +113,7 @@ def _reduced(a: Expression, b: Expression, exactly: int) -> Equality:
     return Equality(None, Evidence(Grade.UNDECIDED, why))
 
 
-def _sympy_says_zero(a: Expression, b: Expression) -> bool:
+def _sympy_says_zero(a: ClaimExpression, b: ClaimExpression) -> bool:
     import sympy
 
     try:

@@ -32,7 +32,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-class Expression:
+class ClaimExpression:
     """A parsed text. ``letters`` are those it holds, in alphabetical order."""
 
     def __init__(self, text: str) -> None:

@@ -53,7 +53,7 @@ _DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Value:
+class Likeness:
     """A measured likeness: ``order`` grows with it; ``exact`` is None where the number is known by its digits only."""
 
     order: Quotient
@@ -78,7 +78,7 @@ class Value:
     RECORD = "exact, decimal"
 
 
-def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS) -> Value:
+def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS) -> Likeness:
     """The likeness of two vectors, rounded to so many ``digits``. Raises InputError where there is none."""
     if len(a) != len(b):
         raise InputError(f"vectors of {len(a)} and {len(b)} entries have no {measure}; hint: give as many to both")
@@ -90,9 +90,9 @@ def dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
     return sum((x * y for x, y in zip(a, b, strict=True)), Quotient.of(0))
 
 
-def _dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
+def _dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     s = dot(a, b)
-    return Value(s, s, s.decimal(digits))
+    return Likeness(s, s, s.decimal(digits))
 
 
 def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
@@ -103,38 +103,38 @@ def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quoti
     return s * abs(s) / lengths
 
 
-def _cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
+def _cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     signed = _square_of_cosine(a, b)
     try:
         exact: Quotient | None = abs(signed).sqrt() * signed.sign()
     except Refused:
         exact = None
     shown = _signed_root(signed, digits) if exact is None else exact.decimal(digits)
-    return Value(signed, exact, shown)
+    return Likeness(signed, exact, shown)
 
 
-def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
+def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     gap = tuple(x - y for x, y in zip(a, b, strict=True))
     square = dot(gap, gap)
     try:
         exact: Quotient | None = square.sqrt()
     except Refused:
         exact = None
-    return Value(-square, exact, _signed_root(square, digits) if exact is None else exact.decimal(digits))
+    return Likeness(-square, exact, _signed_root(square, digits) if exact is None else exact.decimal(digits))
 
 
-def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
+def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
     """In degrees. Of rational degree, with a cosine that is the root of a fraction, are only multiples of 30 and 45."""
     signed = _square_of_cosine(a, b)
     square = signed.rational()
     if square == 0 or (square is not None and abs(square) in _DEGREES):
         degrees = 90 if not square else _DEGREES[abs(square)][square < 0]
-        return Value(signed, Quotient.of(degrees), str(degrees), "°")
+        return Likeness(signed, Quotient.of(degrees), str(degrees), "°")
 
     def enclose(precision: int) -> Any:
         return _at(precision, lambda: _root_ball(signed).acos() * 180 / flint.arb.pi())
 
-    return Value(signed, None, approximation.decimal(enclose, digits), "°")
+    return Likeness(signed, None, approximation.decimal(enclose, digits), "°")
 
 
 def _signed_root(signed: Quotient, digits: int) -> str:
@@ -152,7 +152,7 @@ def _at(precision: int, work: Callable[[], Any]) -> Any:
         return work()
 
 
-_MEASURES: dict[str, Callable[[tuple[Quotient, ...], tuple[Quotient, ...], int], Value]] = {
+_MEASURES: dict[str, Callable[[tuple[Quotient, ...], tuple[Quotient, ...], int], Likeness]] = {
     "dot": _dot,
     "cosine": _cosine,
     "angle": _angle,

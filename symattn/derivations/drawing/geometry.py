@@ -10,11 +10,11 @@ from os import PathLike
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.claims.measures import Value, dot, measured
+from symattn.derivations.claims.measures import Likeness, dot, measured
 from symattn.derivations.drawing import digits, words
 from symattn.derivations.drawing.weights import named, walked
 from symattn.derivations.walks.model import Walk
-from symattn.document.drawing.placing import Plane, beside, note_beside, polar
+from symattn.document.drawing.placing import DrawingPlane, beside, note_beside, polar
 from symattn.document.drawing.scene import SMALL, Mark, Point, Scene, apart, plain, small, wrapped
 from symattn.document.errors import InputError
 
@@ -29,7 +29,7 @@ class Angles:
 
     query: Vector
     keys: tuple[Vector, ...]
-    angles: tuple[Value, ...]
+    angles: tuple[Likeness, ...]
     scores: tuple[Quotient, ...]
 
     @property
@@ -93,14 +93,14 @@ def length(vector: Vector) -> float:
     return sqrt(dot(vector, vector).to_float())
 
 
-def _plane(found: Angles, x: float, width: float, scale: float | None = None) -> Plane:
+def _plane(found: Angles, x: float, width: float, scale: float | None = None) -> DrawingPlane:
     """Where the arrows are, below a line for each key; at a scale, if it is given."""
     top = 50 + _LINE * len(found.keys)
-    plane = Plane.fitted([*found.tips, (found.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
+    plane = DrawingPlane.fitted([*found.tips, (found.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
     return plane if scale is None else replace(plane, scale=scale)
 
 
-def _fan(drawn: Scene, walk: Walk, query: int, found: Angles, called: str, plane: Plane) -> float:
+def _fan(drawn: Scene, walk: Walk, query: int, found: Angles, called: str, plane: DrawingPlane) -> float:
     """The query to the right, its keys above it; the lowest line is returned."""
     left, own = plane.origin[0] - 12, named(walk, "q", query - 1)
     drawn.label(left, 22, called or f"{own} and the keys")
@@ -159,7 +159,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class Term:
+class DrawnTerm:
     """A weight times a value: the value's name, its weight in digits and as a float, and the point of the value."""
 
     name: str
@@ -187,18 +187,19 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
         raise InputError(f"{walk.sheet.name}: query {query} has no sum of values in exact numbers; hint: another query")
     basis = Basis.of(list(values.values()))
     terms = [
-        Term(named(walk, "v", j), digits(row[j]), float(row[j].to_float()), basis.point(v)) for j, v in values.items()
+        DrawnTerm(named(walk, "v", j), digits(row[j]), float(row[j].to_float()), basis.point(v))
+        for j, v in values.items()
     ]
     turned = sorted(terms, key=lambda term: term.point[1] / (abs(term.point[0]) + 1e-9))  # from the first direction on
     output = f"{{y_{walk.sheet.tokens[query - 1]}}}" if walk.sheet.tokens else f"{{o_{query}}}"
     drawn.label(10, y, f"the output {output}: a weighted sum of the values")
-    plane = Plane.fitted([term.point for term in terms], 70, y + 34, 330, 230)
+    plane = DrawingPlane.fitted([term.point for term in terms], 70, y + 34, 330, 230)
     _draw(drawn, plane, turned, output)
     said = f"{_off(walk, basis, values)} {output} = {' + '.join(term.words for term in terms)}."
     return max(label.box[3] for label in drawn.labels) + 14, said
 
 
-def _draw(drawn: Scene, plane: Plane, terms: Sequence[Term], output: str) -> None:
+def _draw(drawn: Scene, plane: DrawingPlane, terms: Sequence[DrawnTerm], output: str) -> None:
     for term in terms:
         drawn.line(plane.origin, plane.at(term.point), role="v", width=1, dash="1 4")
         drawn.add(Mark(*plane.at(term.point), "v"))

@@ -14,7 +14,7 @@ from symattn.derivations.drawing import words
 from symattn.derivations.exactly import exact
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.rope import ANGLE, KEY, QUERY, turned_scores, turns
-from symattn.document.drawing.placing import Plane, beside
+from symattn.document.drawing.placing import DrawingPlane, beside
 from symattn.document.drawing.scene import Mark, Point, Role, Scene, plain, powered, small, wrapped
 from symattn.document.errors import InputError
 
@@ -48,7 +48,7 @@ def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[An
     drawn.label(x + 10, 22, f"{{m}} = {m}, {{n}} = {n}")
     score = f"({{R_m}}{{q}})·({{R_n}}{{k}}) = {words(scores[m][n].entries.item().notation())}"
     small(drawn, x + 10, 42, score)
-    plane = Plane((x + 112, 196.0), 52.0)
+    plane = DrawingPlane((x + 112, 196.0), 52.0)
     tips = (("q", _turned(QUERY, m), QUERY, m), ("k", _turned(KEY, n), KEY, n))
     for letter, tip, before, place in tips:
         role: Role = "q" if letter == "q" else "k"
@@ -76,7 +76,7 @@ def _dials(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
     for f, speed in enumerate(speeds):
         x, y = 62.0 + 118 * (f % across), 312.0 + 122 * (f // across)
         radius = float(speed)
-        dial = Plane((x, y), _RADIUS)
+        dial = DrawingPlane((x, y), _RADIUS)
         drawn.add(dial.arc(360, _RADIUS, "rule"))
         points = [dial.at((cos(p * radius), sin(p * radius))) for p in range(tokens)]
         drawn.add(*(Mark(*at, "mute", size=2.2, note=f"position {p}") for p, at in enumerate(points)))

@@ -9,7 +9,7 @@ import flint
 
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.scaling_typical import digits_at, mean_slope, median_slope, scaled_mean, scaled_median
-from symattn.document.drawing.plot import Axis, Plot, Series, tens, whole_ticks
+from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Role, Scene, plain, powered, wrapped
 from symattn.proof import gaussian
 
@@ -53,7 +53,7 @@ def _slopes(drawn: Scene, sizes: list[int]) -> None:
     d_k = sizes[-1]
     least = min(float(median_slope(d_k, _BITS)), 1e-3)
     drawn.label(10, 22, "slope ∂{p_1}/∂({q}·{k_1})")
-    plot = Plot(drawn, Axis(1, d_k, 52, 300), Axis(least / 2, 0.5, 300, 40))
+    plot = Plot(drawn, PlotAxis(1, d_k, 52, 300), PlotAxis(least / 2, 0.5, 300, 40))
     plot.frame(whole_ticks(1, d_k), tens(least / 2, 0.5), "")
     plot.draw(
         (
@@ -67,7 +67,7 @@ def _slopes(drawn: Scene, sizes: list[int]) -> None:
 
 def _largest(drawn: Scene, sizes: list[int]) -> None:
     drawn.label(10, 360, "larger of the two weights")
-    plot = Plot(drawn, Axis(1, sizes[-1], 52, 300), Axis(0.5, 1, 544, 380, False))
+    plot = Plot(drawn, PlotAxis(1, sizes[-1], 52, 300), PlotAxis(0.5, 1, 544, 380, False))
     plot.frame(whole_ticks(1, sizes[-1]), [(x / 10, f"{x / 10:g}") for x in range(5, 11)], "{d_k}")
     plot.draw(
         (

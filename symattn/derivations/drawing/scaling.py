@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.scaling_numpy import Setting, closed, drawn_scores, estimate
-from symattn.document.drawing.plot import Axis, Plot, Series, whole_ticks
+from symattn.derivations.scaling_numpy import ScalingSetting, closed, drawn_scores, estimate
+from symattn.document.drawing.plot import Plot, PlotAxis, Series, whole_ticks
 from symattn.document.drawing.scene import Scene, wrapped
 from symattn.document.errors import InputError
 from symattn.document.formulas import formula
@@ -23,12 +23,12 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
     if isinstance(draws, bool) or not isinstance(draws, int) or not 10 <= draws <= 20_000:
         raise InputError(f"draws must be an integer from 10 to 20000, got {draws!r}")
     sizes = sorted({2**i for i in range(17) if 2**i <= dk} | {dk})
-    law = [float(closed(Setting(d, None), Fraction(0), formula("Var(s)"))) for d in sizes]
+    law = [float(closed(ScalingSetting(d, None), Fraction(0), formula("Var(s)"))) for d in sizes]
     result = [sampled(d, draws, seed) for d in sizes]
     drawn = Scene(
         "The variance of a score over d_k, with and without scaling", _description(sizes, result, draws, seed)
     )
-    x, y = Axis(1, dk, 52, 330), Axis(0.35, 2 * dk, 300, 40)
+    x, y = PlotAxis(1, dk, 52, 330), PlotAxis(0.35, 2 * dk, 300, 40)
     drawn.label(10, 22, "variance of a score")
     plot = Plot(drawn, x, y)
     plot.frame(whole_ticks(1, dk), whole_ticks(1, 2 * dk), "{d_k}, width of queries and keys")

@@ -28,7 +28,7 @@ _LETTER = re.compile(r"(?<![a-z{_])(?:([A-Za-zωθ]′*)_(\w+)|([A-Z]′*)(?![a-
 
 
 @dataclass(frozen=True)
-class Form:
+class DrawnForm:
     """An array as a rectangle: its name, its shape in words, its sides on the sheet, and whether it is of heads."""
 
     words: str
@@ -89,7 +89,7 @@ def _inputs(spec: Attention) -> tuple[str, ...]:
 
 def _forms(
     names: Iterable[str], spec: Attention, given: Sequence[str], sizes: Mapping[str, int] | None
-) -> dict[str, Form]:
+) -> dict[str, DrawnForm]:
     """The arrays, all at one scale."""
     heads = {"h": spec.heads, "g": spec.key_heads} if sizes else {"h": 2, "g": min(spec.key_heads, 2), "p": 4}
     known = {**LENGTHS, "n": 3, "j": spec.heads, "p": spec.heads + 2 * spec.key_heads, **heads, **(sizes or {})}
@@ -108,11 +108,11 @@ def _axes(name: str, spec: Attention, given: Sequence[str]) -> list[list[str]]:
     return [["n" if alone and f in ("n_q", "n_k") else f for f in axis.split("*")] for axis in whole.split()]
 
 
-def _form(symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: float) -> Form:
+def _form(symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: float) -> DrawnForm:
     across, down = lengths[-1], lengths[-2] if len(lengths) > 1 else 0
     role = _ROLES.get(symbol.role or "") if isinstance(symbol, Name) else None
     sides = max(across * unit, _LEAST), max(down * unit, _LEAST)
-    return Form(_braced(symbol), " × ".join(words), sides, role, len(lengths) > 2 and lengths[0] > 1)
+    return DrawnForm(_braced(symbol), " × ".join(words), sides, role, len(lengths) > 2 and lengths[0] > 1)
 
 
 def _axis(factors: Sequence[str]) -> str:
@@ -133,10 +133,10 @@ def _braced(node: Node) -> str:
     return text(node)
 
 
-def _row(drawn: Scene, step: Step, forms: Mapping[str, Form], y: float) -> float:
+def _row(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], y: float) -> float:
     """The rectangles of a step from left to right, on as many lines as they need; what is below them is returned."""
     x = _LEFT
-    line: list[tuple[float, Form, str]] = []
+    line: list[tuple[float, DrawnForm, str]] = []
     for form, sign in (*((forms[name], "") for name in step.of), (forms[step.name], "→")):
         before = 24.0 if sign else 0.0
         if x + before + form.width > _RIGHT and line:
@@ -151,7 +151,7 @@ def _row(drawn: Scene, step: Step, forms: Mapping[str, Form], y: float) -> float
     return _line(drawn, line, y)
 
 
-def _line(drawn: Scene, line: Sequence[tuple[float, Form, str]], y: float) -> float:
+def _line(drawn: Scene, line: Sequence[tuple[float, DrawnForm, str]], y: float) -> float:
     high = max(form.sides[1] for _, form, _ in line)
     for x, form, sign in line:
         if sign:
@@ -171,7 +171,7 @@ def _line(drawn: Scene, line: Sequence[tuple[float, Form, str]], y: float) -> fl
     return y + high + 54
 
 
-def _described(steps: Sequence[Step], forms: Mapping[str, Form]) -> str:
+def _described(steps: Sequence[Step], forms: Mapping[str, DrawnForm]) -> str:
     result = []
     for step in steps:
         parts = " and ".join(f"{forms[name].words} ({forms[name].shape})" for name in step.of)

@@ -12,7 +12,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.exact import Exact
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.shown import formula
-from symattn.attention.streaming.states import State, finish, merge, tile_state
+from symattn.attention.streaming.states import SoftmaxState, finish, merge, tile_state
 from symattn.derivations.drawing import digits, words
 from symattn.derivations.drawing.weights import walked
 from symattn.derivations.enclosed import Enclosed
@@ -80,7 +80,7 @@ def _one(x: Any) -> Any:
     return x[0, 0].entries.item()
 
 
-def _pieces(scores: Array, hi: int, state: State) -> list[float]:
+def _pieces(scores: Array, hi: int, state: SoftmaxState) -> list[float]:
     """e^(s_j − m) of the keys so far."""
     result = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated
     return [float(x.to_float()) for x in result.tolist()[0]]
@@ -90,7 +90,7 @@ def _identity(n: int) -> Exact:
     return exact([[int(i == j) for j in range(n)] for i in range(n)])
 
 
-def _between(drawn: Scene, before: State | None, state: State, unit: float, y: float) -> float:
+def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, unit: float, y: float) -> float:
     """How the bar above shrinks as the maximum grows; where the next bar begins is returned."""
     if before is None or _one(before.normaliser).is_zero():
         return y
@@ -107,7 +107,7 @@ def _between(drawn: Scene, before: State | None, state: State, unit: float, y: f
     return y
 
 
-def _state(drawn: Scene, scores: Any, tile: tuple[int, int], state: State, unit: float, y: float) -> str:
+def _state(drawn: Scene, scores: Any, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float) -> str:
     """The pieces of the keys so far, and m, ℓ and the output in words, which are returned."""
     lo, hi = tile
     _bar(drawn, [unit * x for x in _pieces(scores, hi, state)], lo, y)
@@ -146,7 +146,7 @@ def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
         x += width
 
 
-def _weights(drawn: Scene, scores: Array, state: State, y: float) -> float:
+def _weights(drawn: Scene, scores: Array, state: SoftmaxState, y: float) -> float:
     """The last bar again, divided by ℓ: the weights."""
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
     parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]

@@ -11,7 +11,7 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
 from symattn.attention.codec import npz_arrays as npz
-from symattn.attention.codec.json_text import Typed, short
+from symattn.attention.codec.json_text import TypedNumber, short
 from symattn.derivations.sheets.sheet import FLOATS, Sheet, check_size, from_data
 from symattn.document.errors import InputError
 
@@ -43,8 +43,8 @@ def _read(value: Any, place: str, binary: list[bool]) -> Any:
     if isinstance(value, int | float):
         if value != value or value == math.inf:  # math.isnan refuses whole numbers that no float holds
             raise InputError(f"{place} holds {value}, which is not a number")
-        return "-inf" if value == -math.inf else Typed(repr(value))
-    return _array(value, place, binary) if hasattr(value, "__array__") else Typed(str(value))
+        return "-inf" if value == -math.inf else TypedNumber(repr(value))
+    return _array(value, place, binary) if hasattr(value, "__array__") else TypedNumber(str(value))
 
 
 def _array(value: Any, place: str, binary: list[bool]) -> Any:

@@ -19,9 +19,9 @@ from symattn.attention import inputs
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS
-from symattn.attention.sizes import Sizes
+from symattn.attention.sizes import AxisLengths
 from symattn.derivations.attention.letters import entry_letter, product_letter
-from symattn.derivations.attention.reading import Run
+from symattn.derivations.attention.reading import ReadingRun
 from symattn.derivations.elements import digits, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
@@ -54,7 +54,7 @@ class Walk:
     long: list[str] = field(default_factory=list)
     lettered: list[str] = field(default_factory=list)
     enclosed: list[str] = field(default_factory=list)
-    runs: tuple[Run, ...] | None = None  # of the same attention on other numbers, see ``reading``
+    runs: tuple[ReadingRun, ...] | None = None  # of the same attention on other numbers, see ``reading``
     _evidence: dict[str, Evidence | None] = field(default_factory=dict)
     _errors: dict[str, Any] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Walk:
     def sizes(self) -> dict[str, int]:
         """n_q and n_k (n where they are one axis), d_model, d_k, d_v, h, and what else the shapes have letters for."""
         spec, values = self.sheet.attention, self.sheet.inputs
-        read = Sizes({"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads})
+        read = AxisLengths({"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads})
         for name in values:
             read.bind(name, self.arrays[name], inputs.shape(name, spec, values))
         result = {letter: int(length) for letter, (length, _) in read.found.items()}

@@ -13,7 +13,7 @@ from symattn.derivations.elements import decimal, is_number
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.printed import digits_sentence, rounding_sentence
-from symattn.derivations.walks.run import Format
+from symattn.derivations.walks.run import WalkFormat
 from symattn.document.model import Text
 from symattn.document.notation import Node, Transposed, equals
 
@@ -110,7 +110,7 @@ def _overflow(walk: Walk, name: str) -> Text:
     """Say that e^s overflows, where that went wrong."""
     scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
-    largest, exponent = Format.of(walk.dtype).largest, None if enclosed else max(scores, default=None)
+    largest, exponent = WalkFormat.of(walk.dtype).largest, None if enclosed else max(scores, default=None)
     if name != "weights" or walk.sheet.attention.stabilised or not isinstance(exponent, Quotient):
         return ()
     if exponent.constant() is None or not exponent.exp() > largest:

@@ -32,7 +32,7 @@ _CALLED = {
 
 
 @dataclass(frozen=True)
-class Rounded:
+class RoundedPrint:
     """The rest of a walk with rounded weights: nested lists of exact numbers."""
 
     weights: Any
@@ -45,12 +45,12 @@ def places(walk: Walk) -> int:
     return walk.sheet.printed.places if walk.sheet.printed else 1
 
 
-def with_rounding(walk: Walk, how: str) -> Rounded:
+def with_rounding(walk: Walk, how: str) -> RoundedPrint:
     """The walk's weights rounded as ``how`` says, the weighted values and outputs that follow."""
     weights = rounded(walk.arrays[walk.mixing.of[0]].tolist(), how, places(walk))
     products = weighted(objects(weights), walk.arrays[walk.mixing.of[1]])
     sums = np.add.reduce(products, axis=-2)
-    return Rounded(weights, products.tolist(), sums.tolist())
+    return RoundedPrint(weights, products.tolist(), sums.tolist())
 
 
 def difference(walk: Walk, name: str, entries: object) -> Any:

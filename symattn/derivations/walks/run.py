@@ -67,7 +67,7 @@ def floating(attention: Attention, inputs: Mapping[str, Any], dtype: str) -> Arr
 
 
 @dataclass(frozen=True)
-class Format:
+class WalkFormat:
     """The numbers of a floating format: stored bits, smallest and largest positive number."""
 
     bits: int
@@ -75,13 +75,13 @@ class Format:
     largest: Fraction
 
     @staticmethod
-    def of(dtype: str) -> Format:
+    def of(dtype: str) -> WalkFormat:
         """The format called ``dtype``."""
         import ml_dtypes
 
         info = ml_dtypes.finfo(kind(dtype).dtype)
         smallest, largest = (Fraction(float(x)) for x in (info.smallest_subnormal, info.max))
-        return Format(int(info.nmant), smallest, largest)
+        return WalkFormat(int(info.nmant), smallest, largest)
 
     def ulp(self, x: Quotient) -> Fraction:
         """The spacing of the format's numbers at x; where a ball spans two spacings, the smaller one."""
@@ -129,7 +129,7 @@ def binade(x: Quotient | Enclosed) -> int:
 
 def errors(exact_: Any, computed: Any, dtype: str) -> np.ndarray:
     """The errors of an array in ulp, as a NumPy array of objects, None where there is no error to speak of."""
-    format_ = Format.of(dtype)
+    format_ = WalkFormat.of(dtype)
     out = np.empty(exact_.shape, dtype=object)
     for index in np.ndindex(exact_.shape):
         out[index] = format_.error(exact_[index], float(computed[index]))

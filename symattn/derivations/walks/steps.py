@@ -14,9 +14,9 @@ from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SYMBOLS
 from symattn.attention.variants import SIZES
-from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.letters import head_symbol, row_symbol
-from symattn.derivations.attention.reading import Read, Run, run
+from symattn.derivations.attention.reading import Read, ReadingRun, run
 from symattn.derivations.elements import digits, is_number, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.steps import FalseStep
@@ -298,10 +298,10 @@ def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
     return formula
 
 
-def _runs(walk: Walk) -> tuple[Run, ...]:
+def _runs(walk: Walk) -> tuple[ReadingRun, ...]:
     """The walk's attention on numbers as if at random; none where its inputs are of sizes that cannot be drawn."""
     if walk.runs is None:
-        request = Request(walk.sheet.attention, tuple(walk.sheet.inputs), _sizes(walk))
+        request = DerivationRequest(walk.sheet.attention, tuple(walk.sheet.inputs), _sizes(walk))
         try:
             walk.runs = tuple(run(request, seed) for seed in (0, 1))
         except (SymattnError, KeyError):

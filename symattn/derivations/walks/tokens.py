@@ -29,7 +29,7 @@ _BITS = 256  # of what leaves the decided field here
 _TWO = Quotient.of(2)
 
 
-class Numbers:
+class ExactComputation:
     """Computing with exact numbers, and in balls where a function leaves the decided field."""
 
     def number(self, value: int | Fraction) -> Quotient:
@@ -105,7 +105,7 @@ def step_agrees(arrays: Arrays, spec: Attention, step: Step) -> bool | None:
         plain = (int, Forbidden, Undefined, Enclosed)
         balls = np.frompyfunc(lambda x: x if isinstance(x, plain) else _ball(x), 1, 1)
         given = {name: balls(x) for name, x in given.items()}
-    wanted = expected(spec, step, given, result.shape, Numbers())
+    wanted = expected(spec, step, given, result.shape, ExactComputation())
     return None if wanted is None else all(map(same, result.flat, wanted.flat))
 
 

@@ -13,19 +13,19 @@ _EDGE = 4.0
 
 
 @dataclass(frozen=True)
-class Plane:
+class DrawingPlane:
     """The origin on the sheet, and how long 1 is there; y grows upwards in the plane, downwards on the sheet."""
 
     origin: Point
     scale: float
 
     @staticmethod
-    def fitted(points: Iterable[Point], x: float, y: float, width: float, height: float) -> Plane:
+    def fitted(points: Iterable[Point], x: float, y: float, width: float, height: float) -> DrawingPlane:
         """The largest scale at which the points and the origin are within ``width`` × ``height`` at (x, y)."""
         xs, ys = zip(*points, (0.0, 0.0), strict=True)
         wide, high = max(xs) - min(xs), max(ys) - min(ys)
         scale = min(width / wide if wide else 1e9, height / high if high else 1e9)
-        return Plane((x - min(xs) * scale, y + max(ys) * scale), scale)
+        return DrawingPlane((x - min(xs) * scale, y + max(ys) * scale), scale)
 
     def at(self, point: Point) -> Point:
         """Where a point is on the sheet."""

@@ -13,7 +13,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
-class Axis:
+class PlotAxis:
     """Numbers from ``low`` to ``high``, on the sheet from ``start`` to ``end``."""
 
     low: float
@@ -54,8 +54,8 @@ class Plot:
     """A plot on a scene."""
 
     scene: Scene
-    x: Axis
-    y: Axis
+    x: PlotAxis
+    y: PlotAxis
 
     def frame(self, across: Iterable[tuple[float, str]], up: Iterable[tuple[float, str]], name: str) -> None:
         """Grid lines at the numbers of ``up``, ticks at those of ``across``, and the name of the axis below."""

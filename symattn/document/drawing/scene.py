@@ -37,7 +37,7 @@ _WIDTH_OF = {letter: width / 100 for width, letters in _WIDTHS.items() for lette
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LetterRun:
     """Letters of one kind within a label: ``level`` −1 for an index, 1 for an exponent."""
 
     text: str
@@ -95,16 +95,16 @@ class Label:
     anchor: Anchor = "start"
     upwards: bool = False
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[LetterRun]:
         """The words, part by part."""
         at = 0
         for match in BRACES.finditer(self.words):
             if match.start() > at:
-                yield Run(self.words[at : match.start()], self.role)
+                yield LetterRun(self.words[at : match.start()], self.role)
             yield from _letters(match, self.role)
             at = match.end()
         if at < len(self.words):
-            yield Run(self.words[at:], self.role)
+            yield LetterRun(self.words[at:], self.role)
 
     @property
     def width(self) -> float:
@@ -188,15 +188,15 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
     return [result[i] for i in range(len(wanted))]
 
 
-def _letters(found: re.Match[str], role: Role) -> Iterator[Run]:
+def _letters(found: re.Match[str], role: Role) -> Iterator[LetterRun]:
     raised, base, index = found.groups()
     if raised:
-        yield Run(base, role, level=1)
+        yield LetterRun(base, role, level=1)
         return
     own = _ROLES.get(base, role)
-    yield Run(base, own, italic=True)
+    yield LetterRun(base, own, italic=True)
     if index:
-        yield Run(index, own, italic=index in _INDICES, level=-1)
+        yield LetterRun(index, own, italic=index in _INDICES, level=-1)
 
 
 def powered(digits: str) -> str:

@@ -17,7 +17,7 @@ from symattn.document.tex import COLOURS, tex
 _LETTERS = {"left": "l", "right": "r", "centre": "c"}
 
 
-def table(writer: Writer, block: md.Table) -> str:
+def table(writer: LatexWriter, block: md.Table) -> str:
     """A centred table, no wider than the line: headings over groups, the shaded rows tinted (marked in fragments)."""
     letters = "".join(_LETTERS[c.align] for c in block.columns)
     rules = ("\\hline", "\\hline", "\\hline") if writer.fragment else ("\\toprule", "\\midrule", "\\bottomrule")
@@ -34,14 +34,14 @@ def _row(cells: list[str]) -> str:
     return " & ".join(cells) + " \\\\"
 
 
-def _body_row(writer: Writer, row: tuple[md.Text, ...], shaded: bool) -> str:
+def _body_row(writer: LatexWriter, row: tuple[md.Text, ...], shaded: bool) -> str:
     cells = _row([writer.prose(cell) for cell in row])
     if not shaded:
         return cells
     return f"$\\triangleright$ {cells}" if writer.fragment else f"\\rowcolor{{SAs!8}} {cells}"
 
 
-def _groups(writer: Writer, block: md.Table) -> list[str]:
+def _groups(writer: LatexWriter, block: md.Table) -> list[str]:
     if not any(c.group for c in block.columns):
         return []
     cells, rules = [], ""
@@ -107,7 +107,7 @@ _LISTED = 76  # characters of typewriter type in a line
 
 def render(document: md.Document, *, fragment: bool = False) -> str:
     """The document for pdflatex; ``fragment`` leaves out preamble, title page and colours."""
-    writer = Writer(fragment)
+    writer = LatexWriter(fragment)
     body = writer.body(document)
     comment = "% " + made(document.command).replace("\n", " ")
     if fragment:
@@ -117,7 +117,7 @@ def render(document: md.Document, *, fragment: bool = False) -> str:
     return f"{comment}\n{preamble()}\n\\begin{{document}}\n{title}\n\n{body}\n\\end{{document}}\n"
 
 
-class Writer:
+class LatexWriter:
     """How words, formulas and reasons look: with our colours and macros, or plain in a fragment."""
 
     def __init__(self, fragment: bool) -> None:

@@ -12,7 +12,7 @@ from symattn.document.render.common import indexed, plain_text, sheets
 from symattn.document.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 
 if TYPE_CHECKING:
-    from symattn.document.render.latex import Writer
+    from symattn.document.render.latex import LatexWriter
 
 _LINE = 39.0  # em in a line of our documents
 _FRAGMENT_LINE = 33.0  # em in a line of LaTeX's own classes at 10 pt
@@ -23,13 +23,13 @@ _LETTER = re.compile(r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([
 _INDEXED = re.compile(r"(?<![\w./-])([dnh])_(k|v|q|kv|model|s|r|n)(?![\w./-]*[_(])")
 
 
-def setter(writer: Writer, indent: float = 0.0) -> Setter:
+def setter(writer: LatexWriter, indent: float = 0.0) -> Setter:
     """Breaks lines where they are full, and shrinks what cannot be broken."""
     line = (_FRAGMENT_LINE if writer.fragment else _LINE) - indent
     return Setter(writer.tex, lambda shown, room: writer.fit(f"$\\displaystyle {shown}$", room), line)
 
 
-def steps(writer: Writer, block: md.Steps, number: int) -> str:
+def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
     """An ``align*`` whose rows carry their reasons and numbers as tags."""
     lines = setter(writer)
     rows = []
@@ -42,7 +42,7 @@ def steps(writer: Writer, block: md.Steps, number: int) -> str:
     return f"\\begin{{align*}}\n{body}\n\\end{{align*}}"
 
 
-def result(writer: Writer, block: md.Result) -> str:
+def result(writer: LatexWriter, block: md.Result) -> str:
     """The formulas in a tinted box, the evidence in its title bar; in fragments under a bold title."""
     body = "\n".join(f"\\[ {centred(setter(writer, _INDENT), f)} \\]" for f in block.formulas)
     text = writer.prose(block.text)
@@ -57,7 +57,7 @@ def result(writer: Writer, block: md.Result) -> str:
     return f"\\begin{{SAresult}}{{{title}\\quad\\hfill\\mdseries {evidence}}}\n{body}\n\\end{{SAresult}}"
 
 
-def _evidence(writer: Writer, evidence: Evidence) -> str:
+def _evidence(writer: LatexWriter, evidence: Evidence) -> str:
     ok = r"~\SAok" if at_least_checked(evidence.grade) and not writer.fragment else ""
     return evidence_text(evidence) + ok
 
@@ -82,7 +82,7 @@ def sentence(words: str) -> str:
     return out + escape_text(words[end:])
 
 
-def values(writer: Writer, block: md.Values) -> str:
+def values(writer: LatexWriter, block: md.Values) -> str:
     """A heading with reason and grade, and the array: exact, decimal and the others."""
     reason = writer.prose(block.reason)
     grade = writer.graded(evidence_text(block.evidence), block.evidence.grade) if block.evidence else ""

@@ -39,7 +39,7 @@ def mathml(x: nt.Node, *, inline: bool = False, tall: bool = False) -> str:
     return f'<math{display} alttext="{escape(text(x), quote=True)}">{show(x, inline)}</math>'
 
 
-class _Printer(Printer):
+class _MathmlPrinter(Printer):
     """Each formula as one element."""
 
     def __init__(self) -> None:
@@ -173,5 +173,5 @@ def _letter(base: str, bold: bool) -> str:
     return f"<mi>{escape(shown)}</mi>"
 
 
-_PRINTER = _Printer()
+_PRINTER = _MathmlPrinter()
 show, link, fence = _PRINTER.show, _PRINTER.link, _PRINTER.brackets

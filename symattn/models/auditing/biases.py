@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.backward import Gradient, of_sums
+from symattn.bounds.sharp.backward import SharpGradient, of_sums
 from symattn.bounds.sharp.limits import Stores, W, half_ulp
 from symattn.bounds.sharp.ways import scalings
 from symattn.models.auditing.setting import Floats
@@ -46,7 +46,7 @@ def ratio(groups: Sequence[Group], came: Any) -> float:
     return best
 
 
-def _exact(groups: Sequence[Group], taken: Sequence[tuple[Attention, Any]], shape: tuple[int, ...]) -> Gradient:
+def _exact(groups: Sequence[Group], taken: Sequence[tuple[Attention, Any]], shape: tuple[int, ...]) -> SharpGradient:
     """Return the exact sums, and how far what came may be from them."""
     value, error, size = (np.zeros(shape) for _ in range(3))
     terms = 0
@@ -63,4 +63,4 @@ def _exact(groups: Sequence[Group], taken: Sequence[tuple[Attention, Any]], shap
     inside = (
         error + (size + error) * (W * (3 * count + 48) + (how.u if count > 1 else 0.0)) + count * float(how.format.eta)
     )
-    return Gradient(np.arange(shape[-2]), value, inside + half_ulp(how.format, np.abs(value) + inside))
+    return SharpGradient(np.arange(shape[-2]), value, inside + half_ulp(how.format, np.abs(value) + inside))

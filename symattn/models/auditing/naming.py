@@ -10,12 +10,12 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT
-from symattn.bounds.sharp.backward import NAMES, Gradient
+from symattn.bounds.sharp.backward import NAMES, SharpGradient
 from symattn.models.auditing.biases import Group
 from symattn.models.auditing.call_causes import one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.definitions.gradient_mistakes import dropping, mistakes, of_wrong_attention
-from symattn.verification.definitions.subject import Mistake
+from symattn.verification.definitions.subject import DefinitionMistake
 
 _TRIED = 1 << 18  # scores of one head up to which mistakes in formulas are tried
 _OTHERS = 1 << 12  # up to which the gradients of other attention are, too
@@ -34,7 +34,7 @@ class Judged:
     inputs: dict[str, Any]
     do: Floats
     got: Grads
-    found: dict[str, Gradient]
+    found: dict[str, SharpGradient]
     group: Group
 
     @property
@@ -70,7 +70,7 @@ def cause(head: Judged) -> str:
     return one_of(named)
 
 
-def _fitting(tried: Iterator[Mistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
+def _fitting(tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
     """Add mistakes that give what came to those of ``before``; of mistakes that are the same, the first."""
     fitting = list(before)
     for mistake in tried:

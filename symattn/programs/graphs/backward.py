@@ -22,7 +22,7 @@ from symattn.programs.graphs.program import Program
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
 from symattn.verification.definitions.judging import expected
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.semantics import Difference, Identity, identity_test
+from symattn.verification.semantics import Difference, IdentityResult, identity_test
 
 _JUDGED = Precision.of("float32")
 _NEAR = 1e-9  # of the largest gradient, by which a mistake may miss in float64
@@ -75,7 +75,7 @@ def verified(
     )  # fmt: skip
 
 
-def _tested(program: Program, epsilon: float, seed: int) -> Identity:
+def _tested(program: Program, epsilon: float, seed: int) -> IdentityResult:
     from symattn.programs.graphs.judging import Heard
 
     heard = Heard(program)
@@ -86,13 +86,13 @@ def _tested(program: Program, epsilon: float, seed: int) -> Identity:
     return result
 
 
-def _check(name: str, found: Identity) -> Check:
+def _check(name: str, found: IdentityResult) -> Check:
     from symattn.programs.graphs.judging import semantics
 
     return replace(semantics(found), name=name)
 
 
-def _notes(program: Program, heard: Any, found: list[Identity]) -> tuple[str, ...]:
+def _notes(program: Program, heard: Any, found: list[IdentityResult]) -> tuple[str, ...]:
     from symattn.programs.graphs.judging import notes_of
 
     hypotheses = [n.removeprefix("hypothesis: ") for f in found for n in f.notes if n.startswith("hypothesis: ")]

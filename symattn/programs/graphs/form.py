@@ -20,7 +20,7 @@ class Ref(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """An operator of the graph's own language, what it takes (``Ref``, plain values, lists of them), what it makes.
 
     An operand that is left out is None. ``attributes`` are told by name. ``types`` are those of what it makes, such as
@@ -61,7 +61,7 @@ class Graph:
     inputs: tuple[GraphArray, ...]
     weights: tuple[GraphArray, ...]
     constants: Mapping[str, Any]
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     outputs: tuple[str, ...]
     rules: Mapping[str, Rule] = field(repr=False)
 
@@ -93,7 +93,7 @@ def refs(x: Any) -> Iterator[Ref]:
             yield from refs(part)
 
 
-def _check(name: str, nodes: tuple[Node, ...], known: list[str], outputs: tuple[str, ...]) -> None:
+def _check(name: str, nodes: tuple[GraphNode, ...], known: list[str], outputs: tuple[str, ...]) -> None:
     """Raise InputError for a name that stands twice, and for a value that nothing before its use makes."""
     there = set(known)
     if len(there) < len(known):

@@ -19,7 +19,7 @@ from symattn.document.errors import InputError
 from symattn.programs.graphs.attending import meant_scale
 from symattn.programs.graphs.operators import gather
 from symattn.programs.graphs.values import Context, decimal, is_plain, place
-from symattn.programs.onnx.attention import FLOATS, INPUTS, OUTPUTS, Node, of_node
+from symattn.programs.onnx.attention import FLOATS, INPUTS, OUTPUTS, OnnxNode, of_node
 
 
 def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tuple[Any, ...]:
@@ -31,7 +31,7 @@ def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tupl
         heads = attributes.get("q_num_heads", 1)
         attributes["scale"] = meant_scale(given["Q"].shape[-1] // max(heads, 1), attributes["scale"])
     attributes |= {name: decimal(attributes[name]) for name in ("scale", "softcap") if attributes.get(name) is not None}
-    node = Node("Attention", attributes, {}, {role: role for role in OUTPUTS})
+    node = OnnxNode("Attention", attributes, {}, {role: role for role in OUTPUTS})
     result = of_node(node, given, opset).outputs
     return tuple(result[role] for role in OUTPUTS)
 

@@ -18,7 +18,7 @@ from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError
 from symattn.document.keywords import UPSTREAM
 from symattn.programs.frameworks import import_jax
-from symattn.programs.graphs.form import MOST_NODES, Graph, GraphArray, Node, Ref
+from symattn.programs.graphs.form import MOST_NODES, Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.jax_table import RULES
 from symattn.programs.graphs.ranges import type_name, whole
 from symattn.programs.graphs.running import run
@@ -140,7 +140,7 @@ class _JaxprReader:
         self._inputs: list[GraphArray] = []
         self._weights: list[GraphArray] = []
         self._constants: dict[str, Any] = {}
-        self._nodes: list[Node] = []
+        self._nodes: list[GraphNode] = []
         self._sizes: dict[str, Ref] = {}
         self._maxima: set[Any] = set()
         self._count = 0
@@ -158,7 +158,7 @@ class _JaxprReader:
         if len(self._nodes) >= MOST_NODES:
             raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
         result = [Ref(self._fresh()) for _ in range(count)]
-        self._nodes.append(Node(operator, tuple(operands), tuple(r.name for r in result), told, tuple(types)))
+        self._nodes.append(GraphNode(operator, tuple(operands), tuple(r.name for r in result), told, tuple(types)))
         return result
 
     def constant(self, value: Any) -> Ref:
@@ -274,7 +274,7 @@ class _JaxprReader:
         return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
 
 
-def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
+def _needed(nodes: Sequence[GraphNode], outputs: Iterable[str]) -> tuple[GraphNode, ...]:
     """The nodes that the outputs depend on: what only serves derivatives is left out."""
     wanted, kept = set(outputs), []
     for node in reversed(nodes):

@@ -21,10 +21,10 @@ from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.graphs.form import Graph
 from symattn.programs.graphs.program import Program
-from symattn.verification.arithmetic.suspects import Sample, explained
+from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.semantics import Difference, Identity, drawn, identity_test
+from symattn.verification.semantics import Difference, IdentityResult, drawn, identity_test
 
 _JUDGED = Precision.of("float32")  # beyond what an implementation in it may do, a difference is a fault
 _LEFT = 1e-6  # of the squared difference that a mistake which explains it may leave: the graph is run in float64
@@ -95,7 +95,7 @@ class _Proved(NamedTuple):
     why: tuple[str, ...] = ()
 
 
-def _judged(program: Program, found: Identity, proof: Callable[[Program], _Proved], seed: int) -> _Proved:
+def _judged(program: Program, found: IdentityResult, proof: Callable[[Program], _Proved], seed: int) -> _Proved:
     if found.agrees is None:
         return _Proved(Verdict.UNDECIDED, why=(f"The test of semantics did not decide: {found.reason}",))
     if found.agrees:
@@ -133,7 +133,7 @@ def read(source: Any) -> Graph:
     )
 
 
-def semantics(found: Identity) -> Check:
+def semantics(found: IdentityResult) -> Check:
     if found.agrees is False:
         return Check("semantics", Grade.REFUTED, max(len(found.pairs), 1), 1, 0.0)
     return Check("semantics", found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
@@ -174,7 +174,7 @@ def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
     return ()
 
 
-def notes_of(program: Program, hypotheses: list[str], found: Identity) -> tuple[str, ...]:
+def notes_of(program: Program, hypotheses: list[str], found: IdentityResult) -> tuple[str, ...]:
     read_as = "Read as: " + "; ".join(s.told for s in program.slots) + "."
     assumed = tuple(f"Hypothesis: {h}." for h in dict.fromkeys(hypotheses))
     others = (n for n in found.notes if not n.startswith("hypothesis: "))
@@ -197,7 +197,7 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
     if not (expected(spec, one, _JUDGED).ratios(got[where[:batch]]) > 1).any():
         return None
     words = f"at output {list(where)}: got {got[where]:.6g}, expected {right[where]:.6g}; {difference.sizes}"
-    result = explained(Sample(spec, one, got[where[:batch]], Format("float32")), _LEFT)
+    result = explained(BitSample(spec, one, got[where[:batch]], Format("float32")), _LEFT)
     if result is None:
         said = f"the graph differs from the specification {words}; no one mistake explains it"
         return Fault("output", None, said, certified=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs.graphs.form import Graph, GraphArray, Node, Ref
+from symattn.programs.graphs.form import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.onnx_table import RULES
 from symattn.programs.graphs.ranges import type_name, whole
 from symattn.programs.onnx.attention import FLOATS
@@ -159,7 +159,7 @@ def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
 
 
-def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> Node:
+def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> GraphNode:
     operator = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
     operands = tuple(Ref(i) if i else None for i in proto.input)
     attributes = dict(_attributes(f"{name}: {operator}", proto))
@@ -169,7 +169,7 @@ def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> Node:
         if "opset" in attributes:  # which is told below, and is no attribute of the operator
             raise InputError(f"{name}: Attention: unknown attribute 'opset'")
         attributes = {**attributes, "opset": opset}
-    return Node(operator, operands, tuple(proto.output), attributes, tuple(types[o] for o in proto.output))
+    return GraphNode(operator, operands, tuple(proto.output), attributes, tuple(types[o] for o in proto.output))
 
 
 def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from symattn.document.errors import InputError, SymattnError
-from symattn.programs.graphs.form import Graph, Node, Ref, Rule
+from symattn.programs.graphs.form import Graph, GraphNode, Ref, Rule
 from symattn.programs.graphs.ranges import settled
 from symattn.programs.graphs.values import Context, Joined
 
@@ -58,13 +58,13 @@ def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]
     return tuple(values[name] for name in graph.outputs)
 
 
-def _typed(graph: Graph, node: Node) -> Node:
+def _typed(graph: Graph, node: GraphNode) -> GraphNode:
     """The node; one that may be of truth values or of bits by the name that it has for what it makes."""
     of_bits = f"{node.operator}.bits"
     return replace(node, operator=of_bits) if of_bits in graph.rules and node.types[:1] != ("bool",) else node
 
 
-def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, object]) -> Any:
+def _made(rule: Rule, context: Context, node: GraphNode, values: Mapping[str, object]) -> Any:
     operands = [_value(x, values) for x in node.operands]
     if node.operator not in APART:
         operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
@@ -78,7 +78,7 @@ def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, object]
         raise InputError(f"{node.operator} cannot be computed: {words}") from error
 
 
-def _settled(node: Node, x: Any, told: str) -> Any:
+def _settled(node: GraphNode, x: Any, told: str) -> Any:
     try:
         return settled(x, told)
     except SymattnError as error:

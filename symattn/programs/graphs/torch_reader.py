@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError
-from symattn.programs.graphs.form import Graph, GraphArray, Node, Ref
+from symattn.programs.graphs.form import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.ranges import type_name, whole
 from symattn.programs.graphs.torch_table import RULES
 
@@ -49,7 +49,7 @@ def of_program(program: Any, name: str = "the program") -> Graph:
     return Graph("torch", name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs, RULES)
 
 
-def _node(node: Any) -> Iterator[Node]:
+def _node(node: Any) -> Iterator[GraphNode]:
     # ``aten.view`` for an overload of it, ``getitem`` for Python's operator
     packet = getattr(node.target, "overloadpacket", None)
     operator = str(packet) if packet is not None else str(getattr(node.target, "__name__", node.target))
@@ -58,7 +58,7 @@ def _node(node: Any) -> Iterator[Node]:
     results: Mapping[str, Any] = {k: _operand(v) for k, v in node.kwargs.items() if k not in ("device", "layout")}
     results = {k: v for k, v in results.items() if k not in ("pin_memory", "memory_format")}
     result = type_name(getattr(node.meta.get("val"), "dtype", ""))
-    yield Node(operator, tuple(map(_operand, node.args)), (node.name,), results, (result,))
+    yield GraphNode(operator, tuple(map(_operand, node.args)), (node.name,), results, (result,))
 
 
 def _operand(x: Any) -> Any:

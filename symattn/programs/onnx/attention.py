@@ -22,7 +22,7 @@ _FIELDS = {1: "f", 2: "i", 3: "s", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """A node: what it is called, its attributes, and the graph's names of its inputs and outputs by their role."""
 
     operator: str
@@ -38,14 +38,14 @@ class Node:
                 raise InputError(f"{self.operator}: unknown attribute {name!r}; known: {words}")
 
 
-def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
+def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
     """The node of a ``NodeProto`` whose places mean ``inputs`` and ``outputs``; an input left out has an empty name."""
     attributes = {attribute.name: _value(proto.op_type, attribute) for attribute in proto.attribute}
     results = (_roles(proto.op_type, what, proto_names, names) for what, proto_names, names in (
         ("inputs", proto.input, inputs),
         ("outputs", proto.output, outputs),
     ))  # fmt: skip
-    return Node(proto.op_type, attributes, *results)
+    return OnnxNode(proto.op_type, attributes, *results)
 
 
 def _value(operator: str, attribute: Any) -> Any:
@@ -91,7 +91,7 @@ class OnnxAttention:
 
     spec: Attention
     inputs: Mapping[str, Any]
-    node: Node
+    node: OnnxNode
     packed: bool
 
     @cached_property
@@ -122,7 +122,7 @@ def attention_of(proto: object, arrays: Mapping[str, Any]) -> OnnxAttention:
     return of_node(node, {role: arrays[name] for role, name in node.inputs.items()})
 
 
-def of_node(node: Node, given: Mapping[str, Any], opset: int | None = None) -> OnnxAttention:
+def of_node(node: OnnxNode, given: Mapping[str, Any], opset: int | None = None) -> OnnxAttention:
     """The attention that a node is, for arrays by their role: ``Q``, ``K``, ``V``, ``attn_mask``, ….
 
     What changed from one opset to another is as ``opset`` has it; where it is None, what depends on it is refused.
@@ -148,13 +148,13 @@ def of_node(node: Node, given: Mapping[str, Any], opset: int | None = None) -> O
     return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, given["Q"].ndim == 3)
 
 
-def _spec(node: Node, fields: dict[str, Any], heads: int, kv_heads: int) -> Attention:
+def _spec(node: OnnxNode, fields: dict[str, Any], heads: int, kv_heads: int) -> Attention:
     fields |= {"scale": node.attributes.get("scale"), "softcap": node.attributes.get("softcap") or None}
     fields |= {"heads": heads, "kv_heads": None if kv_heads == heads else kv_heads}
     return Attention(**{name: value for name, value in fields.items() if value is not None})
 
 
-def _read(proto: Any) -> Node:
+def _read(proto: Any) -> OnnxNode:
     name = (proto.domain if proto.domain != "ai.onnx" else "", proto.op_type)
     if name == ("", "Attention"):
         return read(proto, INPUTS, OUTPUTS)
@@ -169,7 +169,7 @@ def _read(proto: Any) -> Node:
     return node
 
 
-def _heads(node: Node, x: Array, role: str) -> Array:
+def _heads(node: OnnxNode, x: Array, role: str) -> Array:
     """The input with an axis of heads: its own, or blocks of the last axis."""
     if x.ndim == 4:
         return x
@@ -186,7 +186,7 @@ def _heads(node: Node, x: Array, role: str) -> Array:
     return split_heads(x, heads)
 
 
-def _check(node: Node, given: Mapping[str, Any]) -> None:
+def _check(node: OnnxNode, given: Mapping[str, Any]) -> None:
     """Raise InputError for inputs and attributes that contradict each other."""
     for role in "QKV":
         if role not in given:

@@ -23,7 +23,7 @@ from symattn.programs.question import Question
 from symattn.programs.traces.pieces import TracePiece, count, floats, pieces
 from symattn.programs.traces.reading import read
 from symattn.programs.traces.steps import BESIDE
-from symattn.verification.arithmetic.suspects import Sample, explained
+from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.diagnosis.matching import LITTLE
 from symattn.verification.report import STEPS, Check, Fault, Report
 
@@ -65,7 +65,7 @@ def verify_trace(
     held = arrays["q"].dtype.name
     if precision is None and held not in FORMATS:
         raise InputError(f"{path}: q is of {held}, which says nothing about the arithmetic; hint: --dtype float32")
-    judged = _Judged(precision or held, contract, rows, alpha, count(spec, arrays), also or {})
+    judged = _JudgedTrace(precision or held, contract, rows, alpha, count(spec, arrays), also or {})
     for piece in pieces(spec, arrays):
         judged.look(piece)
     shapes = ", ".join(f"{n} {' × '.join(map(str, a.shape))}" for n, a in arrays.items())
@@ -84,7 +84,7 @@ def verify_trace(
 
 
 @dataclass
-class _Judged:
+class _JudgedTrace:
     """Progress through a trace, and the findings so far."""
 
     asked: str | Precision
@@ -198,7 +198,7 @@ def _cause(piece: TracePiece, precision: Precision) -> tuple[Mistake, float] | N
     return None
 
 
-def _sample(piece: TracePiece, precision: Precision) -> Sample | None:
+def _sample(piece: TracePiece, precision: Precision) -> BitSample | None:
     """Some queries at the edge by which places are counted, so that the specification stays what it is."""
     n_q = piece.inputs["q"].shape[-2]
     top = piece.spec.alignment == "top-left"
@@ -207,7 +207,7 @@ def _sample(piece: TracePiece, precision: Precision) -> Sample | None:
     if sum(a.size for a in inputs.values()) > _ENTRIES or piece.spec.position is not None:
         return None
     spec = replace(piece.spec, fully_masked="zeros") if piece.spec.fully_masked == "error" else piece.spec
-    return Sample(spec, floats(inputs), numbers(piece.made["o"][..., list(rows), :])[0], precision.input)
+    return BitSample(spec, floats(inputs), numbers(piece.made["o"][..., list(rows), :])[0], precision.input)
 
 
 def _of_queries(name: str, a: np.ndarray, n_q: int, rows: Sequence[int]) -> np.ndarray:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_reading import Node, form
+from symattn.proof.checker_reading import CheckedNode, form
 from symattn.proof.checker_signs import Signs, without
 from symattn.proof.coq.laws import LAWS
 from symattn.proof.coq.readable import Meant
@@ -29,7 +29,7 @@ def unsupported(sign: Mapping[str, Any]) -> str:
     return f"it rests on a law of a function: {', '.join(dict.fromkeys(other))}" if other else ""
 
 
-def shaped(x: Node, signs: Signs) -> Data:
+def shaped(x: CheckedNode, signs: Signs) -> Data:
     """Return a form that is nonnegative by its shape, as Coq sees it."""
     if x.kind == "product":
         return _squares(x, signs)
@@ -42,7 +42,7 @@ def shaped(x: Node, signs: Signs) -> Data:
     return data(x)
 
 
-def _squares(x: Node, signs: Signs) -> Data:
+def _squares(x: CheckedNode, signs: Signs) -> Data:
     """A product with equal factors in pairs."""
     by_form = {form(y, {i: i for i in y.free}): y for y in x.below}
     times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
@@ -50,7 +50,7 @@ def _squares(x: Node, signs: Signs) -> Data:
     return ["product", *pairs, *[shaped(by_form[key], signs) for key, n in times.items() if n % 2]]
 
 
-def _tangent(x: Node, signs: Signs) -> Data | None:
+def _tangent(x: CheckedNode, signs: Signs) -> Data | None:
     """e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, where the rest is not negative."""
     if [y.label for y in x.below if y.kind == "number"] != [-1]:
         return None
@@ -112,7 +112,7 @@ def _argument(x: Term, log: int | None, plus: frozenset[int]) -> Term | None:
     return y if is_positive(y, plus) else None
 
 
-def data(x: Node) -> Data:
+def data(x: CheckedNode) -> Data:
     """An expression as a certificate holds it."""
     if x.kind == "number":
         return ["number", str(x.label)]

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.coq.printing import Reader, typed
+from symattn.proof.coq.printing import CoqReader, typed
 from symattn.proof.coq.readable import Readable, Stated, circle, divisors, reading, typed_functions
 from symattn.proof.coq.terms import Term, circles
 from symattn.proof.coq.writing import Lemma, free_of, written_term
@@ -45,7 +45,7 @@ def of_differing(name: str, record: Mapping[str, Any]) -> Lemma:
     return Lemma(name, f"{statement}\n{proof}\n", Readable(statement, proof, _WORDS), names=names)
 
 
-def _statement(reader: Reader, said: Stated, places: Sequence[str]) -> str:
+def _statement(reader: CoqReader, said: Stated, places: Sequence[str]) -> str:
     assert said.left
     given = typed_functions(reader)
     some = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
@@ -73,7 +73,7 @@ class _Place:
     at: tuple[int, ...]
 
 
-def _proof(reader: Reader, found: _Place, sizes: Mapping[int, int]) -> str:
+def _proof(reader: CoqReader, found: _Place, sizes: Mapping[int, int]) -> str:
     chosen = [f"{sizes[n]}%nat" for n in reader.sizes]
     for n in reader.arrays:
         seats = "_ " * len(reader.names.arities[n])

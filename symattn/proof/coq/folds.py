@@ -13,13 +13,13 @@ from typing import Any
 
 from symattn.proof.checker_folds import FIRST, SECOND, joined, meaning
 from symattn.proof.checker_reading import in_place, read
-from symattn.proof.coq.printing import Reader, auxiliary, typed
+from symattn.proof.coq.printing import CoqReader, auxiliary, typed
 from symattn.proof.coq.readable import Readable, Stated, functions, reading
 from symattn.proof.coq.sides import (
-    Entry,
     Key,
-    Part,
+    NamedEntry,
     Side,
+    StatePart,
     beyond,
     called,
     held,
@@ -67,7 +67,7 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     ]
     before = [equated(x, steps(x.free, x.sides, frozenset(), regroup), regroup) for x in (*merged, *result)]
     known, in_merge, in_made = _occurring(record, tile, merge, merged, result)
-    fold = _Told(name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made))
+    fold = _FoldWords(name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made))
     words = (*_WORDS, *_unknown({**known, **in_merge, **in_made}))
     said = Readable(f"{fold.definitions()}\n{fold.theorem()}", fold.proof(), words)
     text = f"{''.join(x.text for x in before)}{fold.definitions()}\n{fold.step()}\n{fold.theorem()}\n{said.proof}\n"
@@ -80,7 +80,7 @@ def _numbered(a: Sequence[Record], b: Sequence[Any]) -> Iterator[tuple[int, tupl
 
 def _occurring(
     record: Record, tile: Side, merge: Side, merged: Iterable[Stated], made: Sequence[Stated]
-) -> tuple[dict[Key, Entry], dict[Key, Entry], dict[Key, Entry]]:
+) -> tuple[dict[Key, NamedEntry], dict[Key, NamedEntry], dict[Key, NamedEntry]]:
     """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
     known = listed(tile.reader, numbers)
@@ -90,21 +90,21 @@ def _occurring(
     return known, in_merge, in_made
 
 
-def _bound(every: Mapping[Key, Entry]) -> tuple[Entry, ...]:
+def _bound(every: Mapping[Key, NamedEntry]) -> tuple[NamedEntry, ...]:
     """Arrays, and then functions, for the statement."""
     return tuple(every[key] for kind in ("array", "function") for key in every if key[0] == kind)
 
 
-def _of_made(part: Record) -> tuple[Reader, Term]:
+def _of_made(part: Record) -> tuple[CoqReader, Term]:
     """Return the end of a state, in letters for its parts, and names for the entries that occur there."""
     names, sorts, scope, _ = free_of(part)
     x = term(read(part["expression"], sorts), scope, names)
-    reader = Reader(names)
+    reader = CoqReader(names)
     reader.see(x)
     return reader, x
 
 
-def _unknown(every: Mapping[Key, Entry]) -> Iterator[str]:
+def _unknown(every: Mapping[Key, NamedEntry]) -> Iterator[str]:
     if others := [entry.name for key, entry in every.items() if key[0] == "function"]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
 
@@ -117,7 +117,7 @@ def _equation(name: str, free: object, left: Any, right: Any) -> Stated:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _FoldWords:
     """The text of a fold."""
 
     name: str
@@ -126,8 +126,8 @@ class _Told:
     merge: Side
     merged: tuple[Stated, ...]
     made: tuple[Stated, ...]
-    in_merge: tuple[Entry, ...]  # what the merge alone has
-    in_made: tuple[Entry, ...]  # what the end alone has
+    in_merge: tuple[NamedEntry, ...]  # what the merge alone has
+    in_made: tuple[NamedEntry, ...]  # what the end alone has
 
     def definitions(self) -> str:
         """Define a state, and the merge of two."""
@@ -201,7 +201,7 @@ class _Told:
             f"  {tile} 0 {size} ({state}){ends}."
         )
 
-    def _every(self, more: Iterable[Entry]) -> str:
+    def _every(self, more: Iterable[NamedEntry]) -> str:
         """The parameters, with what other definitions and equations take."""
         return " ".join((parameters(self.tile), *[f"({x.name} : {x.type})" for x in more]))
 
@@ -216,7 +216,7 @@ class _Told:
         indices = reader.scope(said.free)
         words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
         states.arrays.update({k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words})
-        bounds = over(reader, Part(indices, said.free, x))
+        bounds = over(reader, StatePart(indices, said.free, x))
         return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(said.right, indices, 1)}"
 
     def proof(self) -> str:

@@ -50,7 +50,7 @@ def auxiliary(name: str, what: str) -> str:
 
 
 @dataclass
-class Reader:
+class CoqReader:
     """Names for what occurs; an index of a sort in ``starts`` is counted from what stands there."""
 
     names: Names
@@ -166,6 +166,6 @@ def _own(word: str, used: set[str]) -> str:
     return own
 
 
-def typed(reader: Reader, array: int) -> str:
+def typed(reader: CoqReader, array: int) -> str:
     """The type of an array."""
     return f"{'nat -> ' * len(reader.names.arities[array])}R"

@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import chain
 
 from symattn.proof.coq.laws import Supposed
-from symattn.proof.coq.printing import Reader, auxiliary, typed
+from symattn.proof.coq.printing import CoqReader, auxiliary, typed
 from symattn.proof.coq.sharing import shared
 from symattn.proof.coq.steps import free_indices, is_positive
 from symattn.proof.coq.terms import Names, Term
@@ -96,16 +96,16 @@ def readable(said: Stated, proof: str = "") -> Readable:
     return Readable("\n".join(lines), proof, tuple(_words(reader, said, bool(conditions))))
 
 
-def reading(*statements: Stated) -> Reader:
+def reading(*statements: Stated) -> CoqReader:
     """Names for all that occurs in statements that share theirs."""
-    reader = Reader(statements[0].names)
+    reader = CoqReader(statements[0].names)
     for said in statements:
         for side in (*said.sides, *[x for _, x in (*said.given, *said.zeros, *said.lawful, *said.only)]):
             reader.see(side)
     return reader
 
 
-def _words(reader: Reader, said: Stated, divides: bool) -> Iterator[str]:
+def _words(reader: CoqReader, said: Stated, divides: bool) -> Iterator[str]:
     """Yield the hypotheses, sentence by sentence."""
     if said.plus:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
@@ -123,12 +123,12 @@ def _words(reader: Reader, said: Stated, divides: bool) -> Iterator[str]:
         yield "What is divided by is not 0"
 
 
-def functions(reader: Reader) -> Iterator[tuple[str, str]]:
+def functions(reader: CoqReader) -> Iterator[tuple[str, str]]:
     """The functions, and their names in Coq."""
     return ((f, reader.functions[number]) for f, number in reader.names.functions.items())
 
 
-def _arrays(reader: Reader) -> str:
+def _arrays(reader: CoqReader) -> str:
     groups = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
     for number, name in reader.arrays.items():
         groups.append(f"({name} : {typed(reader, number)})")
@@ -136,12 +136,12 @@ def _arrays(reader: Reader) -> str:
     return f"forall {' '.join(groups)}," if groups else ""
 
 
-def typed_functions(reader: Reader) -> list[str]:
+def typed_functions(reader: CoqReader) -> list[str]:
     """The functions with their types."""
     return [f"({own} : {'R -> ' * reader.takes(n) or 'list R -> '}R)" for n, own in reader.functions.items()]
 
 
-def _suppositions(reader: Reader, said: Stated) -> Iterator[str]:
+def _suppositions(reader: CoqReader, said: Stated) -> Iterator[str]:
     """Sizes are at least 1; which arrays are positive, or not negative, and which are cosines and sines."""
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
@@ -160,7 +160,7 @@ def _suppositions(reader: Reader, said: Stated) -> Iterator[str]:
         yield from (result for result, _ in said.supposed.of(f, own))
 
 
-def circle(reader: Reader, c: int, s: int) -> str:
+def circle(reader: CoqReader, c: int, s: int) -> str:
     """State that two arrays are cosines and sines."""
     over, cosine = _entry(reader, c)
     sine = _entry(reader, s)[1]
@@ -168,21 +168,21 @@ def circle(reader: Reader, c: int, s: int) -> str:
     return f"({words})" if over else words
 
 
-def _assumed(reader: Reader, sorts: Sequence[int], words: str, *terms: Term) -> str:
+def _assumed(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) -> str:
     """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
     over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in zip(scope, sorts, strict=True))
     return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
 
 
-def _below(reader: Reader, more: Sequence[int], scope: tuple[str, ...]) -> tuple[str, ...]:
+def _below(reader: CoqReader, more: Sequence[int], scope: tuple[str, ...]) -> tuple[str, ...]:
     """Names for indices of these sorts, the innermost first, and then those in scope."""
     for _ in more:
         scope = (reader.index(scope), *scope)
     return scope
 
 
-def _only(reader: Reader, more: Sequence[int], x: Term, scope: tuple[str, ...]) -> str:
+def _only(reader: CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...]) -> str:
     """State that an expression is 0 at all places of these sorts."""
     inside = _below(reader, more, scope)
     pairs = list(zip(inside, more, strict=False))[::-1]
@@ -191,12 +191,12 @@ def _only(reader: Reader, more: Sequence[int], x: Term, scope: tuple[str, ...]) 
     return f"{over}{reader.text(x, inside, 1)} = 0"
 
 
-def variables(reader: Reader) -> str:
+def variables(reader: CoqReader) -> str:
     """The sizes, arrays and functions of a statement, in order."""
     return " ".join((*reader.sizes.values(), *reader.arrays.values(), *reader.functions.values()))
 
 
-def _entry(reader: Reader, array: int) -> tuple[str, str]:
+def _entry(reader: CoqReader, array: int) -> tuple[str, str]:
     scope: tuple[str, ...] = ()
     for _ in reader.names.arities[array]:
         scope = (*scope, reader.index(scope))
@@ -205,7 +205,7 @@ def _entry(reader: Reader, array: int) -> tuple[str, str]:
 
 
 def divisors(
-    reader: Reader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
+    reader: CoqReader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
 ) -> Iterator[str]:
     """State that divisors not positive by their form are not 0; ``bound`` are indices with their sorts."""
     for y in x.below:
@@ -221,7 +221,7 @@ def divisors(
         yield f"({words})" if over else words
 
 
-def _proof(reader: Reader, said: Stated, scope: tuple[str, ...]) -> str:
+def _proof(reader: CoqReader, said: Stated, scope: tuple[str, ...]) -> str:
     one = {*said.plus, *[c for c, _ in said.circles]}
     letters = []
     for number, array in reader.arrays.items():

@@ -45,7 +45,7 @@ SECONDS = 300
 
 
 @dataclass(frozen=True)
-class Judgement:
+class CoqJudgement:
     """The lemmas that were accepted, by name, the axioms below all of them, and why Coq ended early at others."""
 
     accepted: frozenset[str] = frozenset()
@@ -53,16 +53,16 @@ class Judgement:
     stopped: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def joined(every: Sequence[Judgement]) -> Judgement:
+    def joined(every: Sequence[CoqJudgement]) -> CoqJudgement:
         """All of them as one."""
-        return Judgement(
+        return CoqJudgement(
             frozenset().union(*[j.accepted for j in every]),
             tuple(sorted({a for j in every for a in j.axioms})),
             {name: why for j in every for name, why in j.stopped.items()},
         )
 
 
-def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
+def judged(every: Sequence[Lemma], jobs: int = 1) -> CoqJudgement:
     """Return Coq's verdicts on the lemmas, whose names differ. Raises InputError where it is not installed."""
     folder = theory.compiled()
     asked = [x for x in every if x.text]
@@ -71,12 +71,12 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
     dealt = sorted(asked, key=lambda x: len(x.text), reverse=True)  # so that no process gets most of the long ones
     heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
-        return Judgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
+        return CoqJudgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
 
 
 def settled(
     theorems: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], jobs: int = 1
-) -> tuple[list[list[Lemma]], Judgement]:
+) -> tuple[list[list[Lemma]], CoqJudgement]:
     """The lemmas of theorems, each a name and its certificates; what Coq refuses is asked again, with more hints."""
     asked = [lemmas(*theorem) for theorem in theorems]
     first = judged([x for each in asked for x in each], jobs)
@@ -87,10 +87,10 @@ def settled(
     again = {x.name: x for theorem in open_ for x in lemmas(*theorem, regroup=True) if x.name in refused}
     second = judged(list(again.values()), jobs)
     result = [[again[x.name] if x.name in second.accepted else x for x in each] for each in asked]
-    return result, Judgement.joined((first, second))
+    return result, CoqJudgement.joined((first, second))
 
 
-def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
+def _judged(folder: Path, every: Sequence[Lemma]) -> CoqJudgement:
     """Read the toplevel's answer for each; a proof that failed is given up before the next one.
 
     Where Coq ends early, nothing that was told counts: each half is asked anew. The limit on its processor time is the
@@ -103,9 +103,9 @@ def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
         return _told(ask, every)
     except _Ended as why:
         if len(every) == 1:
-            return Judgement(stopped={every[0].name: str(why)})
+            return CoqJudgement(stopped={every[0].name: str(why)})
         half = len(every) // 2
-        return Judgement.joined([_judged(folder, part) for part in (every[:half], every[half:])])
+        return CoqJudgement.joined([_judged(folder, part) for part in (every[:half], every[half:])])
 
 
 class _Ended(Exception):
@@ -120,7 +120,7 @@ class _Ended(Exception):
         super().__init__(f"Coq ended early, by {how}{': ' if last else ''}{last[:_LONGEST]}")
 
 
-def _told(ask: Sequence[str], every: Sequence[Lemma]) -> Judgement:
+def _told(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
     """Return the verdicts of one process."""
     with (
         TemporaryDirectory() as here,
@@ -130,11 +130,11 @@ def _told(ask: Sequence[str], every: Sequence[Lemma]) -> Judgement:
         result = {m[1] for line in outcome if (m := _CONSTANT.match(line))}
         accepted = sorted(x.name for x in every if auxiliary(x.name, "again") in result)
         if not accepted:
-            return Judgement()
+            return CoqJudgement()
         together = f"Definition {_TOGETHER} := ({', '.join([*accepted, 'tt'])}).\n"
         below = _asked(coq, f"{together}Print Assumptions {_TOGETHER}.\n")
     axioms = listed(below)
-    return Judgement() if axioms is None else Judgement(frozenset(accepted), axioms)
+    return CoqJudgement() if axioms is None else CoqJudgement(frozenset(accepted), axioms)
 
 
 def _again(x: Lemma) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from symattn.proof.coq.printing import Reader
+from symattn.proof.coq.printing import CoqReader
 from symattn.proof.coq.steps import in_order, order_of
 from symattn.proof.coq.terms import Term, number
 
@@ -27,12 +27,12 @@ _Key = tuple[tuple[int, ...], Term]
 class Shared:
     """How names for parts are introduced, the sides with these names, and a reader that knows them."""
 
-    reader: Reader
+    reader: CoqReader
     lets: tuple[str, ...]
     sides: tuple[Term, ...]
 
 
-def shared(reader: Reader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
+def shared(reader: CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
     """The sides with names for what occurs in them more than once, where they are long."""
     scope = reader.scope(free)
     result = Shared(_copied(reader), (), tuple(sides))
@@ -43,9 +43,9 @@ def shared(reader: Reader, free: Sequence[int], sides: Sequence[Term]) -> Shared
     return result
 
 
-def _copied(reader: Reader) -> Reader:
+def _copied(reader: CoqReader) -> CoqReader:
     names = replace(reader.names, arities=dict(reader.names.arities))
-    own = Reader(names, reader.starts, counts=reader.counts)
+    own = CoqReader(names, reader.starts, counts=reader.counts)
     own.sizes, own.arrays, own.functions = dict(reader.sizes), dict(reader.arrays), dict(reader.functions)
     own.used = set(reader.used)
     return own
@@ -72,7 +72,7 @@ def _parts(x: Term, sorts: tuple[int, ...], whole: _Key | None) -> Iterator[tupl
         yield from _parts(y, (x.numbers[0], *sorts) if x.binds() else sorts, whole)
 
 
-def _text(reader: Reader, key: _Key) -> str:
+def _text(reader: CoqReader, key: _Key) -> str:
     sorts, x = key
     return reader.text(x, reader.scope(sorts))
 

@@ -9,7 +9,7 @@ from typing import Any
 from symattn.document.errors import Refused
 from symattn.proof.checker_folds import FIRST, SECOND
 from symattn.proof.checker_reading import read
-from symattn.proof.coq.printing import Reader, typed
+from symattn.proof.coq.printing import CoqReader, typed
 from symattn.proof.coq.readable import functions
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import free_of
@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Entry:
+class NamedEntry:
     """The name in Coq of what occurs, and its type."""
 
     name: str
@@ -27,7 +27,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Part:
+class StatePart:
     """A part of a state: names and sorts of its indices, and what stands there."""
 
     indices: tuple[str, ...]
@@ -39,8 +39,8 @@ class Part:
 class Side:
     """A definition's parts, and names for all that occurs in them."""
 
-    reader: Reader
-    parts: tuple[Part, ...]
+    reader: CoqReader
+    parts: tuple[StatePart, ...]
     numbers: tuple[str, ...]
     own: tuple[int, ...]  # arrays and sorts that are not its parameters
     split: int
@@ -54,16 +54,16 @@ def side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) 
     for part in parts:
         _, sorts, scope, places = free_of(part, names)
         result.append((places, term(read(part["expression"], sorts), scope, names)))
-    reader = Reader(names, {names.sorts[sort]: word for sort, word in starts.items()})
+    reader = CoqReader(names, {names.sorts[sort]: word for sort, word in starts.items()})
     for _, x in result:
         reader.see(x)
     numbers = [n for name in record["numbers"] for n in names.with_name(name)]
     states = [n for key, n in names.arrays.items() if str(key[0]).startswith((FIRST, SECOND))]
-    results = tuple(Part(reader.scope(places), places, x) for places, x in result)
+    results = tuple(StatePart(reader.scope(places), places, x) for places, x in result)
     return Side(reader, results, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split)
 
 
-def over(reader: Reader, part: Part) -> str:
+def over(reader: CoqReader, part: StatePart) -> str:
     """The places of a part of a state."""
     if not part.indices:
         return ""
@@ -83,7 +83,7 @@ def parameters(side: Side) -> str:
     return " ".join((*groups, *[f"({own} : {_function(side.reader, f)})" for f, own in functions(side.reader)]))
 
 
-def _function(reader: Reader, function: str) -> str:
+def _function(reader: CoqReader, function: str) -> str:
     return f"{'R -> ' * reader.takes(reader.names.functions[function]) or 'list R -> '}R"
 
 
@@ -103,24 +103,24 @@ def held(side: Side) -> str:
     return " ".join(f"size'{n}" for s, n in side.reader.sizes.items() if s != side.split)
 
 
-def listed(reader: Reader, aside: Iterable[str] = ()) -> dict[Key, Entry]:
+def listed(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntry]:
     """Return a reader's names, but for the arrays ``aside`` and entries that belong to one of two tiles."""
     sorts = {n: sort for sort, n in reader.names.sorts.items()}
-    out: dict[Key, Entry] = {
-        ("size", sort): Entry(reader.sizes[n], "nat") for n, sort in sorts.items() if not _of_one(sort)
+    out: dict[Key, NamedEntry] = {
+        ("size", sort): NamedEntry(reader.sizes[n], "nat") for n, sort in sorts.items() if not _of_one(sort)
     }
     for key, n in reader.names.arrays.items():
         if not _of_one(str(key[0])) and key[0] not in aside:
             places = tuple(sorts[s] for s in reader.names.arities[n])
-            out["array", *key[:-1], places] = Entry(reader.arrays[n], typed(reader, n))
-    return {**out, **{("function", f): Entry(own, _function(reader, f)) for f, own in functions(reader)}}
+            out["array", *key[:-1], places] = NamedEntry(reader.arrays[n], typed(reader, n))
+    return {**out, **{("function", f): NamedEntry(own, _function(reader, f)) for f, own in functions(reader)}}
 
 
 def _of_one(word: str) -> bool:
     return word.startswith((FIRST, SECOND))
 
 
-def beyond(tile: Mapping[Key, Entry], others: Iterable[Mapping[Key, Entry]]) -> dict[Key, Entry]:
+def beyond(tile: Mapping[Key, NamedEntry], others: Iterable[Mapping[Key, NamedEntry]]) -> dict[Key, NamedEntry]:
     """Return entries that occur in the others and in no tile. Raises Refused for sizes and ambiguous names."""
     every = dict(tile)
     for key, entry in (pair for other in others for pair in other.items()):

@@ -24,7 +24,7 @@ _KEPT = 4096  # expressions whose sums of terms are kept
 
 
 @dataclass(frozen=True)
-class Step:
+class CoqStep:
     """In a scope of sorts, the innermost first, ``old`` is ``new``."""
 
     scope: tuple[int, ...]
@@ -36,21 +36,23 @@ class Step:
 
 
 @dataclass(frozen=True)
-class _Monomial:
+class _CoqMonomial:
     """A number times Σ over ``sorts``, the outermost first, of a product."""
 
     sorts: tuple[int, ...]
     factors: tuple[Term, ...]
 
 
-_Sum = Mapping[_Monomial, Fraction]
+_Sum = Mapping[_CoqMonomial, Fraction]
 
 
-def _key(m: _Monomial) -> tuple[tuple[int, ...], list[str]]:
+def _key(m: _CoqMonomial) -> tuple[tuple[int, ...], list[str]]:
     return m.sorts, list(map(str, m.factors))
 
 
-def steps(free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int], regroup: bool = False) -> list[Step]:
+def steps(
+    free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int], regroup: bool = False
+) -> list[CoqStep]:
     """The steps for these sides in the scope ``free``; ``positive`` numbers the arrays that are positive.
 
     With ``regroup`` sums are put in another order where a divisor then cancels (see ``regrouped``). Sides that are
@@ -68,7 +70,7 @@ def steps(free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int]
     return [*dict.fromkeys([*split, *_canonical(every, positive, regroup, alone)]), *more]
 
 
-def _split(scope: tuple[int, ...], x: Term) -> Iterator[Step]:
+def _split(scope: tuple[int, ...], x: Term) -> Iterator[CoqStep]:
     """a / (b c) as (a / b) / c, throughout."""
     for y in x.below:
         yield from _split((x.numbers[0], *scope) if x.binds() else scope, y)
@@ -76,7 +78,7 @@ def _split(scope: tuple[int, ...], x: Term) -> Iterator[Step]:
         new = x.below[0]
         for y in _factors(x.below[1]):
             new = Term("Div", (), (new, y))
-        yield Step(scope, x, new)
+        yield CoqStep(scope, x, new)
 
 
 def _factors(x: Term) -> list[Term]:
@@ -85,7 +87,7 @@ def _factors(x: Term) -> list[Term]:
 
 def _canonical(
     sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int], divisors: bool, alone: frozenset[int]
-) -> list[Step]:
+) -> list[CoqStep]:
     result = [place for scope, side in sides for place in _places(scope, side, divisors)]
     sums = []
     for scope, x, exponent in result:
@@ -94,11 +96,11 @@ def _canonical(
         except Refused:
             continue
     common = lcm(*[c.denominator for _, _, terms, exponent in sums if exponent for c in terms.values()])
-    outcome: dict[tuple[tuple[int, ...], Term], Step] = {}
+    outcome: dict[tuple[tuple[int, ...], Term], CoqStep] = {}
     for scope, x, terms, exponent in sums:
         new = _written(terms, common if exponent else 1)
         if new != x and _sure(new, positive):
-            outcome.setdefault((scope, x), Step(scope, x, new))
+            outcome.setdefault((scope, x), CoqStep(scope, x, new))
     shifted = [step for scope, side in sides for step in _shifted(scope, side, common, alone)]
     return [*outcome.values(), *dict.fromkeys(step for step in shifted if _sure(step.new, positive))]
 
@@ -108,7 +110,7 @@ def _functions(x: Term) -> frozenset[int]:
     return frozenset(x.numbers[:1] if x.head == "Fun" else ()).union(*map(_functions, x.below))
 
 
-def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]) -> Iterator[Step]:
+def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]) -> Iterator[CoqStep]:
     """e^{a + c} / Σ_j e^{b_j + c} as e^a / Σ_j e^{b_j}, throughout, where c has a function of ``alone`` in it."""
     for y in x.below:
         yield from _shifted((x.numbers[0], *scope) if x.binds() else scope, y, common, alone)
@@ -118,7 +120,7 @@ def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]
         above, below = _expanded(x.below[0].below[0]), _expanded(x.below[1].below[0].below[0])
     except Refused:
         return
-    raised = {_Monomial(m.sorts, tuple(moved(f, 1, len(m.sorts)) for f in m.factors)): m for m in above}
+    raised = {_CoqMonomial(m.sorts, tuple(moved(f, 1, len(m.sorts)) for f in m.factors)): m for m in above}
     both = {
         n: m for n, m in raised.items() if below.get(n) == above[m] and alone & _functions(Term("Mul", (), m.factors))
     }
@@ -126,7 +128,7 @@ def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]
         top = _written({m: c for m, c in above.items() if m not in both.values()}, common)
         rest = _written({m: c for m, c in below.items() if m not in both}, common)
         total = Term("Sum", x.below[1].numbers, (Term("Exp", (), (rest,)),))
-        yield Step(scope, x, Term("Div", (), (Term("Exp", (), (top,)), total)))
+        yield CoqStep(scope, x, Term("Div", (), (Term("Exp", (), (top,)), total)))
 
 
 def _places(scope: tuple[int, ...], x: Term, divisors: bool) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
@@ -138,7 +140,7 @@ def _places(scope: tuple[int, ...], x: Term, divisors: bool) -> Iterator[tuple[t
             yield inside, y, x.head == "Exp"
 
 
-def merged(free: tuple[int, ...], left: Term, right: Term) -> list[Step]:
+def merged(free: tuple[int, ...], left: Term, right: Term) -> list[CoqStep]:
     """Steps by which both sides are sums over the one index that their divisors hold, and equal term by term."""
     try:
         sums = [_expanded(left), _expanded(right)]
@@ -155,22 +157,24 @@ def merged(free: tuple[int, ...], left: Term, right: Term) -> list[Step]:
         if any(part is None for part in parts):
             return []
         bodies.append(joined("Add", [part for part in parts if part is not None]))
-    over = [Step(free, side, Term("Sum", (sort,), (body,))) for side, body in zip((left, right), bodies, strict=True)]
-    return [*over, Step((sort, *free), *bodies)]
+    over = [
+        CoqStep(free, side, Term("Sum", (sort,), (body,))) for side, body in zip((left, right), bodies, strict=True)
+    ]
+    return [*over, CoqStep((sort, *free), *bodies)]
 
 
-def _in_turn(x: _Sum) -> list[tuple[_Monomial, Fraction]]:
+def _in_turn(x: _Sum) -> list[tuple[_CoqMonomial, Fraction]]:
     return sorted(x.items(), key=lambda term: _key(term[0]))
 
 
-def _held(m: _Monomial) -> set[tuple[int, int]]:
+def _held(m: _CoqMonomial) -> set[tuple[int, int]]:
     """The bound indices that divisors hold, with their sorts."""
     many = len(m.sorts)
     result = {i for f in m.factors if f.head == "Div" for i in free_indices(f) if i < many}
     return {(i, m.sorts[many - 1 - i]) for i in result}
 
 
-def _summand(c: Fraction, m: _Monomial, sort: int) -> Term | None:
+def _summand(c: Fraction, m: _CoqMonomial, sort: int) -> Term | None:
     """Return the summand over an index of this sort, that of the divisors if there are some; None if there is none."""
     many = len(m.sorts)
     choices = sorted(i for i, _ in _held(m)) or [i for i in range(many) if m.sorts[many - 1 - i] == sort]
@@ -179,10 +183,10 @@ def _summand(c: Fraction, m: _Monomial, sort: int) -> Term | None:
     p = choices[0]
     to = {p: many - 1, **{i: i - 1 for i in range(p + 1, many)}}
     sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
-    return _summed_up(c, _Monomial(sorts, tuple(renamed(f, to) for f in m.factors)), None)
+    return _summed_up(c, _CoqMonomial(sorts, tuple(renamed(f, to) for f in m.factors)), None)
 
 
-def regrouped(free: tuple[int, ...], side: Term) -> Iterator[Step]:
+def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
     """Steps by which Σ_j Σ_i g_i E_ij / Z_i is Σ_i g_i (Σ_j E_ij) / Z_i, and that is Σ_i g_i where Z_i is Σ_j E_ij."""
     for _ in range(_ROUNDS):
         try:
@@ -195,14 +199,14 @@ def regrouped(free: tuple[int, ...], side: Term) -> Iterator[Step]:
             joined("Add", [_summed_up(c, rest, one and (one if kept else number(1))) for c, _, (rest, one) in parts])
             for kept in (True, False)
         )
-        yield Step(free, side, there)
+        yield CoqStep(free, side, there)
         for _, _, (rest, node) in parts:
             if node:
-                yield Step((*reversed(rest.sorts), *free), node, number(1))
+                yield CoqStep((*reversed(rest.sorts), *free), node, number(1))
         side = after
 
 
-def _summed_up(c: Fraction, m: _Monomial, more: Term | None) -> Term:
+def _summed_up(c: Fraction, m: _CoqMonomial, more: Term | None) -> Term:
     inner = joined("Mul", [*([number(c)] if c != 1 else []), *m.factors])
     inner = Term("Mul", (), (inner, more)) if more else inner
     for sort in reversed(m.sorts):
@@ -210,7 +214,7 @@ def _summed_up(c: Fraction, m: _Monomial, more: Term | None) -> Term:
     return inner
 
 
-def _cancelling(m: _Monomial) -> tuple[_Monomial, Term | None]:
+def _cancelling(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None]:
     """A monomial without a divisor Z and the sum over j that is Z, and both of them as one factor; itself if none."""
     many = len(m.sorts)
     for divisor in (f for f in m.factors if f.head == "Div"):
@@ -227,7 +231,7 @@ def _cancelling(m: _Monomial) -> tuple[_Monomial, Term | None]:
             total = joined("Mul", [renamed(f, {p: 0, **{i: i + 1 for i in range(p)}}) for f in inside])
             node = Term("Mul", (), (Term("Sum", body.sorts, (total,)), moved(divisor, -1, p + 1)))
             sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
-            return _Monomial(sorts, tuple(moved(f, -1, p + 1) for f in rest)), node
+            return _CoqMonomial(sorts, tuple(moved(f, -1, p + 1) for f in rest)), node
     return m, None
 
 
@@ -246,9 +250,9 @@ def canonical(x: Term) -> Term:
 @lru_cache(_KEPT)
 def _expanded(x: Term) -> _Sum:
     if x.head == "Num":
-        return _times(Fraction(x.numbers[0]), {_Monomial((), ()): Fraction(1)})
+        return _times(Fraction(x.numbers[0]), {_CoqMonomial((), ()): Fraction(1)})
     if x.head == "Add":
-        out: dict[_Monomial, Fraction] = {}
+        out: dict[_CoqMonomial, Fraction] = {}
         for y in x.below:
             for m, c in _expanded(y).items():
                 out[m] = out.get(m, Fraction(0)) + c
@@ -260,7 +264,7 @@ def _expanded(x: Term) -> _Sum:
     if x.head == "Sum":
         return _summed(x.numbers[0], _expanded(x.below[0]))
     below = tuple(canonical(y) if y.head not in ("One", "Over") else _in_argument(y) for y in x.below)
-    return {_Monomial((), (Term(x.head, x.numbers, below),)): Fraction(1)}
+    return {_CoqMonomial((), (Term(x.head, x.numbers, below),)): Fraction(1)}
 
 
 def _in_argument(x: Term) -> Term:
@@ -276,8 +280,8 @@ def _inverse(x: Term) -> _Sum:
         ((m, c),) = terms.items()
         if not m.sorts:
             factors = tuple(Term("Div", (), (number(1), f)) for f in m.factors)
-            return {_Monomial((), factors): 1 / c}
-    return {_Monomial((), (Term("Div", (), (number(1), _written(terms, 1))),)): Fraction(1)}
+            return {_CoqMonomial((), factors): 1 / c}
+    return {_CoqMonomial((), (Term("Div", (), (number(1), _written(terms, 1))),)): Fraction(1)}
 
 
 def _times(c: Fraction, x: _Sum) -> _Sum:
@@ -293,7 +297,7 @@ def _few(x: _Sum) -> _Sum:
 def _product(a: _Sum, b: _Sum) -> _Sum:
     if len(a) * len(b) > _MANY:
         raise Refused("too many terms")
-    out: dict[_Monomial, Fraction] = {}
+    out: dict[_CoqMonomial, Fraction] = {}
     for m, c in a.items():
         for n, d in b.items():
             p = _multiplied(m, n)
@@ -301,7 +305,7 @@ def _product(a: _Sum, b: _Sum) -> _Sum:
     return {m: c for m, c in out.items() if c}
 
 
-def _multiplied(m: _Monomial, n: _Monomial) -> _Monomial:
+def _multiplied(m: _CoqMonomial, n: _CoqMonomial) -> _CoqMonomial:
     """The sums of ``n`` stand within those of ``m``."""
     left = [moved(f, len(n.sorts)) for f in m.factors]
     right = [moved(f, len(m.sorts), len(n.sorts)) for f in n.factors]
@@ -318,7 +322,7 @@ def moved(x: Term, by: int, above: int = 0) -> Term:
 
 
 def _summed(sort: int, x: _Sum) -> _Sum:
-    out: dict[_Monomial, Fraction] = {}
+    out: dict[_CoqMonomial, Fraction] = {}
     for m, c in x.items():
         bound = len(m.sorts)
         if any(_holds(f, bound) for f in m.factors):
@@ -359,7 +363,7 @@ def _holds(x: Term, index: int) -> bool:
     return index in free_indices(x)
 
 
-def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Monomial:
+def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _CoqMonomial:
     """Return a monomial with the sums and the factors in one order."""
     sorts, factors = _contracted(sorts, factors)
     if len(sorts) > _DEEP:
@@ -369,7 +373,7 @@ def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Monomial:
     alike = [list(permutations(n for n in range(many) if sorts[n] == sort)) for sort in sorted(set(sorts))]
     for groups in product(*alike):  # the new place of each sum, counted outside in
         to = {many - 1 - old: many - 1 - new for new, old in enumerate(chain(*groups))}
-        choices.append(_Monomial(tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))))
+        choices.append(_CoqMonomial(tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))))
     return min(choices, key=_key)
 
 

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_reading import Node
+from symattn.proof.checker_reading import CheckedNode
 
 RELATIONS = {"=": "Equal", "≤": "AtMost", "<": "Below"}
 
@@ -114,7 +114,7 @@ class Names:
 Scope = tuple[tuple[str, int], ...]  # names of indices with their sorts, the innermost first
 
 
-def term(x: Node, scope: Scope, names: Names) -> Term:
+def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
     """An expression of a certificate as a term. Raises Refused where Coq has no word for it."""
     if x.kind == "number":
         return number(x.label)
@@ -139,7 +139,7 @@ def term(x: Node, scope: Scope, names: Names) -> Term:
     raise Refused(f"coq: {x.kind} outside of an exponential or a function")
 
 
-def masks(x: Node) -> tuple[list[Node], Node]:
+def masks(x: CheckedNode) -> tuple[list[CheckedNode], CheckedNode]:
     """Split a masked term into the masks and the value there, of −∞ or a sum with it."""
     if x.kind == "masked":
         allowed, inside = masks(x.below[1])
@@ -159,21 +159,21 @@ def _seat(index: Sequence[str], scope: Scope) -> int:
     return next(n for n, (name, _) in enumerate(scope) if name == index[0])
 
 
-def _relation(x: Node, scope: Scope, names: Names) -> Term:
+def _relation(x: CheckedNode, scope: Scope, names: Names) -> Term:
     a, b = x.indices
     if a[1:] == b[1:] and (x.label == "=" or not a[1:]):  # a permutation takes no two places to one
         return Term(f"Is {RELATIONS[x.label]}", (_seat(a, scope), _seat(b, scope)))
     return _letter((f"is {x.label}", a[1:], b[1:]), (a, b), scope, names)
 
 
-def _bound(head: str, x: Node, scope: Scope, names: Names) -> Term:
+def _bound(head: str, x: CheckedNode, scope: Scope, names: Names) -> Term:
     sort = names.sort(x.sorts[0])
     inside = ((x.label, sort), *scope)
     below = _element(x.below[0], inside, names) if head == "Over" else term(x.below[0], inside, names)
     return Term(head, (sort,), (below,))
 
 
-def _nested(x: Node) -> Node:
+def _nested(x: CheckedNode) -> CheckedNode:
     """A maximum over two indices as the largest of the maxima over one, where it is of real numbers alone."""
     if x.kind != "bound" or x.below[0].kind != "bound" or any(y.kind == "masked" for y in x.below[0].all()):
         return x
@@ -181,14 +181,14 @@ def _nested(x: Node) -> Node:
     return replace(x, below=(replace(inside, kind="function", label="max", sorts=(), below=(inside,)),))
 
 
-def _argument(x: Node, scope: Scope, names: Names) -> Term:
+def _argument(x: CheckedNode, scope: Scope, names: Names) -> Term:
     """An argument of a function: a number, or one for each index of a sort."""
     if x.kind == "bound":
         return _bound("Over", x, scope, names)
     return Term("One", (), (_element(x, scope, names),))
 
 
-def _element(x: Node, scope: Scope, names: Names) -> Term:
+def _element(x: CheckedNode, scope: Scope, names: Names) -> Term:
     """Return a function's argument: where it is masked, a function of mask and value, of which nothing is known."""
     if x.kind == "bound":
         raise Refused("coq: a function over two indices at once")

@@ -8,14 +8,14 @@ from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_means import bodies, read_means
-from symattn.proof.checker_reading import Node, Rejected, array_of, in_place, read
+from symattn.proof.checker_reading import CheckedNode, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.coq.bounds import data, forced_to_0, shaped, unlogged, unsupported
 from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.printing import auxiliary
 from symattn.proof.coq.readable import Meant, Readable, Stated, readable
-from symattn.proof.coq.steps import Step, in_order, steps
+from symattn.proof.coq.steps import CoqStep, in_order, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
 
 _MEANS = "Coq sees no mean: where the theorem has E, Var or Cov, they were taken before by the cumulants of the laws"
@@ -159,7 +159,7 @@ def _given(meant: Mapping[str, Any], names: Names, positive: Sequence[str]) -> M
     return in_order(term(_meaning(meant, positive), scope, names), tuple(sort for _, sort in scope))
 
 
-def _meaning(meant: Mapping[str, Any], positive: Sequence[str]) -> Node:
+def _meaning(meant: Mapping[str, Any], positive: Sequence[str]) -> CheckedNode:
     """Return a letter's meaning, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
     return Simplifying(frozenset(positive))(read(meant["expression"], {str(i): str(s) for i, s in meant["free"]}))
 
@@ -174,12 +174,12 @@ def _positive(said: Stated) -> Lemma:
     return _whole(said, f"{shown}\nProof. reflexivity. Qed.")
 
 
-def equated(said: Stated, hints: Sequence[Step], regroup: bool) -> Lemma:
+def equated(said: Stated, hints: Sequence[CoqStep], regroup: bool) -> Lemma:
     """The lemma of an equation."""
     return _lemma(said, "accepts", hints, regroup)
 
 
-def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Term | None = None) -> Lemma:
+def _lemma(said: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None) -> Lemma:
     lists = [_list(map(str, x)) for x in ((said.plus, said.least, _logs(said)) if why else (said.plus,))]
     lists.append(_list(map(str, said.circles)))
     if why:
@@ -226,7 +226,9 @@ def _whole(said: Stated, shown: str) -> Lemma:
     )
 
 
-def simplified(equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[Node, Node]:
+def simplified(
+    equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]
+) -> tuple[CheckedNode, CheckedNode]:
     """Both sides by the rules of ``checker_simplifying``: Coq knows none for roots, logarithms and permutations."""
     simplify = Simplifying(frozenset(map(str, positive)))
     left, right = (simplify(read_means(equation[side], sorts)) for side in ("left", "right"))

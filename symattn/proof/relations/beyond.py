@@ -18,7 +18,7 @@ import numpy as np
 from symattn.document import notation as nt
 from symattn.document.notation import Node
 from symattn.proof.relations.draws import Drawn
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.moments import mentions
 from symattn.proof.statement import Declared
 
@@ -62,7 +62,7 @@ class Large(Drawn):
         return Fraction(random.randint(size * min(low, 0) // 40 if low < 0 else low, size))
 
 
-class Around(Drawn):
+class Neighbourhood(Drawn):
     """Entries around one of the printed numbers, its multiples and parts: of both signs, or positive."""
 
     numbers: tuple[Fraction, ...] = ()
@@ -78,7 +78,7 @@ class Around(Drawn):
 def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction, ...]:
     """The numbers that stand in formulas, and in those that define their letters, and about their powers of e; neither
     0 nor 1."""
-    bodies = [d.body for d in glossary.defined.values() if isinstance(d, Definition)]
+    bodies = [d.body for d in glossary.defined.values() if isinstance(d, LetterDefinition)]
     spoken = [meaning.body for meaning in glossary.spoken.values()]
     numbers = (x for x in nt.within(*every, *bodies, *spoken) if isinstance(x, (nt.Number, nt.Decimal)))
     result = {abs(Fraction(x.value if isinstance(x, nt.Number) else x.digits)) for x in numbers}
@@ -95,7 +95,7 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
         yield from (Zero(there, 0), OneRow(there, 0))
         yield from (Large(there, seed) for seed in range(4))
         for seed in range(min(2 * len(numbers), _AROUND)):
-            world = Around(there, seed)
+            world = Neighbourhood(there, seed)
             world.numbers = numbers
             yield world
     past = _sizes(numbers, _LARGEST if flat else _SMALL)
@@ -114,7 +114,7 @@ def bits(world: Drawn) -> int:
 def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
     """Return whether no array has more than one axis, and nothing is differentiated or left to code."""
     result = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
-    bodies = [d.body for d in result if isinstance(d, Definition)]
+    bodies = [d.body for d in result if isinstance(d, LetterDefinition)]
     whole = tuple(every)
     wide = [key for key, shape in glossary.given.items() if len(shape.split()) > 1]
     if any(mentions(x, key, glossary) for x in whole for key in wide):

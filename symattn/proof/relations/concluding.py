@@ -33,7 +33,7 @@ SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether
 
 
 @dataclass(frozen=True)
-class Shown:
+class ProvedRelation:
     """A relation that is proved: under which hypotheses, in words, and what its certificates are made of."""
 
     needed: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class _Proving(Identity):
         return (accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()) if self.looked else super()._decided(proofs)
 
 
-def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[Shown | None]:
+def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[ProvedRelation | None]:
     """How each equation is shown: from the side before, or from the first, where those before it lead from there."""
     first, before = every[0].left, list[Proof | Premise]()
     absolute = _absolute(compiled, signs)
@@ -78,7 +78,7 @@ def _concluded(
     right: Node,
     premises: Sequence[Proof | Premise],
     needed: tuple[str, ...] = (),
-) -> Shown | None:
+) -> ProvedRelation | None:
     """Return the conclusion of a rule, if the checker accepts it."""
     try:
         sides = tuple(written(compiled.sides([(left, right)]), compiled.declared))
@@ -87,9 +87,9 @@ def _concluded(
     return _certified(Concluded(rule, tuple(premises), sides), needed)
 
 
-def _certified(step: Concluded | Inducted | Applied, needed: tuple[str, ...] = ()) -> Shown | None:
+def _certified(step: Concluded | Inducted | Applied, needed: tuple[str, ...] = ()) -> ProvedRelation | None:
     proved = Evidence(Grade.PROVED)
-    return Shown(needed, (step,)) if accepted(proved, (), (step,)) is proved else None
+    return ProvedRelation(needed, (step,)) if accepted(proved, (), (step,)) is proved else None
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,14 @@ def _absolute(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
 _NO_BARS = _Absolute()
 
 
-def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS) -> Shown | None:
+def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS) -> ProvedRelation | None:
     """How the equation is shown. Raises FalseStep where it is refuted."""
     sides = compiled.sides([(left, right)])
     decision = _Proving(compiled.declared, sides, (), looked=not compiled.glossary.laws).decide()
     if decision.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
     if decision.evidence.grade is Grade.PROVED:
-        return Shown(_needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises))
+        return ProvedRelation(_needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises))
     a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
     if (a, b) != (left, right):
         return _without_bars(compiled, (left, a, b, right), absolute)
@@ -136,7 +136,9 @@ def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, .
     return tuple(dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every))
 
 
-def _without_bars(compiled: Compiled, sides: tuple[Node, Node, Node, Node], absolute: _Absolute) -> Shown | None:
+def _without_bars(
+    compiled: Compiled, sides: tuple[Node, Node, Node, Node], absolute: _Absolute
+) -> ProvedRelation | None:
     """x = x′ = y′ = y, where x′ and y′ are x and y with |z| in another form."""
     left, a, b, right = sides
     inner = _equal(compiled, a, b)
@@ -149,13 +151,15 @@ def _without_bars(compiled: Compiled, sides: tuple[Node, Node, Node, Node], abso
     return _concluded(compiled, "chain", left, right, by, inner.needed)
 
 
-def _from(compiled: Compiled, rule: str, printed: tuple[Node, Node], premise: tuple[Node, Node]) -> Shown | None:
+def _from(
+    compiled: Compiled, rule: str, printed: tuple[Node, Node], premise: tuple[Node, Node]
+) -> ProvedRelation | None:
     """Return the conclusion of a rule from one equation, if that is shown."""
     result = _equal(compiled, *premise)
     return result and _concluded(compiled, rule, *printed, result.by, result.needed)
 
 
-def _maxima(compiled: Compiled, left: Node, right: Node) -> Shown | None:
+def _maxima(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """max_i f_i = max_i g_i if f_i = g_i for every i."""
     if not (isinstance(left, nt.Big) and isinstance(right, nt.Big)):
         return None
@@ -168,7 +172,7 @@ def _is_maximum(x: Node) -> bool:
     return isinstance(x, nt.Big) and x.operator == "max" and x.low is None
 
 
-def _norms(compiled: Compiled, left: Node, right: Node) -> Shown | None:
+def _norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """‖x‖ = ‖y‖ if x·x = y·y."""
     squares = tuple(
         nt.Product((x.body, x.body), "·")
@@ -178,14 +182,14 @@ def _norms(compiled: Compiled, left: Node, right: Node) -> Shown | None:
     return _from(compiled, "squares", (left, right), (squares[0], squares[1])) if len(squares) == 2 else None
 
 
-def _logarithm(compiled: Compiled, left: Node, right: Node) -> Shown | None:
+def _logarithm(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
     """x = log y if e^x = y."""
     if not (isinstance(right, nt.Call) and right.function == nt.Name("log") and len(right.arguments) == 1):
         return None
     return _from(compiled, "logarithm", (left, right), (nt.Name("e") ** left, right.arguments[0]))
 
 
-def _by_induction(_: Compiled, total: Node, closed: Node) -> Shown | None:
+def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | None:
     """Σ_{t=1}^{n} b(t) = f(n) for every n if f(n) − f(n − 1) = b(n) and f(0) = 0, with no other letter."""
     if not isinstance(total, nt.Big) or total.operator != "sum" or total.low != nt.node(1) or total.high is None:
         return None
@@ -203,10 +207,15 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> Shown | None:
     return _certified(Inducted(shown, compiled.argument(text(n)), text(n), *sides)) if all(proofs) else None
 
 
-_RULES: tuple[Callable[[Compiled, Node, Node], Shown | None], ...] = (_maxima, _norms, _logarithm, _by_induction)
+_RULES: tuple[Callable[[Compiled, Node, Node], ProvedRelation | None], ...] = (
+    _maxima,
+    _norms,
+    _logarithm,
+    _by_induction,
+)
 
 
-def by_letters(sides: Sides, declared: Declared) -> Shown | None:
+def by_letters(sides: Sides, declared: Declared) -> ProvedRelation | None:
     """How it is shown by proofs, if there are: asked first, as the search where there are none takes long."""
     try:
         proofs = tuple(prove(a, b, declared.units) for a, b in pairs(sides, declared, Letters()))
@@ -214,10 +223,12 @@ def by_letters(sides: Sides, declared: Declared) -> Shown | None:
         return None
     shown = Evidence(Grade.PROVED)
     proved = all(proof.proved for proof in proofs) and accepted(shown, proofs) is shown
-    return Shown(_needed(proofs), proofs) if proved else None
+    return ProvedRelation(_needed(proofs), proofs) if proved else None
 
 
-def inequalities(compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node]) -> Iterator[Shown | None]:
+def inequalities(
+    compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node]
+) -> Iterator[ProvedRelation | None]:
     """How each ≤ is shown by its gap; of one with 0 the other side is the gap, unless one is given."""
     for link in every:
         if link.sign == "=":
@@ -230,7 +241,7 @@ def inequalities(compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, 
         yield result
 
 
-def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Shown | None:
+def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> ProvedRelation | None:
     """Show a bound by the gap; max_i f_i ≤ c if f_i ≤ c for every i."""
     if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
         return by_gap(compiled, smaller, larger, gap, strict)
@@ -242,7 +253,7 @@ def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict:
     return _certified(Applied("largest", signs, sides), result.needed)
 
 
-def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Shown | None:
+def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> ProvedRelation | None:
     """How smaller ≤ larger is shown by their difference in a form that shows its sign; smaller < larger if strict."""
     d, pair = compiled.declared, [(smaller, larger)]
     sides, gaps = compiled.sides(pair, True), compiled.gaps(pair, [gap])
@@ -250,7 +261,9 @@ def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: b
     decision = bound(d.arrays, sides, gaps, strict=strict, **signs).decide()
     if decision.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"refuted: {decision.evidence.where}")
-    return Shown(_needed(decision.proofs), decision.premises) if decision.evidence.grade is Grade.PROVED else None
+    return (
+        ProvedRelation(_needed(decision.proofs), decision.premises) if decision.evidence.grade is Grade.PROVED else None
+    )
 
 
 def is_zero(x: Node) -> bool:
@@ -260,6 +273,6 @@ def is_zero(x: Node) -> bool:
 
 def shown(
     compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node], signs: Mapping[Node, Node]
-) -> list[Shown | None]:
+) -> list[ProvedRelation | None]:
     """How each link is shown, equations first."""
     return [*equations(compiled, every, signs), *inequalities(compiled, every, gaps)]

@@ -13,7 +13,7 @@ from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 
 if TYPE_CHECKING:
-    from symattn.proof.expectation import Law
+    from symattn.proof.expectation import EntryLaw
     from symattn.proof.relations.reader import Reader
     from symattn.proof.relations.values import Several
 
@@ -21,7 +21,7 @@ _PRINTED = ("n", "n_q", "n_k", "d_k", "d_v", "d_model", "h")
 
 
 @dataclass(frozen=True)
-class Definition:
+class LetterDefinition:
     """A letter with the index letters that it was defined with, and what it is."""
 
     letters: tuple[str, ...]
@@ -36,7 +36,7 @@ class Spoken:
     body: Node
 
 
-Meaning = Definition | Callable[["Reader"], Any]
+Meaning = LetterDefinition | Callable[["Reader"], Any]
 """A printed definition, or code that gives an array without index letters."""
 
 
@@ -65,7 +65,7 @@ class Glossary:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     spoken: Mapping[str, Spoken] = field(default_factory=dict)
     families: Mapping[str, Callable[[Reader, tuple[Node, ...]], Any]] = field(default_factory=dict)
-    laws: Mapping[str, Law] = field(default_factory=dict)
+    laws: Mapping[str, EntryLaw] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     roles: Mapping[str, nt.Role | None] = field(default_factory=lambda: ARRAY_ROLES)
     permutations: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Glossary:
         set; a ``Node`` in ``defined`` is a definition without indices."""
         glossary = self.freed(given or {})
         if "defined" in more:
-            result = {k: Definition((), d) if isinstance(d, Node) else d for k, d in more["defined"].items()}
+            result = {k: LetterDefinition((), d) if isinstance(d, Node) else d for k, d in more["defined"].items()}
             glossary = replace(glossary, given={k: s for k, s in glossary.given.items() if k not in result})
             more["defined"] = result
         joined: Any = {k: {**getattr(glossary, k), **v} if isinstance(v, Mapping) else v for k, v in more.items()}
@@ -117,13 +117,13 @@ class Glossary:
             assert isinstance(relation, Relation)
             assert isinstance(relation.first, Name)
             letter, letters = self.stem(relation.first)
-            glossary = glossary.also(defined={letter: Definition(letters, relation.rest[0][1])})
+            glossary = glossary.also(defined={letter: LetterDefinition(letters, relation.rest[0][1])})
         return glossary
 
     def valued(self, letter: str, number: Node) -> Glossary:
         """This, where a given letter is a number."""
         given = {key: shape for key, shape in self.given.items() if key != letter}
-        return replace(self, given=given, defined={**self.defined, letter: Definition((), number)})
+        return replace(self, given=given, defined={**self.defined, letter: LetterDefinition((), number)})
 
     def merged(self, one: str, other: str) -> Glossary:
         """This, where two printed sizes are one."""
@@ -148,7 +148,7 @@ class Glossary:
             return self._numbered(relation)
         if self.knows(letter):
             raise ValueError(f"{text(relation)}: {letter} has a meaning already")
-        return replace(self, defined={**self.defined, letter: Definition(indices, body)})
+        return replace(self, defined={**self.defined, letter: LetterDefinition(indices, body)})
 
     def _numbered(self, relation: Relation) -> Glossary:
         """X = Y = numbers."""

@@ -21,7 +21,7 @@ from symattn.proof.literals import named
 from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import FalseStep, NotRead, compared, compared_if_finite
 from symattn.proof.relations.compiling import Compiled, Link, links, pruned
-from symattn.proof.relations.concluding import SMALLER, Shown, by_letters, is_zero, shown
+from symattn.proof.relations.concluding import SMALLER, ProvedRelation, by_letters, is_zero, shown
 from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Glossary
@@ -35,7 +35,7 @@ _ENOUGH = 6  # draws that meet the conditions of a claim
 
 
 @dataclass(frozen=True)
-class Question:
+class RelationQuestion:
     """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
 
     ``where``: what the numbers meet of which the relation is claimed, ``only``: of no others.
@@ -60,7 +60,7 @@ class Question:
     def equal(self, a: Node, b: Node) -> bool:
         """Return whether two formulas are proved equal, with these letters."""
         try:
-            return decided(Question(nt.equals(a, b), self.glossary, self.sized)).grade is Grade.PROVED
+            return decided(RelationQuestion(nt.equals(a, b), self.glossary, self.sized)).grade is Grade.PROVED
         except FalseStep:
             return False
 
@@ -74,7 +74,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DecidedRelation:
     """A relation that was decided, how any other would have been decided in its place, and the letters there.
 
     ``exact``: every answer is that of exact numbers or polynomials. ``equal``: whether two formulas are proved equal,
@@ -91,13 +91,13 @@ class Asked:
     number: Callable[[Node], bool] = lambda _: False
 
 
-_ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
+_ASKED: ContextVar[list[DecidedRelation] | None] = ContextVar("asked", default=None)
 
 
 @contextmanager
-def recorded() -> Iterator[list[Asked]]:
+def recorded() -> Iterator[list[DecidedRelation]]:
     """Every relation that is decided inside the block."""
-    asked: list[Asked] = []
+    asked: list[DecidedRelation] = []
     token = _ASKED.set(asked)
     try:
         yield asked
@@ -105,14 +105,14 @@ def recorded() -> Iterator[list[Asked]]:
         _ASKED.reset(token)
 
 
-def record(asked: Asked) -> None:
+def record(asked: DecidedRelation) -> None:
     """Keep what was asked, where ``recorded`` listens."""
     result = _ASKED.get()
     if result is not None:
         result.append(asked)
 
 
-def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
+def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = None) -> Evidence:
     """Return the evidence for the relation. Raises FalseStep for one that is false somewhere, or cannot be read.
 
     ``known``: links that were proved in the same section.
@@ -121,11 +121,15 @@ def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> 
     matrices = frozenset({*g.given, *g.defined})
     letters = tuple(g.index), tuple(g.sizes), matrices
     exact = g.example or (bool(g.formats) and not any(mentions(question.relation, key, g) for key in g.given))
-    record(Asked(question.relation, question.of, *letters, exact=exact, equal=question.equal, number=question.number))
+    record(
+        DecidedRelation(
+            question.relation, question.of, *letters, exact=exact, equal=question.equal, number=question.number
+        )
+    )
     return decided(question, known)
 
 
-def decided(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
+def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = None) -> Evidence:
     """As ``judged``, of a relation that is not printed."""
     result = [(known or {}).get(link) for link in links(question.relation)]
     if None not in result and not question.sized:
@@ -140,7 +144,7 @@ def decided(question: Question, known: Mapping[Link, Evidence] | None = None) ->
 
 
 # -- for all sizes ----------------------------------------------------------------------------------------------------
-def _general(question: Question) -> Evidence:
+def _general(question: RelationQuestion) -> Evidence:
     compiled = Compiled(question.glossary, question.sized)
     every = links(question.relation)
     for link in every:
@@ -161,7 +165,7 @@ def _general(question: Question) -> Evidence:
     return _checked(compiled, every, question.sharp)
 
 
-def _where(question: Question, compiled: Compiled) -> str:
+def _where(question: RelationQuestion, compiled: Compiled) -> str:
     """The sizes, and for means and variances the assumptions about the arrays that the relation holds."""
     g, shapes = question.glossary, compiled.declared.arrays
     where = f"{equal_sizes(question.sized)}, all entries" if question.sized else "all sizes"
@@ -171,7 +175,7 @@ def _where(question: Question, compiled: Compiled) -> str:
     return f"{where}, under {both(sorted(used))}" if used and averages(question.relation) else where
 
 
-def _proved(where: str, found: Iterable[Shown | None]) -> Evidence:
+def _proved(where: str, found: Iterable[ProvedRelation | None]) -> Evidence:
     return all_of(Evidence(Grade.PROVED, words) for words in (where, *(h for f in found if f for h in f.needed)))
 
 
@@ -180,7 +184,7 @@ def all_of(proved: Iterable[Evidence]) -> Evidence:
     return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; "))))
 
 
-def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
+def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
     """Check a relation about number formats in each of them."""
     g = question.glossary
     result = []
@@ -198,7 +202,7 @@ def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence
     return _checked(compiled, every, sharp, where)
 
 
-def _has_bars(question: Question) -> bool:
+def _has_bars(question: RelationQuestion) -> bool:
     bars: dict[Node, Node] = {nt.Fence("abs", x): x for x in question.signs}
     return bool(nt.replaced(question.relation, bars) != question.relation)
 

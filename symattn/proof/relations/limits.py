@@ -20,7 +20,7 @@ from symattn.proof.premises import Tending
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.concluding import shown
-from symattn.proof.relations.glossary import Definition, Glossary
+from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.judging import all_of
 from symattn.proof.relations.values import Unread
 
@@ -118,9 +118,9 @@ def _without(x: Node, letter: Name, g: Glossary) -> None:
     """Raises Unread for a letter that stands for something with ``letter`` in it, or for what only code knows."""
     if isinstance(x, Name):
         meaning = g.defined.get(g.stem(x)[0])
-        if meaning and not isinstance(meaning, Definition):
+        if meaning and not isinstance(meaning, LetterDefinition):
             raise Unread(f"whether {text(x)} depends on {text(letter)}")
-        if isinstance(meaning, Definition):
+        if isinstance(meaning, LetterDefinition):
             if _has(meaning.body, letter):
                 raise Unread(f"{text(x)} depends on {text(letter)}")
             _without(meaning.body, letter, g)

@@ -12,7 +12,7 @@ from symattn.document.text import text
 from symattn.proof.expansion import is_moment
 from symattn.proof.expectation import Expectation
 from symattn.proof.relations import values as v
-from symattn.proof.relations.glossary import Definition, Glossary, spelt
+from symattn.proof.relations.glossary import Glossary, LetterDefinition, spelt
 from symattn.proof.relations.values import Unread, Value
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
         words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
         words |= {word[:1].upper() + word[1:] for word in words}
         held = [g.defined[word] for word in words if word in g.defined]
-        if key in words or any(isinstance(d, Definition) and mentions(d.body, key, g) for d in held):
+        if key in words or any(isinstance(d, LetterDefinition) and mentions(d.body, key, g) for d in held):
             return True
     return any(mentions(part, key, g) for part in nt.parts(x))
 

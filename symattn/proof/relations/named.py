@@ -16,7 +16,7 @@ from symattn.document.notation import Name, Node
 from symattn.document.text import text
 from symattn.proof.gradients import jacobian
 from symattn.proof.relations import values as v
-from symattn.proof.relations.glossary import Definition, Glossary, Meaning
+from symattn.proof.relations.glossary import Glossary, LetterDefinition, Meaning
 from symattn.proof.relations.values import Found, Several, Unread, Value
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Named:
+class LetterMeanings:
     """The meanings of names, indices and derivatives, on given arrays and lengths of one kind."""
 
     def __init__(self, glossary: Glossary, arrays: Mapping[str, Any], lengths: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Named:
         return self._gradient(key)
 
     def _meaning(self, meaning: Meaning) -> Found:
-        if not isinstance(meaning, Definition):
+        if not isinstance(meaning, LetterDefinition):
             array = meaning(cast("Reader", self))
             if isinstance(array, Value | Several):
                 return array
@@ -292,7 +292,7 @@ class Named:
         if not loss or not key.startswith("d") or len(key) < 2:
             return None
         body = self.glossary.defined.get(loss)
-        if not isinstance(body, Definition):
+        if not isinstance(body, LetterDefinition):
             return None
         known = key[1:] in self.arrays or key[1:] in self.glossary.defined
         return self.derivative(body.body, key[1:]) if known else None

@@ -16,12 +16,12 @@ from symattn.proof.relations import values as v
 from symattn.proof.relations.functions import FUNCTIONS
 from symattn.proof.relations.glossary import Spoken
 from symattn.proof.relations.moments import MOMENTS, moment
-from symattn.proof.relations.named import COMPARED, Named
+from symattn.proof.relations.named import COMPARED, LetterMeanings
 from symattn.proof.relations.recurring import written_out
 from symattn.proof.relations.values import Found, Several, Unread, Value
 
 
-class Reader(Named):
+class Reader(LetterMeanings):
     """Formulas of a section, on given arrays and lengths of one kind."""
 
     def read(self, x: Node) -> Found:

@@ -17,7 +17,7 @@ from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Link, links
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import Asked, Question, judged, record, relations
+from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, judged, record, relations
 from symattn.proof.relations.limits import limit
 
 
@@ -53,8 +53,8 @@ class Section:
         """A step with the grade that its formula earns. Raises FalseStep.
 
         What the reason says is defined, or must hold too; "n = 3" there says for which size the formula is written
-        out. ``gaps``, ``signs``: see ``Question``. ``free``: letters with their shapes, of which the formula holds
-        whatever they are. ``keep``: from here on, the left side is computed as the formula says.
+        out. ``gaps``, ``signs``: see ``RelationQuestion``. ``free``: letters with their shapes, of which the formula
+        holds whatever they are. ``keep``: from here on, the left side is computed as the formula says.
         """
         said = _words(reason)
         sized = self._sized(said)
@@ -62,7 +62,7 @@ class Section:
         glossary = self.glossary.freed(free) if free else self.glossary
         if not isinstance(formula, Relation):
             raise FalseStep(f"{text(formula)}: no relation to decide")
-        question = Question(formula, glossary, sized, gaps or {}, signs or {})
+        question = RelationQuestion(formula, glossary, sized, gaps or {}, signs or {})
         evidence = judged(question, {} if free else self.known)
         if evidence.grade is Grade.PROVED and not sized and not free:
             self.known |= dict.fromkeys(links(formula), evidence)
@@ -74,11 +74,13 @@ class Section:
         """A limit under its condition, as β → ∞; see ``limits``. ``form``: what shows it, where that is not printed."""
 
         def decide(relation: Relation, under: Relation = condition) -> Evidence:
-            return limit(relation, under, form or formula.first, self.glossary, Question(relation, self.glossary).of)
+            return limit(
+                relation, under, form or formula.first, self.glossary, RelationQuestion(relation, self.glossary).of
+            )
 
         letters = tuple(self.glossary.index), tuple(self.glossary.sizes)
-        record(Asked(formula, decide, *letters))
-        record(Asked(condition, lambda other: decide(formula, other), *letters))
+        record(DecidedRelation(formula, decide, *letters))
+        record(DecidedRelation(condition, lambda other: decide(formula, other), *letters))
         return Step(formula, (condition,), decide(formula))
 
     def result(
@@ -101,7 +103,7 @@ class Section:
             if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self._sizes(relation):
                 continue
             if self.glossary.knows(self.glossary.stem(relation.first)[0]):
-                judged(Question(relation, self.glossary, sized), self.known)
+                judged(RelationQuestion(relation, self.glossary, sized), self.known)
             else:
                 self.let(relation)
 

@@ -25,7 +25,7 @@ _SIGNS = {">": "positive", "≥": "nonnegative"}
 
 
 @dataclass(frozen=True)
-class Claim:
+class PrintedClaim:
     """A relation that a text claims, under conditions; ``denied`` where it says that it does not hold, ``only`` where
     it holds under these conditions and under no others."""
 
@@ -35,15 +35,15 @@ class Claim:
     only: bool = False
 
 
-def claims(words: Text) -> list[Claim]:
+def claims(words: Text) -> list[PrintedClaim]:
     """The claims of a text, in order, each with the conditions of its clause: what a semicolon, or a colon after a
     claim, separates. A relation after "with", "where", "for", "if", "at", "as" is a condition, and so are those that
     follow it after "and" or a comma."""
-    result: list[Claim] = []
+    result: list[PrintedClaim] = []
     for clause in _clauses(words):
         conditions = tuple(r for kind, r in clause if kind in _GIVEN)
         only = any(kind == "iff" for kind, _ in clause)
-        result += [Claim(r, conditions, kind == "denied", only) for kind, r in clause if kind not in _GIVEN]
+        result += [PrintedClaim(r, conditions, kind == "denied", only) for kind, r in clause if kind not in _GIVEN]
     return result
 
 

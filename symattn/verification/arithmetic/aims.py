@@ -27,11 +27,11 @@ from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
 from symattn.document.errors import InputError
 from symattn.verification.arithmetic.growth import MOST, Grown, rungs
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
-from symattn.verification.arithmetic.suspects import Sample, Suspect
+from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.arithmetic.trial import SIZES, Trial, called
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Fault, Sought
-from symattn.verification.rules.families import Family, families
+from symattn.verification.rules.families import MistakeFamily, families
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -52,7 +52,7 @@ class Aim(NamedTuple):
 
     step: str
     share: float
-    family: Family
+    family: MistakeFamily
     right: float
 
     @property
@@ -86,7 +86,7 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
     return tuple(Aim(step, float(x), _family(kinds, step), result[step]) for step, x in power.items())
 
 
-def _family(kinds: Sequence[Family], step: str) -> Family:
+def _family(kinds: Sequence[MistakeFamily], step: str) -> MistakeFamily:
     """The first of the step that has all of its numbers multiplied or, for a cap, another cap."""
     if step == "normalize":
         return next(f for f in kinds if f.words.startswith("weights are {} times"))
@@ -241,7 +241,7 @@ def larger(aim: Aim) -> Iterator[float]:
     return (aim.share * 2**k for k in range(1, _DOUBLINGS + 1) if aim.share * 2**k < 1)
 
 
-def _swallowed(sample: Sample, contract: Contract, aim: Aim) -> str:
+def _swallowed(sample: BitSample, contract: Contract, aim: Aim) -> str:
     """Why bits do not show a mistake: they stay, or are those of a scale that is stored, or too few are others."""
     result = [sample._replace(got=y) for v in aim.variants() if (y := sample.replayed(contract, v)) is not None]
     most = max((1 - pair(mistaken, contract).share for mistaken in result), default=0.0)

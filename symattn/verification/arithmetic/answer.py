@@ -12,7 +12,7 @@ from symattn.document.model import Block, Code, Column, Document, Heading, Listi
 from symattn.verification.arithmetic import presets, ranking
 from symattn.verification.arithmetic.trial import Trial
 from symattn.verification.summing.order import Order
-from symattn.verification.summing.scores import Scores
+from symattn.verification.summing.scores import StoredScores
 
 _SHOWN = 8  # arithmetics in the table
 _SAMPLED = "That is sampled: another arithmetic with the same bits would go by this name."
@@ -30,7 +30,7 @@ class Answer(Printable):
     target: str
     trial: Trial | None
     order: Order
-    scores: Scores | None = None
+    scores: StoredScores | None = None
     command: str = ""
 
     @property

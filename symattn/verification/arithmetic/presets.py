@@ -15,7 +15,7 @@ from symattn.bounds.contracts import Contract, Powers
 
 
 @dataclass(frozen=True)
-class Preset:
+class ContractPreset:
     """The stored arrays in the fields of ``Contract``; ``tiled``: the maximum runs, over tiles of any size."""
 
     scores: tuple[str, ...] = ()
@@ -38,20 +38,22 @@ class Preset:
 
 #: FlashAttention is taken to store P relative to a running maximum where it meets V, and to sum it before that, in the
 #: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1.
-PRESETS: Mapping[str, Preset] = MappingProxyType(
+PRESETS: Mapping[str, ContractPreset] = MappingProxyType(
     {
-        "PyTorch's math path on a CPU": Preset(held=True),
-        "Transformers' eager attention": Preset(("scores", "scaled"), "normalised", held=True),
-        "FlashAttention 2 and 3": Preset((), "alone", tiled=True),
-        "queries that are scaled before the product, in eager steps": Preset(("scaled",), "normalised", queries=True),
+        "PyTorch's math path on a CPU": ContractPreset(held=True),
+        "Transformers' eager attention": ContractPreset(("scores", "scaled"), "normalised", held=True),
+        "FlashAttention 2 and 3": ContractPreset((), "alone", tiled=True),
+        "queries that are scaled before the product, in eager steps": ContractPreset(
+            ("scaled",), "normalised", queries=True
+        ),
     }
 )
 
 #: In FP8 FlashAttention-3 subtracts 8 from the maximum in powers of 2, so that exponentials are times 256
 #: (``scale_apply_exp2`` in hopper/softmax.h of its repository); the inputs of a replay are queries, keys and values
 #: times their descale factors.
-REPLAYED: Mapping[str, Preset] = MappingProxyType(
-    {"FlashAttention 3 in FP8": Preset((), "alone", tiled=True, times=256.0)}
+REPLAYED: Mapping[str, ContractPreset] = MappingProxyType(
+    {"FlashAttention 3 in FP8": ContractPreset((), "alone", tiled=True, times=256.0)}
 )
 
 

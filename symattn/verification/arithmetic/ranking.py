@@ -17,7 +17,7 @@ import numpy as np
 from symattn.bounds.contracts import Contract, Made, family, near, replay
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT
-from symattn.verification.arithmetic.suspects import Sample, Suspect, suspects
+from symattn.verification.arithmetic.suspects import BitSample, Suspect, suspects
 
 FITS = 0.98  # of the bits: what a contract has at least that is the function's own
 ROW = 0.5  # of the bits of every row, likewise,
@@ -78,7 +78,7 @@ class Found:
         return f"none that was tried; the nearest, {self.best.share:.0%} of the bits: {self.best.contract.words}"
 
 
-def arithmetic(sample: Sample, more: Iterable[Suspect] = ()) -> Found:
+def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Found:
     """The contract by whose replay most bits come out, and the mistake that alone explains them, if one does.
 
     Mistakes that take away the distance from the definition are tried, and ``more``.
@@ -94,7 +94,7 @@ def arithmetic(sample: Sample, more: Iterable[Suspect] = ()) -> Found:
     return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
 
 
-def confirmed(found: Found, sample: Sample) -> bool:
+def confirmed(found: Found, sample: BitSample) -> bool:
     """Return whether the mistake and its contract, found on other inputs, are again what alone explains the bits."""
     if found.wrong is None:
         return False
@@ -102,23 +102,23 @@ def confirmed(found: Found, sample: Sample) -> bool:
     return again.fits and again.score >= nearest(sample, found.wrong.contract).score + APART
 
 
-def nearest(sample: Sample, contract: Contract) -> Pair:
+def nearest(sample: BitSample, contract: Contract) -> Pair:
     """Return the contract, or its neighbour, that gives most bits without a mistake."""
     return min((*_ranked(sample), *_beside(sample, contract)), key=_by_score)
 
 
-def likeliest(sample: Sample) -> Contract:
+def likeliest(sample: BitSample) -> Contract:
     """The contract that gives most of the bits."""
     return _ranked(sample)[0].contract
 
 
-def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:
+def moved(sample: BitSample, contract: Contract, mistake: Mistake) -> float:
     """The share of the outputs that a mistake moves to another number of the format, computed as ``contract`` says."""
     right = sample._replace(got=replay(contract, sample.spec, sample.inputs))
     return 1 - pair(right, contract, mistake).share
 
 
-def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None) -> Pair:
+def pair(sample: BitSample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None) -> Pair:
     """Return the share of the finite rows' bits that a contract and a mistake give; nothing where there is no replay.
 
     ``kept`` is what replays of the same inputs with the same mistake share.
@@ -133,7 +133,7 @@ def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None, kep
     return Pair(contract, mistake, float(same.mean()), float(np.where(close, 1.0, same.mean(axis=-1)).min()))
 
 
-def _ranked(sample: Sample, mistake: Mistake | None = None) -> list[Pair]:
+def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
     """The contracts, the best first; of as many bits, the order stays."""
     kept: Made = {}
     result = sorted((pair(sample, c, mistake, kept) for c in _contracts(sample)), key=_by_score)
@@ -141,12 +141,12 @@ def _ranked(sample: Sample, mistake: Mistake | None = None) -> list[Pair]:
     return sorted((*result, *more), key=_by_score)
 
 
-def _beside(sample: Sample, contract: Contract) -> list[Pair]:
+def _beside(sample: BitSample, contract: Contract) -> list[Pair]:
     """A contract without a mistake, and with one thing more: a scale that is stored may look like a mistake."""
     return [pair(sample, c) for c in (contract, *near(contract, sample.spec))]
 
 
-def _contracts(sample: Sample) -> Iterator[Contract]:
+def _contracts(sample: BitSample) -> Iterator[Contract]:
     keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
     return family(sample.spec, frozenset(sample.inputs), sample.format, keys)
 
@@ -165,7 +165,7 @@ def _first(pairs: Iterable[Pair]) -> Pair | None:
     return min(tried, key=_by_score, default=None)
 
 
-def _finest(sample: Sample, suspect: Suspect) -> Pair:
+def _finest(sample: BitSample, suspect: Suspect) -> Pair:
     """With the best contract; a number goes uphill in the bits, and is written with no more digits than it needs."""
     best = _ranked(sample, suspect.mistake)[0]
     kind = suspect.family

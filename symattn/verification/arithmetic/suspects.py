@@ -21,7 +21,7 @@ from symattn.bounds.contracts import Contract, Made, replay
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant
 from symattn.verification.rules import known, of_entries
-from symattn.verification.rules.families import Family, families
+from symattn.verification.rules.families import MistakeFamily, families
 
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # of the distance: what a mistake takes away at least that is tried
@@ -31,7 +31,7 @@ _PLACES = 3  # decimal places of shares; of those that are alike the plainest co
 _SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and by how much a number is moved to see its tangent
 
 
-class Sample(NamedTuple):
+class BitSample(NamedTuple):
     """A specification, inputs, and what the function gave for them in the format."""
 
     spec: Attention
@@ -55,11 +55,11 @@ class Suspect:
     """A mistake; where it has a number, its family and the number."""
 
     mistake: Mistake
-    family: Family | None = None
+    family: MistakeFamily | None = None
     number: float = 0.0
 
 
-def suspects(sample: Sample) -> list[Suspect]:
+def suspects(sample: BitSample) -> list[Suspect]:
     """The mistakes that take away most of the distance, the first the most."""
     with np.errstate(all="ignore"):
         size = np.abs(sample.got[np.isfinite(sample.got)])
@@ -72,7 +72,7 @@ def suspects(sample: Sample) -> list[Suspect]:
     return [suspect for _, suspect in result[:_MOST]]
 
 
-def _all(sample: Sample, distance: _Distance) -> Iterator[Suspect]:
+def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
     """Yield mistakes with a fitted number, and mistakes by rule but for those that are only stored."""
     spec, names = sample.spec, frozenset(sample.inputs)
     for family in families(spec):
@@ -82,7 +82,7 @@ def _all(sample: Sample, distance: _Distance) -> Iterator[Suspect]:
     yield from (Suspect(m) for m in chain(known(spec, names), of_entries(spec, names)) if m.cause not in stored)
 
 
-def _fitted(family: Family, distance: _Distance) -> float:
+def _fitted(family: MistakeFamily, distance: _Distance) -> float:
     """The number with which the family's mistake takes away most: the best of the grid, then by least squares."""
     x = max((1.0, *family.grid), key=lambda x: distance.taken(family.variant(x)))
     most = distance.taken(family.variant(x))
@@ -98,7 +98,7 @@ def _fitted(family: Family, distance: _Distance) -> float:
     return x
 
 
-def explained(sample: Sample, left: float) -> tuple[Mistake, float] | None:
+def explained(sample: BitSample, left: float) -> tuple[Mistake, float] | None:
     """The first of the suspects that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves."""
     distance = _Distance(sample, 1.0)
     for suspect in suspects(sample) if distance.whole else ():
@@ -111,7 +111,7 @@ def explained(sample: Sample, left: float) -> tuple[Mistake, float] | None:
 class _Distance:
     """The distance of what a function gave from the definition and from variants of it, in a unit."""
 
-    def __init__(self, sample: Sample, unit: float | np.ndarray) -> None:
+    def __init__(self, sample: BitSample, unit: float | np.ndarray) -> None:
         self.sample, self.unit = sample, unit
         self.told = np.isfinite(sample.got)
         whole = self.left(RIGHT)

@@ -17,7 +17,7 @@ from symattn.bounds import case_result, mistake, target
 from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, nearest, pair
-from symattn.verification.arithmetic.suspects import Sample, Suspect
+from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Arithmetic, Fault
 
@@ -43,7 +43,7 @@ _SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a 
 class Trial:
     """The answer, and the inputs that it rests on."""
 
-    sample: Sample
+    sample: BitSample
     found: Found
     sure: bool  # that the mistake was found again on fresh inputs
     where: str = ""  # the lengths that are meant, if others are computed in another way
@@ -133,13 +133,13 @@ def _longer(session: Session, rng: np.random.Generator, more: Sequence[Suspect],
     return replace(trial, where=f" (where n_k = {fewer}; where n_k = {most}: {words})")
 
 
-def _keys(sample: Sample) -> int:
+def _keys(sample: BitSample) -> int:
     return next(int(a.shape[-2]) for name, a in sample.inputs.items() if name in ("k", "y", "x"))
 
 
 def called(
     session: Session, rng: np.random.Generator, taken: bool = False, sizes: Sizes = SIZES, spread: float = 1.0
-) -> Sample | None:
+) -> BitSample | None:
     """Call the function on normal inputs of these sizes, as far as the domain has them; queries are as large as
     ``spread`` says."""
     entries = FAMILIES["normal"](rng)
@@ -155,7 +155,7 @@ def called(
         return None
     if outcome.dtype != session.precision.input.name or not np.isfinite(outcome.output).any():
         return None
-    return Sample(session.spec, inputs, outcome.output, session.precision.input)
+    return BitSample(session.spec, inputs, outcome.output, session.precision.input)
 
 
 def _judged(session: Session, case: case_result.Case) -> target.Outcome | None:

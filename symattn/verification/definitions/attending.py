@@ -16,7 +16,7 @@ from symattn.bounds.target import Inputs, Layout
 from symattn.document.errors import InputError
 from symattn.verification import rules
 from symattn.verification.definitions.drawing import FAMILIES
-from symattn.verification.definitions.subject import Compute, Definition, Entries, Input, Mistake, Numbered
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Entries, Input, Numbered
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -81,10 +81,10 @@ def of_variant(spec: Attention, variant: reference.Variant, **given: Any) -> ref
 
 def by_rule(
     spec: Attention, names: Iterable[str], made: Callable[[reference.Variant], Compute], step: str = "", said: str = ""
-) -> Iterator[Mistake]:
+) -> Iterator[DefinitionMistake]:
     """Yield the mistakes in the steps of an attention within a definition; ``made`` computes it with a variant."""
     for m in rules.known(spec, frozenset(names)):
-        yield Mistake(step or m.step, said + m.cause, made(m.variant))
+        yield DefinitionMistake(step or m.step, said + m.cause, made(m.variant))
 
 
 def by_number(

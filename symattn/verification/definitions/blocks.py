@@ -14,7 +14,7 @@ from symattn.attention.layers.block_inputs import norms
 from symattn.bounds.reference import Variant
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending, drawing
-from symattn.verification.definitions.subject import Compute, Definition, Input, Later, Mistake
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input, Later
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 
@@ -81,15 +81,15 @@ def _gain(shape: tuple[int, ...], rng: Random) -> Array:
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _mistakes(spec: Block) -> Iterator[Mistake]:
-    def told(step: str, cause: str, **fields: Any) -> Mistake:
+def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
+    def told(step: str, cause: str, **fields: Any) -> DefinitionMistake:
         other = replace(spec, **fields)
-        return Mistake(step, cause, other, spec=other)
+        return DefinitionMistake(step, cause, other, spec=other)
 
     places = {"pre": "before each part", "post": "after each residual", "inner": "after each part, before its residual"}
 
-    def parts(step: str, cause: str, change: Callable[[list[Part]], list[Part]]) -> Mistake:
-        return Mistake(step, cause, partial(_changed, spec, change))
+    def parts(step: str, cause: str, change: Callable[[list[Part]], list[Part]]) -> DefinitionMistake:
+        return DefinitionMistake(step, cause, partial(_changed, spec, change))
 
     if spec.norm:
         for order, words in places.items():
@@ -97,7 +97,7 @@ def _mistakes(spec: Block) -> Iterator[Mistake]:
                 yield told("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
         other = "rms" if spec.norm == "layer" else "layer"
         yield told("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
-        yield Mistake("norm", "the parameters of the two norms are exchanged", partial(_exchanged, spec))
+        yield DefinitionMistake("norm", "the parameters of the two norms are exchanged", partial(_exchanged, spec))
         for norm in norms(spec):
             words = f"the norm of {_part(norm)} is left out"
             yield parts("norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps))
@@ -123,15 +123,17 @@ def _mistakes(spec: Block) -> Iterator[Mistake]:
         yield told("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
 
 
-def _by_rule(spec: Block) -> Iterator[Mistake]:
+def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of its attention and of its norms."""
     yield from attending.by_rule(spec.attention, ("x", "w_q", "w_k", "w_v", "w_o"), partial(_of_variant, spec))
     names = list(norms(spec))
     for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
-        yield Mistake("norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, names, how, spec.eps)))
+        yield DefinitionMistake(
+            "norm", f"in the norms: {words}", partial(_changed, spec, partial(_normed, names, how, spec.eps))
+        )
         for name in names if len(names) > 1 else ():
             wrong = partial(_changed, spec, partial(_normed, [name], how, spec.eps))
-            yield Mistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
+            yield DefinitionMistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
 
 
 def _of_variant(spec: Block, variant: Variant) -> Compute:

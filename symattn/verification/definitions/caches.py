@@ -30,7 +30,7 @@ from symattn.verification.definitions.attending import (
     tiles,
 )
 from symattn.verification.definitions.rotary import tables_of
-from symattn.verification.definitions.subject import Compute, Definition, Input, Later, Mistake
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input, Later
 from symattn.verification.subject import Array
 
 _SIZES = (
@@ -107,7 +107,9 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         inputs=tuple(arrays),
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),
         ways=(laid(partial(_attended, spec)), laid(partial(_attended, spec, keywise=True))),
-        mistakes=tuple(Mistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)),
+        mistakes=tuple(
+            DefinitionMistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)
+        ),
         others=Later(lambda: _of_attention(spec, laid)),
         numbered=tuple(by_number(_to_all(spec), lambda v: laid(partial(_attended, spec, variant=v)))),
         shapes=sizes,
@@ -230,7 +232,7 @@ def _to_all(spec: Cached) -> Attention:
     return replace(spec.attention, causal=False, position=None, mask="boolean")
 
 
-def _of_attention(spec: Cached, laid: Callable[[Compute], Compute]) -> Iterator[Mistake]:
+def _of_attention(spec: Cached, laid: Callable[[Compute], Compute]) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of the attention to all slots, but for those of masks and positions."""
     result = by_rule(_to_all(spec), ("q", "k", "v", "mask"), lambda v: laid(partial(_attended, spec, variant=v)))
     return (m for m in result if m.step != "mask")

@@ -14,7 +14,7 @@ from symattn.bounds import judge, reference, target
 from symattn.bounds.case_result import UNFIT, CaseResult, Part, largest
 from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_arrays, of_outputs
-from symattn.verification.definitions.subject import Definition, Mistake, Numbered
+from symattn.verification.definitions.subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.diagnosis import matching, outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
 
@@ -25,13 +25,13 @@ Outputs = list[np.ndarray] | None
 
 
 @dataclass
-class InDefinition(Search[Mistake]):
+class InDefinition(Search[DefinitionMistake]):
     """A search among the definition's own mistakes, and those that it knows besides."""
 
     judged = (10**6, 30, 0)
     guesses = 6000
-    _known_of: dict[Any, Sequence[Mistake]] = field(default_factory=dict)
-    computed: screening.Computed[Outputs] = field(default_factory=screening.Computed)
+    _known_of: dict[Any, Sequence[DefinitionMistake]] = field(default_factory=dict)
+    computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
 
     @property
     def subject(self) -> Definition:
@@ -39,7 +39,7 @@ class InDefinition(Search[Mistake]):
         assert isinstance(self.session.subject, Definition)
         return self.session.subject
 
-    def every(self) -> list[Mistake]:
+    def every(self) -> list[DefinitionMistake]:
         """The definition's own ones, and those by rule."""
         return [*self.subject.mistakes, *changes(self.subject)]
 
@@ -48,7 +48,7 @@ class InDefinition(Search[Mistake]):
         yield from self.subject.numbered
         yield from of_outputs(self.subject)
 
-    def ways(self) -> Iterator[tuple[Callable[[], Iterable[Mistake]], bool]]:
+    def ways(self) -> Iterator[tuple[Callable[[], Iterable[DefinitionMistake]], bool]]:
         """Further ones come after those of the definition itself."""
         yield self.known, True
         yield lambda: self._likely(self.subject.others), True
@@ -58,16 +58,16 @@ class InDefinition(Search[Mistake]):
         yield self.sometimes, True
         yield self.pairs, True
 
-    def known(self) -> list[Mistake]:
+    def known(self) -> list[DefinitionMistake]:
         """Return the mistakes that are as near to the output as the definition is."""
         return self._likely(self.subject.mistakes)
 
-    def _likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
+    def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
         self._begin()
         near = [m for m in mistakes if all(self._nearer(r, m) for r in self.wrong[:_FIRST])]
         return [m for m in near if any(self._applies(r, m) for r in self.wrong) and not self._leaves_most(m)]
 
-    def _applies(self, judged: CaseResult, mistake: Mistake) -> bool:
+    def _applies(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
         """Return whether the arrays or tiles that the mistake changes exist; see ``judging.explains``."""
         try:
             self._run(judged, mistake)
@@ -77,30 +77,30 @@ class InDefinition(Search[Mistake]):
             pass
         return True
 
-    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
+    def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """See ``judging``."""
         subject, precision, among = self.subject, self.session.precision, self.among
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
 
-    def in_order(self, cases: list[CaseResult], mistake: Mistake) -> list[CaseResult]:
+    def in_order(self, cases: list[CaseResult], mistake: DefinitionMistake) -> list[CaseResult]:
         """The smallest one that float64 says is not explained comes first: balls seldom need another one."""
         against = next((r for r in cases if self.answer(r, mistake) is False), None)
         return cases if against is None else [against, *(r for r in cases if r is not against)]
 
-    def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
+    def combined(self, first: DefinitionMistake, second: DefinitionMistake) -> DefinitionMistake | None:
         """See ``rules.both``."""
         return both(first, second, self._mistakes_of)
 
-    def _mistakes_of(self, spec: Any) -> Sequence[Mistake]:
+    def _mistakes_of(self, spec: Any) -> Sequence[DefinitionMistake]:
         if spec not in self._known_of:
             self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
         return self._known_of[spec]
 
-    def parts(self) -> list[Mistake]:
+    def parts(self) -> list[DefinitionMistake]:
         """Return the mistakes, those first that can be combined with another one."""
         return sorted(self.possible, key=lambda m: m.spec is None and m.change is None)
 
-    def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
+    def otherwise(self, found: tuple[DefinitionMistake, ...]) -> tuple[Cause[Any], ...]:
         """One cause for each output that is wrong, where that explains them all."""
         run = self.subject.as_run
         if run is not None and not found and (beyond := self._beyond_range(run)):
@@ -133,16 +133,16 @@ class InDefinition(Search[Mistake]):
         seen = [as_attention(r) for r in self.session.records if r.ratios is not None]
         return outofrange.out_of_range(self.session, lost, seen, apart=False)[:1] if lost else ()
 
-    def gives(self, mistake: Mistake) -> bool:
+    def gives(self, mistake: DefinitionMistake) -> bool:
         """Not those of numbers that leave the range of a format."""
-        return isinstance(mistake, Mistake)
+        return isinstance(mistake, DefinitionMistake)
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
-    def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
+    def answer(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """Return whether the mistake may explain the output, within several times the legal error."""
         return where_made(judged, mistake, self._answer)
 
-    def _answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
+    def _answer(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         if not mistake.exact or judged.outcome.output is None:
             return None
         wrong = self._outputs(judged, mistake)
@@ -151,7 +151,7 @@ class InDefinition(Search[Mistake]):
         result = [_compared(part, a) for part, a in self._meant(judged, wrong)]
         return False if False in result else True if True in result else None
 
-    def _leaves_most(self, mistake: Mistake) -> bool:
+    def _leaves_most(self, mistake: DefinitionMistake) -> bool:
         """Return whether the mistake leaves most of an output's error in the smallest cases in which it is made.
 
         No bound of the mistake's own code explains that.
@@ -161,7 +161,7 @@ class InDefinition(Search[Mistake]):
         pairs = (pair for r, wrong in islice(results, _FIRST) for pair in self._meant(r, wrong))
         return any(_compared(part, a) is False and _left_most(part, a) for part, a in pairs)
 
-    def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
+    def miss(self, judged: CaseResult, mistake: DefinitionMistake | None) -> float:
         """The largest error of all outputs that are meant, each as a part of its largest entry."""
         wrong = self._outputs(judged, mistake)
         if wrong is None:
@@ -173,7 +173,7 @@ class InDefinition(Search[Mistake]):
         pairs = list(zip(judged.parts, wrong, strict=True))
         return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
 
-    def _outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
+    def _outputs(self, judged: CaseResult, mistake: DefinitionMistake | None) -> Outputs:
         """Return the outputs of a mistake, or of the definition; None where there are none. Small ones are stored."""
 
         def run() -> Outputs:
@@ -184,13 +184,13 @@ class InDefinition(Search[Mistake]):
 
         return self.computed.once((judged, mistake), run, judged.case.size <= _KEPT)
 
-    def _run(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray]:
+    def _run(self, judged: CaseResult, mistake: DefinitionMistake | None) -> list[np.ndarray]:
         arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
         with np.errstate(all="ignore"):
             results = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
             return [np.asarray(y, dtype=np.float64) for y in results]
 
-    def _nearer(self, judged: CaseResult, mistake: Mistake) -> bool:
+    def _nearer(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
         """Return whether the output, where it is worst, is as near to the mistake in float64 as to the right value.
 
         A mistake that explains it is nearer, and has its shapes; this is fast, and spares the others a proof that they

@@ -19,7 +19,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.mistake import before, root, step
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.verification.definitions.attending import by_rule, of_variant, plain
-from symattn.verification.definitions.subject import Mistake
+from symattn.verification.definitions.subject import DefinitionMistake
 
 Shared = Callable[[Any, int], Any]
 
@@ -74,16 +74,16 @@ def _grouped(how: str, g: Any, times: int) -> Any:
     return apart[..., 0 if how == "first" else -1, :, :]
 
 
-def mistakes(spec: Attention) -> Iterator[Mistake]:
+def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
     """In the formulas, where attention is plain but for a cap, a bias and a sink."""
     if plain(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
         for cause, formulas in (*_formulas(spec), *(_of_sinks() if spec.sink else ())):
             if plain(spec) or formulas.weights in (Formulas.weights, _without_sink):
-                yield Mistake("backward", cause, partial(formulas, spec))
+                yield DefinitionMistake("backward", cause, partial(formulas, spec))
     steps = {step.name for step in spec.pipeline(_names(spec))}
     for cause, names in _PASSED.items():
         if steps.issuperset(names):
-            yield Mistake("backward", cause, partial(_passed, spec, names))
+            yield DefinitionMistake("backward", cause, partial(_passed, spec, names))
 
 
 #: Steps that a backward pass may go through as if they changed nothing.
@@ -116,13 +116,13 @@ def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> t
     return _of_wrong(spec, Variant({name: as_before(name) for name in names}), do, **given)
 
 
-def of_wrong_attention(spec: Attention) -> Iterator[Mistake]:
+def of_wrong_attention(spec: Attention) -> Iterator[DefinitionMistake]:
     """The exact gradient of every known wrong variant of attention."""
     result = partial(partial, _of_wrong, spec)
     return by_rule(spec, _names(spec), result, "backward", "it is the gradient of other attention: ")
 
 
-def dropping(spec: Attention, factors: Any) -> Iterator[Mistake]:
+def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
     """In the formulas, where attention is plain and ``factors`` (…, n_q, n_k), 0 or 1/(1 − r), drop weights.
 
     dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)) are the right ones.
@@ -138,7 +138,7 @@ def dropping(spec: Attention, factors: Any) -> Iterator[Mistake]:
         if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
             named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
     for cause, formulas in named.items():
-        yield Mistake("backward", cause, partial(formulas, spec))
+        yield DefinitionMistake("backward", cause, partial(formulas, spec))
 
 
 def _dropped(factors: Any) -> Formulas:

@@ -12,14 +12,14 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.special import Undefined
-from symattn.bounds.case_result import CaseResult, Entries, Expected, Part, matches
+from symattn.bounds.case_result import CaseResult, ExactOutput, Expected, Part, matches
 from symattn.bounds.judge import Legal, explained, holds, union
 from symattn.bounds.reference import lifted
 from symattn.bounds.target import Inputs
 from symattn.document.errors import Undecided
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.subject import Compute, Definition, Mistake
+    from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake
 
 
 def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
@@ -35,7 +35,7 @@ def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
 def expected(subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]) -> list[Expected]:
     """The outputs by these ways, and the largest of their bounds."""
     runs = [outputs(subject, inputs, precision, way) for way in ways]
-    return union([[Entries(y.value.entries, y.bound) for y in run] for run in runs])
+    return union([[ExactOutput(y.value.entries, y.bound) for y in run] for run in runs])
 
 
 def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Compute) -> tuple[Rounded, ...]:
@@ -44,24 +44,28 @@ def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Comp
     return subject.run(way, {name: lifted(np.asarray(a), kind) for name, a in inputs.items()})
 
 
-def _unsaid(subject: Definition, inputs: Inputs) -> list[Entries]:
+def _unsaid(subject: Definition, inputs: Inputs) -> list[ExactOutput]:
     """Where a comparison depends on rounding: any numbers are legal; shapes are those in float64."""
     arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
     with np.errstate(all="ignore"):
         result = [np.asarray(y, dtype=np.float64) for y in subject.run(subject.ways[0], arrays)]
     ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
-    return [Entries(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
+    return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
 
 
 def explains(
-    subject: Definition, precision: Precision, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
+    subject: Definition,
+    precision: Precision,
+    judged: CaseResult,
+    mistake: DefinitionMistake,
+    among: frozenset[int] | None = None,
 ) -> bool | None:
     """Return whether a mistake reproduces the outputs, all or those ``among``; None where one cannot tell."""
     wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
     return explained(judged, wrong, partial(_given, mistake), among)
 
 
-def _given(mistake: Mistake, part: Part, wrong: Expected) -> bool | None:
+def _given(mistake: DefinitionMistake, part: Part, wrong: Expected) -> bool | None:
     """For one output. A mistake is computed in one way alone; what the other ways may err is that of the definition."""
     allowed = wrong.allowed
     if part.expected.allowed.shape == allowed.shape:

@@ -18,7 +18,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
 from symattn.verification.definitions.rules import reading
-from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.subject import Array, Random
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
@@ -198,13 +198,13 @@ _OTHERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
+def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
     form = _forms(spec)[0]
     phi, plain = FEATURES[spec.feature], partial(_outputs, replace(spec, feature="identity"), form)
 
-    def of(step: str, cause: str, **fields: Any) -> Mistake:
+    def of(step: str, cause: str, **fields: Any) -> DefinitionMistake:
         other = replace(spec, **fields)
-        return Mistake(step, cause, partial(_outputs, other, _forms(other)[0]), spec=other)
+        return DefinitionMistake(step, cause, partial(_outputs, other, _forms(other)[0]), spec=other)
 
     for name in FEATURES:
         if name != spec.feature:
@@ -212,13 +212,13 @@ def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
             yield of("score", f"the feature map is {words}", feature=name)
     for words, feature in _OTHERS.items():
         cause = f"the feature map is {words}, not {spec.feature}"
-        yield Mistake("score", cause, reading(plain, q=feature, k=feature))
-    yield Mistake("score", "the feature map is applied to queries alone", reading(plain, q=phi))
-    yield Mistake("score", "the feature map is applied to keys alone", reading(plain, k=phi))
+        yield DefinitionMistake("score", cause, reading(plain, q=feature, k=feature))
+    yield DefinitionMistake("score", "the feature map is applied to queries alone", reading(plain, q=phi))
+    yield DefinitionMistake("score", "the feature map is applied to keys alone", reading(plain, k=phi))
     if spec.causal and not spec.gate and not spec.delta:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     if spec.causal:
-        yield Mistake("mask", "a token does not see itself", partial(_outputs, spec, _without_itself))
+        yield DefinitionMistake("mask", "a token does not see itself", partial(_outputs, spec, _without_itself))
     if spec.normalised:
         yield from _of_normalisers(spec, form)
     else:
@@ -227,32 +227,32 @@ def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
     for words, change in _GATES.items() if spec.gate else ():
-        yield Mistake("values", words, reading(spec, g=change))
+        yield DefinitionMistake("values", words, reading(spec, g=change))
     if spec.delta:
         added = partial(_outputs, replace(spec, delta=False), _by_pairs)
-        yield Mistake("values", "the delta rule is left out: values are added, times β",
+        yield DefinitionMistake("values", "the delta rule is left out: values are added, times β",
                       lambda v, beta, **given: added(v=beta * v, **given))  # fmt: skip
         words = "the delta rule's correction has the other sign: β (v + k S) is added to the state"
-        yield Mistake("values", words, reading(spec, v=lambda v: -v, beta=lambda b: -b))
-        yield Mistake("values", "β is left out", reading(spec, beta=lambda b: 0 * b + 1))
+        yield DefinitionMistake("values", words, reading(spec, v=lambda v: -v, beta=lambda b: -b))
+        yield DefinitionMistake("values", "β is left out", reading(spec, beta=lambda b: 0 * b + 1))
     if spec.causal and not spec.delta:
         for size in (2, 4, 8, 16, 32, 64):
             cause = f"the state is not carried over from one chunk of {size} tokens to the next"
-            yield Mistake("cache", cause, partial(_outputs, spec, partial(_lost, size)))
+            yield DefinitionMistake("cache", cause, partial(_outputs, spec, partial(_lost, size)))
 
 
 def _without_itself(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
     return linear.decayed_scores(q, k, linear.gate_sums(g), itself=False) @ v
 
 
-def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
+def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:
     bare, phi = replace(spec, normalised=False), FEATURES[spec.feature]
     right = partial(_outputs, bare, form)
 
-    def over(cause: str, divisor: Compute) -> Mistake:
-        return Mistake("normalize", cause, lambda **given: right(**given) / divisor(**given))
+    def over(cause: str, divisor: Compute) -> DefinitionMistake:
+        return DefinitionMistake("normalize", cause, lambda **given: right(**given) / divisor(**given))
 
-    yield Mistake("normalize", "it is not divided by the sum of the weights", right)
+    yield DefinitionMistake("normalize", "it is not divided by the sum of the weights", right)
     for words, divisor in _DIVISORS.items():
         yield over(words, lambda q, k, divisor=divisor, **given: divisor(phi(q), phi(k)))
     plain = partial(_outputs, replace(bare, feature="identity"), form)

@@ -15,7 +15,7 @@ from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import mistake, reference, target
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.subject import Compute, Definition, Later, Mistake
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Later
 
 
 def subject(spec: Attention, layout: target.Layout = "nd") -> Definition:
@@ -37,7 +37,9 @@ def subject(spec: Attention, layout: target.Layout = "nd") -> Definition:
         step="lse",
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
-        mistakes=tuple(Mistake("lse", cause, laid(partial(_wrong, spec, wrong))) for cause, wrong in _causes(spec)),
+        mistakes=tuple(
+            DefinitionMistake("lse", cause, laid(partial(_wrong, spec, wrong))) for cause, wrong in _causes(spec)
+        ),
         others=Later(lambda: attending.by_rule(spec, ("q", "k", "v", *inputs.needed(spec, "qkv")), made)),
         numbered=tuple(attending.by_number(spec, made, {*reference.SCORES, "weights"})),
         settings={**attending.settings(spec), "return_lse": True},

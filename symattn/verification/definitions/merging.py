@@ -10,11 +10,18 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
-from symattn.attention.streaming.states import Partial, merge_partial
+from symattn.attention.streaming.states import PartialOutput, merge_partial
 from symattn.bounds.target import Layout
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import FEW
-from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Mistake, Numbers
+from symattn.verification.definitions.subject import (
+    Compute,
+    Definition,
+    DefinitionForm,
+    DefinitionMistake,
+    Input,
+    Numbers,
+)
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
@@ -82,7 +89,7 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
         step="merge",
         inputs=tuple(Input(x, rows if x[0] == "l" else _SHAPES[layout], also) for x, also in words.items()),
         outputs=("output", "lse"),
-        ways=tuple(Form(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()),
+        ways=tuple(DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()),
         mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec.base)),
         shapes=tuple(shapes),
         families={**FEW, "offset": _offset},
@@ -106,7 +113,7 @@ def _column(lse: Any) -> Any:
 
 # -- ways, of log-sum-exps as columns ----------------------------------------------------------------------------------
 def _merged(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
-    return merge_partial(Partial(o1, l1), Partial(o2, l2), base)
+    return merge_partial(PartialOutput(o1, l1), PartialOutput(o2, l2), base)
 
 
 def _by_total(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
@@ -143,9 +150,9 @@ _WAYS: dict[str, Callable[..., tuple[Any, Any]]] = {
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _mistakes(base: int | None) -> Iterator[Mistake]:
-    def told(step: str, cause: str, wrong: Callable[..., Any]) -> Mistake:
-        return Mistake(step, cause, partial(wrong, base))
+def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
+    def told(step: str, cause: str, wrong: Callable[..., Any]) -> DefinitionMistake:
+        return DefinitionMistake(step, cause, partial(wrong, base))
 
     meant, taken = ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
     for words, which in _MISREAD.items():

@@ -18,7 +18,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import centre
-from symattn.verification.definitions.subject import Compute, Form
+from symattn.verification.definitions.subject import Compute, DefinitionForm
 from symattn.verification.rules.norms import affine
 
 
@@ -30,21 +30,25 @@ def gain_of(spec: Any, gain: Any) -> Any:
 def layer_ways(spec: Any) -> tuple[Compute, ...]:
     """The forms of LayerNorm: r is 1/σ, m the mean."""
     return (
-        Form("(x − m)/σ · g + b", spec),
-        Form("(x r − m r) g + b", partial(by, spec, two_pass, folded)),
-        Form("the same, m and σ growing number by number", partial(by, spec, welford, folded)),
-        Form("x s + (b − m s), s = g r", partial(affine_folded, spec, two_pass)),
-        Form("(x − m)/σ stored as the inputs are, then · g + b in their format", partial(stored, spec, two_pass)),
+        DefinitionForm("(x − m)/σ · g + b", spec),
+        DefinitionForm("(x r − m r) g + b", partial(by, spec, two_pass, folded)),
+        DefinitionForm("the same, m and σ growing number by number", partial(by, spec, welford, folded)),
+        DefinitionForm("x s + (b − m s), s = g r", partial(affine_folded, spec, two_pass)),
+        DefinitionForm(
+            "(x − m)/σ stored as the inputs are, then · g + b in their format", partial(stored, spec, two_pass)
+        ),
     )
 
 
 def rms_ways(spec: Any) -> tuple[Compute, ...]:
     """The forms of RMSNorm: r is 1/√(mean(x²) + ε)."""
     return (
-        Form("x/√(mean(x²) + ε) · g + b", spec),
-        Form("x r · g + b", partial(by, spec, mean_square, folded)),
-        Form("x s + b, s = g r", partial(affine_folded, spec, mean_square)),
-        Form("x r stored as the inputs are, then · g + b in their format", partial(stored, spec, mean_square)),
+        DefinitionForm("x/√(mean(x²) + ε) · g + b", spec),
+        DefinitionForm("x r · g + b", partial(by, spec, mean_square, folded)),
+        DefinitionForm("x s + b, s = g r", partial(affine_folded, spec, mean_square)),
+        DefinitionForm(
+            "x r stored as the inputs are, then · g + b in their format", partial(stored, spec, mean_square)
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from symattn.attention.fields import brief, check
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
-from symattn.verification.definitions.subject import Definition, Family, Input, Mistake
+from symattn.verification.definitions.subject import Definition, DefinitionMistake, Family, Input
 from symattn.verification.probing.search import integers, normal
 from symattn.verification.rules import norms
 from symattn.verification.subject import Array, Random
@@ -21,7 +21,7 @@ EPS = Fraction(1, 10**5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated(Answering):
+class StatedNorm(Answering):
     """The fields of a norm. Raises InputError for those that mean nothing."""
 
     eps: int | float | Fraction = EPS
@@ -34,7 +34,7 @@ class Stated(Answering):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LayerNorm(Stated):
+class LayerNorm(StatedNorm):
     """g ⊙ (x − mean(x)) / √(var(x) + ε) + b over the last axis, the variance with divisor d.
 
     eps       ε, inside the root
@@ -55,7 +55,7 @@ class LayerNorm(Stated):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RMSNorm(Stated):
+class RMSNorm(StatedNorm):
     """g ⊙ x / √(mean(x²) + ε) + b over the last axis.
 
     eps       ε, inside the root
@@ -102,15 +102,15 @@ def subject(spec: Norm) -> Definition:
     )
 
 
-def _mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
+def _mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
     """Yield mistakes by rule, of the stored gain, and the variance as a difference, which loses digits alone."""
     kind: norms.Kind = "layer" if layer else "rms"
 
-    def told(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> Mistake:
+    def told(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> DefinitionMistake:
         def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
             return how(x, spec.eps, gain if stored else gain_of(spec, gain), bias)
 
-        return Mistake("norm", words, run, exact)
+        return DefinitionMistake("norm", words, run, exact)
 
     for words, how in norms.norms(kind, spec.eps, _AXES):
         yield told(words, how)

@@ -16,7 +16,7 @@ from symattn.attention.positions.rotary import angles, inverse_frequencies, pair
 from symattn.bounds.target import Inputs, Layout
 from symattn.document import codec, errors
 from symattn.verification.definitions.attending import FEW, swapped
-from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.rules.rotating import of_pairs, of_tables
 from symattn.verification.subject import Array, Random
 
@@ -168,18 +168,18 @@ def _narrow(spec: Rotary, table: Any, wide: bool) -> Any:
     return table[..., : int(table.shape[-1]) // 2] if spec.layout == "half" else table[..., ::2]
 
 
-def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) -> Iterator[Mistake]:
+def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) -> Iterator[DefinitionMistake]:
     for cause, turn in of_pairs(spec):
-        yield Mistake("position", cause, partial(run, wide, tables_of, turn=turn))
+        yield DefinitionMistake("position", cause, partial(run, wide, tables_of, turn=turn))
         if len(names) > 1:
             for name, words in (("q", "queries"), ("k", "keys")):
                 result = f"in the {words} alone: {cause}"
-                yield Mistake("position", result, partial(_in_one, run, wide, name, turn))
+                yield DefinitionMistake("position", result, partial(_in_one, run, wide, name, turn))
     for cause, change in of_tables(spec):
-        yield Mistake("position", cause, partial(_other_tables, run, wide, change))
+        yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, change))
     if spec.scaling is not None:
         cause = "the frequencies are not scaled"
-        yield Mistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"scaling": None})))
+        yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"scaling": None})))
 
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **given: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.verification.definitions.subject import Compute, Definition, Mistake, Numbered
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Numbered
 from symattn.verification.rules.operators import operators
 
 _POINTS = 25
@@ -79,12 +79,12 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
         yield Numbered(subject.step, words, partial(_times, subject.ways[0], k), grid)
 
 
-def changes(subject: Definition) -> Iterator[Mistake]:
+def changes(subject: Definition) -> Iterator[DefinitionMistake]:
     """Yield mistakes beside the definition: an output with the other sign, outputs or inputs exchanged."""
     way = subject.ways[0]
 
-    def told(cause: str, change: Callable[[Compute], Compute], step: str = "") -> Mistake:
-        return Mistake(step or subject.step, cause, change(way), change=change)
+    def told(cause: str, change: Callable[[Compute], Compute], step: str = "") -> DefinitionMistake:
+        return DefinitionMistake(step or subject.step, cause, change(way), change=change)
 
     for k, name in enumerate(subject.outputs):
         yield told(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_negated, run, k))  # type: ignore[misc]
@@ -98,7 +98,7 @@ def changes(subject: Definition) -> Iterator[Mistake]:
             yield told(words, lambda run, a=one.name, b=other.name: partial(_given, run, a, b), one.step)  # type: ignore[misc]
 
 
-def of_arrays(subject: Definition) -> Iterator[Mistake]:
+def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
     """Yield every operator of the grammar on every input of numbers."""
     way = subject.ways[0]
     for i in subject.inputs:
@@ -106,7 +106,7 @@ def of_arrays(subject: Definition) -> Iterator[Mistake]:
         for operator in operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ():
             change = partial(reading, **{i.name: operator.run})
             words = operator.words.format(f"entries of {i.name}")
-            yield Mistake(i.step or subject.step, words, change(way), change=change)
+            yield DefinitionMistake(i.step or subject.step, words, change(way), change=change)
 
 
 #: What the axes of letters hold; those of all others are columns.
@@ -149,7 +149,9 @@ def _given(run: Compute, one: str, other: str, /, **given: Any) -> Any:
     return run(**{**given, one: given[other], other: given[one]})
 
 
-def both(first: Mistake, second: Mistake, mistakes_of: Callable[[Any], Sequence[Mistake]]) -> Mistake | None:
+def both(
+    first: DefinitionMistake, second: DefinitionMistake, mistakes_of: Callable[[Any], Sequence[DefinitionMistake]]
+) -> DefinitionMistake | None:
     """Two mistakes at once: one that changes any way of computing, or is another specification, and the other of that.
 
     ``mistakes_of`` gives the mistakes of a specification. None where neither is of these kinds.
@@ -161,5 +163,5 @@ def both(first: Mistake, second: Mistake, mistakes_of: Callable[[Any], Sequence[
             of = mistakes_of(one.spec) if one.spec is not None else ()
             run = next((m.run for m in of if m.cause == other.cause), None)
         if run is not None:
-            return Mistake(first.step, f"{first.cause}; and {second.cause}", run, first.exact or second.exact)
+            return DefinitionMistake(first.step, f"{first.cause}; and {second.cause}", run, first.exact or second.exact)
     return None

@@ -67,7 +67,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Form:
+class DefinitionForm:
     """A way of computing, and what it is in words."""
 
     words: str
@@ -78,7 +78,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Mistake:
+class DefinitionMistake:
     """A known mistake: the step that it is in, the cause in words, and what is then computed.
 
     ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more. ``where`` says in
@@ -109,31 +109,31 @@ class Numbered:
     grid: Sequence[float]
     spec: Callable[[float], Any] = lambda x: None
 
-    def mistake(self, x: float, written: str) -> Mistake:
+    def mistake(self, x: float, written: str) -> DefinitionMistake:
         """The mistake with this number, and how it is written."""
-        return Mistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
+        return DefinitionMistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
 
 
-class Later(Sequence[Mistake]):
+class Later(Sequence[DefinitionMistake]):
     """Mistakes that are made when they are first looked at: many definitions are asked for their ways alone."""
 
-    def __init__(self, make: Callable[[], Iterable[Mistake]]) -> None:
+    def __init__(self, make: Callable[[], Iterable[DefinitionMistake]]) -> None:
         self._make = make
 
     @cached_property
-    def _made(self) -> tuple[Mistake, ...]:
+    def _made(self) -> tuple[DefinitionMistake, ...]:
         return tuple(self._make())
 
     def __len__(self) -> int:
         return len(self._made)
 
     @overload
-    def __getitem__(self, index: int) -> Mistake: ...
+    def __getitem__(self, index: int) -> DefinitionMistake: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Mistake, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[DefinitionMistake, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Mistake | tuple[Mistake, ...]:
+    def __getitem__(self, index: int | slice) -> DefinitionMistake | tuple[DefinitionMistake, ...]:
         return self._made[index]
 
 
@@ -171,10 +171,10 @@ class Definition(Subject):
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     ways: tuple[Compute, ...]
-    mistakes: Sequence[Mistake]
+    mistakes: Sequence[DefinitionMistake]
     shapes: tuple[Mapping[str, int], ...]
     families: Mapping[str, Family]
-    others: Sequence[Mistake] = ()
+    others: Sequence[DefinitionMistake] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
@@ -363,7 +363,7 @@ class Definition(Subject):
         result = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
         return f"{self.title}, {result}"
 
-    def power(self, session: Session) -> tuple[report.Power, ...]:
+    def power(self, session: Session) -> tuple[report.StepPower, ...]:
         """Return the power of the judged cases for each step that some known mistake is in."""
         rng = np.random.default_rng((session.seed, 4))
         drawn = [case.inputs for case in islice(drawing.of_sizes(session, rng), _DRAWN)]
@@ -378,7 +378,7 @@ class Definition(Subject):
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes on the meaning of any implementation, where the ways have words."""
-        words = [way.words for way in self.ways if isinstance(way, Form)]
+        words = [way.words for way in self.ways if isinstance(way, DefinitionForm)]
         if words:
             yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
 

@@ -15,7 +15,7 @@ from symattn.arrays.formats import Format
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.states import State, merge
+from symattn.attention.streaming.states import SoftmaxState, merge
 from symattn.bounds.at import At, Wrong, change
 from symattn.bounds.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
 from symattn.bounds.target import Inputs
@@ -33,7 +33,15 @@ from symattn.verification.definitions.attending import (
     settings,
     tiles,
 )
-from symattn.verification.definitions.subject import Compute, Definition, Form, Input, Later, Mistake, Numbers
+from symattn.verification.definitions.subject import (
+    Compute,
+    Definition,
+    DefinitionForm,
+    DefinitionMistake,
+    Input,
+    Later,
+    Numbers,
+)
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Random
 
@@ -105,7 +113,11 @@ def subject(spec: Softmax) -> Definition:
         outputs=("weights",),
         ways=tuple(_ways(spec)),
         mistakes=Later(lambda: _mistakes(spec)),
-        others=(Mistake("exp", _LOSING, partial(spec.run, of_weights(partial(_by_log_sum, whole=True))), exact=False),),
+        others=(
+            DefinitionMistake(
+                "exp", _LOSING, partial(spec.run, of_weights(partial(_by_log_sum, whole=True))), exact=False
+            ),
+        ),
         shapes=tuple(_sizes(a, bool(beside) or a.masks_anything)),
         families={**FEW, **{name: partial(_placed, where) for name, where in _FAR.items()}},
         settings={**settings(a), "axis": -1},
@@ -149,7 +161,7 @@ def _ways(spec: Softmax) -> Iterator[Compute]:
     yield spec
     a = spec.attention
     for words, form in _FORMS.items() if a.normaliser == "softmax" and a.sink is None else ():
-        yield Form(words, partial(spec.run, of_weights(form)))
+        yield DefinitionForm(words, partial(spec.run, of_weights(form)))
 
 
 def _divisors(at: At, sums: Any) -> Any:
@@ -181,7 +193,7 @@ def _by_log_sum(at: At, whole: bool = False) -> Any:
 def _by_tiles(at: At) -> Any:
     """Sums of tiles, each by its own maximum, are merged."""
     tops = [(t, row_max(t)) for a, b in pairwise(tiles(at.first, at.n)) for t in [at.first[..., a:b]]]
-    state = reduce(partial(merge, base=at.spec.base), (State(m, at.sum(at.power(t - m)), 0) for t, m in tops))
+    state = reduce(partial(merge, base=at.spec.base), (SoftmaxState(m, at.sum(at.power(t - m)), 0) for t, m in tops))
     return at.power(at.first - state.maximum) / _divisors(at, state.normaliser)
 
 
@@ -194,14 +206,14 @@ _LOSING = "weights are e^(s − L), and L, as large as the scores, is rounded: t
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _mistakes(spec: Softmax) -> Iterator[Mistake]:
+def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
     """Yield the mistakes of attention between its scores and its weights."""
     for m in rules.known(spec.scaled, frozenset("qkv")):
         v = m.variant
         if v.steps.keys() <= _STEPS and v.inputs is None and not m.around and not m.in_floats and _of_kind(spec, v):
-            yield Mistake(m.step, m.cause, partial(spec.run, m.variant))
+            yield DefinitionMistake(m.step, m.cause, partial(spec.run, m.variant))
     for words, wrong in _WHOLE_AXES.items() if spec.attention.normaliser == "softmax" else ():
-        yield Mistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
+        yield DefinitionMistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
 
 
 def _whole(at: At) -> Any:

@@ -64,7 +64,7 @@ class InAttention(Search[Mistake]):
         """See ``combining``."""
         return combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
 
-    def families(self) -> Iterator[fitted.Family[Mistake]]:
+    def families(self) -> Iterator[fitted.FittedFamily[Mistake]]:
         """Yield the families of the steps that there are."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))

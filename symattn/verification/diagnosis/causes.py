@@ -19,7 +19,7 @@ import numpy as np
 from symattn.bounds.case_result import OF_VALUES, CaseResult
 from symattn.bounds.mistake import Where
 from symattn.verification.diagnosis.conditions import only_where, separating, thresholds
-from symattn.verification.diagnosis.fitted import Family, fitted
+from symattn.verification.diagnosis.fitted import FittedFamily, fitted
 from symattn.verification.effort import Effort
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Search(ABC, Generic[M]):
     def combined(self, first: M, second: M) -> M | None:
         """Both at once; None where they cannot be."""
 
-    def families(self) -> Iterable[Family[M]]:
+    def families(self) -> Iterable[FittedFamily[M]]:
         """Mistakes with a number that fit the subject."""
         return ()
 

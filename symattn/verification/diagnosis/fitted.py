@@ -22,7 +22,7 @@ M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
 
 
-class Family(Protocol[M_co]):
+class FittedFamily(Protocol[M_co]):
     """A mistake with a number x, and the points from which it is sought."""
 
     @property
@@ -37,7 +37,7 @@ Miss = Callable[[CaseResult, M | None], float]
 
 
 def fitted(
-    families: Iterable[Family[M]], miss: Miss[M], wrong: Sequence[CaseResult], explains: Callable[[M], bool]
+    families: Iterable[FittedFamily[M]], miss: Miss[M], wrong: Sequence[CaseResult], explains: Callable[[M], bool]
 ) -> Iterator[M]:
     """Mistakes whose number fits; of the numbers near it the plainest come first.
 
@@ -51,7 +51,7 @@ def fitted(
             yield from _named(family, theta, explains)
 
 
-def _named(family: Family[M], theta: float, explains: Callable[[M], bool]) -> Iterator[M]:
+def _named(family: FittedFamily[M], theta: float, explains: Callable[[M], bool]) -> Iterator[M]:
     for x, words in plain(theta):
         result = family.mistake(x, words)
         if explains(result):
@@ -62,7 +62,7 @@ def _named(family: Family[M], theta: float, explains: Callable[[M], bool]) -> It
     yield from (family.mistake(x, words) for x, words in plain(theta))
 
 
-def _end(family: Family[M], x: float, by: float, explains: Callable[[M], bool]) -> float:
+def _end(family: FittedFamily[M], x: float, by: float, explains: Callable[[M], bool]) -> float:
     """The last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
     if x == 0:
         return x
@@ -103,7 +103,7 @@ def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     return spread[:: max(1, len(spread) // _CASES)][:_CASES]
 
 
-def _fit(family: Family[M], miss: Miss[M], cases: Sequence[CaseResult]) -> float | None:
+def _fit(family: FittedFamily[M], miss: Miss[M], cases: Sequence[CaseResult]) -> float | None:
     """The number for which the mistake is nearest to what was seen, if it is near."""
 
     def misses(x: float) -> float:

@@ -28,7 +28,7 @@ _KEPT = 1 << 17  # numbers that a run of the right definition has at most to be 
 
 
 @dataclass
-class Computed(Generic[T]):
+class ComputedValues(Generic[T]):
     """Values computed from objects, by their ``id``; each object is stored too, so that no other takes its ``id``."""
 
     results: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Screen:
 
     spec: Attention
     precision: Precision
-    right: Computed[tuple[Array, float, Values]] = field(default_factory=Computed)
-    answers: Computed[bool | None] = field(default_factory=Computed)
+    right: ComputedValues[tuple[Array, float, Values]] = field(default_factory=ComputedValues)
+    answers: ComputedValues[bool | None] = field(default_factory=ComputedValues)
 
     def answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
         """Return what ``_answer`` says, asked once for each case and variant."""

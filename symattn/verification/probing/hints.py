@@ -20,7 +20,7 @@ from symattn.verification.probing.probes import small
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
-    from symattn.verification.semantics import Difference, Identity
+    from symattn.verification.semantics import Difference, IdentityResult
 
 GROUP = "semantics"
 _SECONDS = 60.0  # at most, for a function that never returns on residues; what ends others is counted
@@ -28,17 +28,17 @@ _TRIES = 4
 _SIZES = re.compile(r"n_q = (\d+), n_k = (\d+), d_k = (\d+)")
 
 
-def understood(session: Session) -> Identity | None:
+def understood(session: Session) -> IdentityResult | None:
     """The identity test of the function, where the runner can make one and the specification can be run on residues."""
     make = getattr(session.runner, "semantics", None)
     if make is None or session.over:
         return None
     seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
-    result: Identity | None = make(session.spec, seconds, session.domain)
+    result: IdentityResult | None = make(session.spec, seconds, session.domain)
     return result
 
 
-def cases(found: Identity | None, maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
+def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     """Floats of the sizes at which residues differ."""
     if found is None or found.difference is None:
         return
@@ -50,13 +50,13 @@ def cases(found: Identity | None, maker: Maker, rng: np.random.Generator) -> Ite
         yield Case("shapes", f"where residues differ, {name} entries", result)
 
 
-def check(found: Identity | None) -> Iterator[report.Check]:
+def check(found: IdentityResult | None) -> Iterator[report.Check]:
     """The line of the report."""
     if found is not None and found.agrees:
         yield report.Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
-def _briefly(found: Identity) -> str:
+def _briefly(found: IdentityResult) -> str:
     """ε, the class of inputs, and the sizes."""
     of_inputs, _, sizes = found.evidence.where.partition(", at ")
     tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
@@ -67,12 +67,12 @@ def _where(difference: Difference) -> str:
     return f"{difference.message}, at {difference.sizes}"
 
 
-def _opaque(found: Identity) -> str:
+def _opaque(found: IdentityResult) -> str:
     """Say that a function stands for any, so that the same numbers by another way differ; "" where none does."""
     return next((note for note in found.notes if "stands for any function" in note), "")
 
 
-def unexplained(found: Identity | None) -> Iterator[str]:
+def unexplained(found: IdentityResult | None) -> Iterator[str]:
     """A difference that is more than numbers which floats hardly tell apart: something is wrong that no input shows."""
     if found is not None and found.difference is not None and not found.nearly and not _opaque(found):
         yield (
@@ -81,7 +81,7 @@ def unexplained(found: Identity | None) -> Iterator[str]:
         )
 
 
-def notes(found: Identity | None, faults: bool) -> Iterator[str]:
+def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
     """Say what was found, for which inputs; or why nothing was."""
     if found is None or faults:
         return

@@ -21,7 +21,7 @@ from symattn.verification.rules.steps import times
 
 
 @dataclass(frozen=True)
-class Family:
+class MistakeFamily:
     """A mistake with a number x in some steps: ``words`` say it with x in place of {}, ``grid`` are the points to
     start from."""
 
@@ -57,10 +57,10 @@ _EACH = 8  # heads that are tried one by one
 _HUNDRED = _signed(1e-3, 100)
 
 
-def families(spec: Attention) -> Iterator[Family]:
+def families(spec: Attention) -> Iterator[MistakeFamily]:
     """Yield the families of a specification, the plainest first."""
     position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
-    scaled = partial(Family, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
+    scaled = partial(MistakeFamily, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
     of = (
         "scores are scaled by {}/√d_k"
         if spec.scale is None and unit is None
@@ -73,43 +73,45 @@ def families(spec: Attention) -> Iterator[Family]:
         yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
     if spec.masks_anything:
         late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
-        yield Family("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid)
-        yield Family("mask", f"{{}} is added to forbidden scores, {late}", ("masked",), partial(_filled, True), grid)
+        yield MistakeFamily("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid)
+        yield MistakeFamily(
+            "mask", f"{{}} is added to forbidden scores, {late}", ("masked",), partial(_filled, True), grid
+        )
     if spec.softcap is not None:
-        yield Family(
+        yield MistakeFamily(
             "softcap", "the cap is {}", ("capped",), lambda x, at: softcap(at.first, x), _logarithmic(1e-1, 1e3)
         )
     else:
         words = "scores are capped at {}, which is not asked for"
-        yield Family("softcap", words, ("scaled",), _capped, _logarithmic(1, 1e3), spec=unit)
+        yield MistakeFamily("softcap", words, ("scaled",), _capped, _logarithmic(1, 1e3), spec=unit)
     if spec.bias:
-        yield Family("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
+        yield MistakeFamily("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
     if isinstance(position, Alibi | Buckets):
         of = (
             "the linear bias is {} times what it"
             if isinstance(position, Alibi)
             else "the biases of buckets are {} times what they"
         )
-        yield Family("bias", f"{of} should be", ("positioned",), times, _HUNDRED)
+        yield MistakeFamily("bias", f"{of} should be", ("positioned",), times, _HUNDRED)
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
-        yield Family(
+        yield MistakeFamily(
             "position", "the base of the frequencies is {}", rotated, rotating.by_base, _logarithmic(1.5, 1e8, 40)
         )
         words = "the angles of the rotation are {} times what they should be"
-        yield Family("position", words, rotated, rotating.by_factor, _logarithmic(1e-3, 1e3, 40))
+        yield MistakeFamily("position", words, rotated, rotating.by_factor, _logarithmic(1e-3, 1e3, 40))
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
-        yield Family("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
+        yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
     if spec.normaliser == "softmax":
         yield from _of_weights(spec)
 
 
-def _of_weights(spec: Attention) -> Iterator[Family]:
+def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
     def made(
         step: str, words: str, wrong: Callable[[float, At], Any], grid: Sequence[float], rows: bool = True
-    ) -> Family:
-        return Family(step, words, ("weights",), wrong, grid, rows)
+    ) -> MistakeFamily:
+        return MistakeFamily(step, words, ("weights",), wrong, grid, rows)
 
     yield made("score", "scores are cut off at ±{}", _cut_off, _logarithmic(1e-1, 200))
     words = "exponents s − max s are cut off below −{}"

@@ -21,7 +21,7 @@ from symattn.verification.rules.forbidding import allowed, forbid, some_keys, wi
 
 
 @dataclass(frozen=True)
-class Places:
+class VisiblePlaces:
     """Which keys a query may see by place: ``before`` and ``after`` its own, in a prefix, in its block; None: no limit.
 
     ``beyond`` counts keys after its block that it sees; ``dealt`` puts places into blocks in turn, and ``of_queries``
@@ -76,14 +76,14 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield in_steps("mask", words, masked=partial(masked, right, wrong), weights=some_keys)
 
 
-def wrong_places(spec: Attention) -> Iterator[tuple[str, Places]]:
+def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
     """Yield wrong masks in words, and as the places that are seen then."""
     right = _right(spec)
     for words, changes in (*_ahead(spec, right), *_behind(spec, right), *_window(spec, right), *_rest(right)):
         yield words, replace(right, **changes)
 
 
-def masked(right: Places, wrong: Places, spec: Attention, values: Values) -> Any:
+def masked(right: VisiblePlaces, wrong: VisiblePlaces, spec: Attention, values: Values) -> Any:
     """The scores under another mask by places, with the masks that are given as they are."""
     n_q, n_k = shape(values)[-2:]
     there, top_left = allowed(spec, values), spec.alignment == "top-left"
@@ -94,9 +94,9 @@ def masked(right: Places, wrong: Places, spec: Attention, values: Values) -> Any
     return forbid(spec, values, given & wrong.open(n_q, n_k, top_left))
 
 
-def _right(spec: Attention) -> Places:
+def _right(spec: Attention) -> VisiblePlaces:
     before, after = spec.sides
-    return Places(before, 0 if spec.causal else after, spec.prefix, spec.block)
+    return VisiblePlaces(before, 0 if spec.causal else after, spec.prefix, spec.block)
 
 
 Changes = Iterator[tuple[str, dict[str, Any]]]
@@ -105,7 +105,7 @@ _UNASKED = "a causal mask is applied that was not asked for"
 _UNASKED_CORNER = "a causal mask from the first corner is applied that was not asked for"
 
 
-def _ahead(spec: Attention, right: Places) -> Changes:
+def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
     """The edge after which nothing is seen: a causal mask, or a window's."""
     if spec.causal:
         for by in (1, -1, 2, -2, 3, -3):
@@ -138,7 +138,7 @@ def _shifted(by: int) -> str:
     return f"the causal mask is off by one: a query {seen}"
 
 
-def _behind(spec: Attention, right: Places) -> Changes:
+def _behind(spec: Attention, right: VisiblePlaces) -> Changes:
     if right.before is None:
         return
     yield "the window is one key too long, before the query", {"before": right.before + 1}
@@ -149,7 +149,7 @@ def _behind(spec: Attention, right: Places) -> Changes:
             yield "the window is open before the query: only keys after it are hidden", {"before": None}
 
 
-def _window(spec: Attention, right: Places) -> Changes:
+def _window(spec: Attention, right: VisiblePlaces) -> Changes:
     """Both of its edges at once."""
     if spec.window is None:
         return
@@ -169,7 +169,7 @@ def _window(spec: Attention, right: Places) -> Changes:
             yield "the two sides of the window are exchanged", {"before": right.after, "after": right.before}
 
 
-def _rest(right: Places) -> Changes:
+def _rest(right: VisiblePlaces) -> Changes:
     if right.prefix is not None:
         yield "the prefix is ignored", {"prefix": None}
         yield "the prefix is one key too long", {"prefix": right.prefix + 1}

@@ -13,7 +13,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.bounds.mistake import Mistake
-from symattn.verification.rules.places import Operation, Place
+from symattn.verification.rules.places import MistakePlace, Operation
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Operator:
     moves: bool = False
     exact: bool = False
 
-    def at(self, place: Place) -> Mistake:
+    def at(self, place: MistakePlace) -> Mistake:
         """The mistake of doing it to a place."""
         exact = self.exact and place.words not in ("outputs", "outputs of the heads")
         blamed = place.order if self.moves else place.step

@@ -15,7 +15,7 @@ Operation = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class MistakePlace:
     """An array of the definition, in words; ``axes`` names what its axes hold, the last one first.
 
     ``step`` is blamed where its entries are wrong, ``order`` where they are right and stand in wrong places.
@@ -32,24 +32,26 @@ class Place:
         return self.changed(operation)
 
 
-def places(spec: Attention, names: frozenset[str]) -> Iterator[Place]:
+def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
     """The places that a specification has."""
     steps = {s.name: s for s in spec.pipeline(names)}
     heads = ("head",) if spec.heads > 1 else ()
     tokens, pairs = ("column", "token", *heads), ("key", "query", *heads)
     if spec.latent is None:
-        yield Place("values", "values", "values", tokens, _in_values)
+        yield MistakePlace("values", "values", "values", tokens, _in_values)
     if spec.score == "dot" and spec.latent is None:
-        yield Place("queries", "score", "score", tokens, partial(_in_argument, "scores", 0))
-        yield Place("keys", "score", "score", tokens, partial(_in_argument, "scores", 1))
-    yield Place("scores", "score", "score", pairs, partial(_in_result, "scores"))
-    yield Place("scaled scores", "score", "score", (), partial(_in_result, "scaled"))
+        yield MistakePlace("queries", "score", "score", tokens, partial(_in_argument, "scores", 0))
+        yield MistakePlace("keys", "score", "score", tokens, partial(_in_argument, "scores", 1))
+    yield MistakePlace("scores", "score", "score", pairs, partial(_in_result, "scores"))
+    yield MistakePlace("scaled scores", "score", "score", (), partial(_in_result, "scaled"))
     if "bias" in names and "biased" in steps:
-        yield Place("biases", "bias", "bias", pairs, partial(_in_argument, "biased", steps["biased"].of.index("bias")))
-    yield Place("weights", "normalize", "values", pairs, partial(_in_result, "weights"))
+        yield MistakePlace(
+            "biases", "bias", "bias", pairs, partial(_in_argument, "biased", steps["biased"].of.index("bias"))
+        )
+    yield MistakePlace("weights", "normalize", "values", pairs, partial(_in_result, "weights"))
     if "attended" in steps:
-        yield Place("outputs of the heads", "merge", "merge", tokens, partial(_in_result, "attended"))
-    yield Place("outputs", "output", "merge" if heads else "output", tokens, partial(_in_result, "output"))
+        yield MistakePlace("outputs of the heads", "merge", "merge", tokens, partial(_in_result, "attended"))
+    yield MistakePlace("outputs", "output", "merge" if heads else "output", tokens, partial(_in_result, "output"))
 
 
 def _in_result(name: str, operation: Operation) -> Variant:

@@ -1,4 +1,4 @@
-"""``Sum``: a sum that somebody's function takes, asked through columns of terms, and what is counted in its results.
+"""``TermSum``: a sum that somebody's function takes, asked through columns of terms, and the counts in its results.
 
 With M at term i, −M at term j and 1 at all others, M swallows every 1 that is added before the two have met, and every
 other 1 survives: the result is n − l(i, j). M is so large that M + n = M in the accumulator, and no more ones are alive
@@ -25,7 +25,7 @@ _SEED = 11
 
 
 @dataclass(frozen=True)
-class Numbers:
+class TermNumbers:
     """The numbers that terms are made of: M, what stands for 1, and how many of these may be alive in a column.
 
     ``weight`` is what the function multiplies each term by, and ``exact`` whether that is a power of two, so that
@@ -43,22 +43,22 @@ class Numbers:
         return float(np.frexp(self.weight)[0]) == 0.5
 
     @staticmethod
-    def of(format: str, n: int, weight: float = 1.0) -> Numbers:
+    def of(format: str, n: int, weight: float = 1.0) -> TermNumbers:
         """Return the numbers of a format, for n terms.
 
         In float16, M = 2¹⁵ and sums of ones stay below 2⁻²⁵ M, so that float32 loses them; wider accumulators
         lose nothing there.
         """
-        exact = Numbers(1.0, 1.0, 1, weight).exact
+        exact = TermNumbers(1.0, 1.0, 1, weight).exact
         if format == "float16":
             one = 2.0 ** min(-14, int(np.ceil(np.log2(1 / weight))) - (24 if exact else 21))
-            return Numbers(2.0**15, one, max(1, min(2048 if exact else 32, int(2.0**-10 / one))), weight)
+            return TermNumbers(2.0**15, one, max(1, min(2048 if exact else 32, int(2.0**-10 / one))), weight)
         large = 2.0**500 if format == "float64" else 2.0**100
-        return Numbers(large, 1.0, (256 if exact else 32) if format == "bfloat16" else n, weight)
+        return TermNumbers(large, 1.0, (256 if exact else 32) if format == "bfloat16" else n, weight)
 
 
 @dataclass
-class Sum:
+class TermSum:
     """A sum of n terms: ``call`` takes terms (n, columns), always as many columns, since other numbers of them may be
     added in another order, and gives the sums, each times ``numbers.weight``; it raises ``NoTree`` where it does not.
     ``calls`` counts what was asked. ``first`` is the number of the first term among all, of which others are masked.
@@ -66,7 +66,7 @@ class Sum:
 
     n: int
     columns: int
-    numbers: Numbers
+    numbers: TermNumbers
     call: Callable[[Array], Array]
     calls: int = 0
     first: int = 0

@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.bounds import case_result, reference, target
 from symattn.bounds.inputs import Maker
-from symattn.verification.summing.asking import Numbers, Sum
+from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.tree import NoTree
 
@@ -68,15 +68,15 @@ class Attending:
             raise NoTree("the definition has no weights for such inputs") from error
         return np.asarray(values.reshape(-1, *values.shape[-2:])[0, -1])
 
-    def sum_over(self, n: int) -> Sum:
+    def sum_over(self, n: int) -> TermSum:
         """The sum over n keys, as far as the last query sees them. Raises ``NoTree``."""
         first = self._inputs(np.zeros((n, self.width)))
         weights = self.weights(first)
         seen = np.flatnonzero(weights)
         if len(seen) < 3 or np.ptp(weights[seen]) > _ALIKE * weights[seen].max():
             raise NoTree("with queries of zeros the weights of keys differ, or there are fewer than three")
-        numbers = Numbers.of(self.maker.precision.input.name, len(seen), float(weights[seen[0]]))
-        return Sum(len(seen), self.width, numbers, self._asked(seen, first["k"].shape[-2]), first=int(seen[0]))
+        numbers = TermNumbers.of(self.maker.precision.input.name, len(seen), float(weights[seen[0]]))
+        return TermSum(len(seen), self.width, numbers, self._asked(seen, first["k"].shape[-2]), first=int(seen[0]))
 
     def _asked(self, seen: Array, keys: int) -> Callable[[Array], Array]:
         def call(terms: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from symattn.bounds.target import Runner
 from symattn.verification.definitions.norms import LayerNorm, Norm
-from symattn.verification.summing.asking import Numbers, Sum
+from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.tree import NoTree
 
@@ -27,13 +27,13 @@ _ALIVE = {"bfloat16": 16}  # ones, so that their mean comes back exactly enough 
 def order(runner: Runner, spec: Norm, format: str, width: int) -> Order:
     """The order in which a norm adds over its width. Nothing is told of sums of squares, of which no two cancel."""
 
-    def asked(n: int) -> Sum:
+    def asked(n: int) -> TermSum:
         if not isinstance(spec, LayerNorm):
             raise NoTree("squares have one sign, so no two of them cancel")
         if format not in _LARGE:
             raise NoTree(f"{format} has not the range for it")
         alive = min(_ALIVE.get(format, n), n // 2, n - 3)  # beside two large terms and a zero
-        return Sum(n, _ROWS, Numbers(_LARGE[format], 1.0, alive), _asked(runner, spec))
+        return TermSum(n, _ROWS, TermNumbers(_LARGE[format], 1.0, alive), _asked(runner, spec))
 
     return ordered("entries of a row", width, asked, _LONGEST)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from symattn.document.evidence import Grade
-from symattn.verification.summing.asking import Sum
-from symattn.verification.summing.reading import Reading, kept, read, tiles_of
+from symattn.verification.summing.asking import TermSum
+from symattn.verification.summing.reading import TreeReading, kept, read, tiles_of
 from symattn.verification.summing.tree import NoTree, Tree
 from symattn.verification.summing.width import Pair, Width, deepest, unlike, widths
 from symattn.verification.summing.written import written
@@ -40,7 +40,7 @@ class Order:
     first: int = 0
 
     @property
-    def reading(self) -> Reading | None:
+    def reading(self) -> TreeReading | None:
         """The order in words, as data."""
         return read(self.tree) if self.tree else None
 
@@ -96,12 +96,12 @@ class Order:
         return Grade.SAMPLED if self.tree else Grade.UNDECIDED
 
 
-def ordered(terms: str, n: int, asked: Callable[[int], Sum], most: int) -> Order:
+def ordered(terms: str, n: int, asked: Callable[[int], TermSum], most: int) -> Order:
     """The order of a sum of n terms, and where it has tiles, of 2n terms, if there may be so many.
 
     ``asked`` makes a sum of so many terms; it raises ``NoTree`` where there is none.
     """
-    one: Sum | None = None
+    one: TermSum | None = None
     try:
         one = asked(n)
         n, tree = one.n, one.tree()
@@ -121,9 +121,9 @@ def ordered(terms: str, n: int, asked: Callable[[int], Sum], most: int) -> Order
     return Order(terms, n, calls, tree, first=one.first, **result)
 
 
-def _longer(tree: Tree, asked: Callable[[int], Sum]) -> tuple[int, dict[str, Any]]:
+def _longer(tree: Tree, asked: Callable[[int], TermSum]) -> tuple[int, dict[str, Any]]:
     """How many calls twice as many terms took, and what is the same with them; nothing where that cannot be told."""
-    other: Sum | None = None
+    other: TermSum | None = None
     try:
         other = asked(2 * tree.n)
         if other.n != 2 * tree.n:  # a window takes no more of them

@@ -19,7 +19,7 @@ _MERGED = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class TreeReading:
     """How n terms are added.
 
     ``way`` is ``order`` or ``reversed`` for a loop that adds ``step`` terms at a time, ``pairs`` of neighbours or of
@@ -33,9 +33,9 @@ class Reading:
     step: int = 1
     size: int = 0
     tail: int = 0
-    merge: Reading | None = None
-    inner: Reading | None = None
-    last: Reading | None = None
+    merge: TreeReading | None = None
+    inner: TreeReading | None = None
+    last: TreeReading | None = None
 
     @property
     def words(self) -> str:
@@ -71,26 +71,26 @@ def _ordinal(n: int) -> str:
     return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
-def read(tree: Tree) -> Reading:
+def read(tree: Tree) -> TreeReading:
     """The plainest reading: a loop, pairs, tiles, or lanes, in this order; ``other`` where it is none of these."""
-    return _plain(tree) or next(_in_parts(tree), Reading("other", tree.n))
+    return _plain(tree) or next(_in_parts(tree), TreeReading("other", tree.n))
 
 
-def _plain(tree: Tree) -> Reading | None:
+def _plain(tree: Tree) -> TreeReading | None:
     """A sum that has no parts."""
     if tree.n == 1 or len(tree.nodes) == 1:
         way: Way = "one" if tree.n == 1 else "once" if tree.n > 2 else "order"
-        return Reading(way, tree.n)
+        return TreeReading(way, tree.n)
     if tree.n & (tree.n - 1) == 0:
         sizes = [2**k for k in range(1, tree.n.bit_length())]
         if tree == Tree.of(tree.n, (part for size in sizes for part in _runs(tree.n, size))):
-            return Reading("pairs", tree.n)
+            return TreeReading("pairs", tree.n)
         if tree == Tree.of(tree.n, (part for size in sizes for part in _strides(tree.n, tree.n // size))):
-            return Reading("halves", tree.n)
+            return TreeReading("halves", tree.n)
     return _loop(tree)
 
 
-def _loop(tree: Tree) -> Reading | None:
+def _loop(tree: Tree) -> TreeReading | None:
     """One sum that grows by ``step`` terms at a time, the last ones perhaps fewer."""
     grown = [sorted(result) for result in tree.subtrees]
     sizes = [len(result) for result in grown]
@@ -99,11 +99,11 @@ def _loop(tree: Tree) -> Reading | None:
         return None
     leaves = list(range(tree.n))
     if all(result == leaves[: len(result)] for result in grown):
-        return Reading("order", tree.n, steps[0])
-    return Reading("reversed", tree.n, steps[0]) if all(f == leaves[-len(f) :] for f in grown) else None
+        return TreeReading("order", tree.n, steps[0])
+    return TreeReading("reversed", tree.n, steps[0]) if all(f == leaves[-len(f) :] for f in grown) else None
 
 
-def _in_parts(tree: Tree) -> Iterator[Reading]:
+def _in_parts(tree: Tree) -> Iterator[TreeReading]:
     """Tiles and lanes that are subtrees, each added in the same way, whose results are added in a plain way."""
     for size in range(2, tree.n):
         yield from _as_parts(tree, "tiles", size, _runs(tree.n, size))
@@ -111,7 +111,7 @@ def _in_parts(tree: Tree) -> Iterator[Reading]:
         yield from _as_parts(tree, "lanes", size, _strides(tree.n, size))
 
 
-def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[Reading]:
+def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeReading]:
     """The reading by these parts, if there is one."""
     if not all(frozenset(part) in tree.known for part in parts):
         return
@@ -123,10 +123,10 @@ def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[Reading
         tail = len(parts[-1]) % len(parts[0]) if way == "tiles" else 0
         one, last = read(inner.pop()), read(tree.within(parts[-1]))
         other = tail > 2 and last.way != one.way
-        yield Reading(way, tree.n, 1, size, tail, merge, one, last if other else None)
+        yield TreeReading(way, tree.n, 1, size, tail, merge, one, last if other else None)
 
 
-def parts_of(reading: Reading) -> Parts:
+def parts_of(reading: TreeReading) -> Parts:
     """The terms of each tile or lane."""
     return (_runs if reading.way == "tiles" else _strides)(reading.n, reading.size)
 
@@ -176,6 +176,6 @@ def _tile(one: Tree, other: Tree) -> int:
     return 0
 
 
-def _tiled(tree: Tree, size: int) -> Reading | None:
+def _tiled(tree: Tree, size: int) -> TreeReading | None:
     """The reading by tiles of this size, if there is one."""
     return next(_as_parts(tree, "tiles", size, _runs(tree.n, size)), None)

@@ -25,7 +25,7 @@ _NEAR, _TELLING = 0.02, 0.1  # how near weights are to what is meant, and how fa
 
 
 @dataclass(frozen=True)
-class Scores:
+class StoredScores:
     """Scores that are ``stored`` in a ``format`` or not; None where ``why`` it cannot be told.
 
     ``scores`` are those of two keys, and ``weights`` what these got."""
@@ -49,15 +49,15 @@ class Scores:
     RECORD = "stored, scores, weights, why"
 
 
-def scores(runner: target.Runner, maker: inputs.Maker, keys: int = KEYS) -> Scores:
+def scores(runner: target.Runner, maker: inputs.Maker, keys: int = KEYS) -> StoredScores:
     """One call, whose last two keys are looked at."""
     try:
         return _scores(Attending(runner, maker), keys)
     except NoTree as error:
-        return Scores(why=str(error))
+        return StoredScores(why=str(error))
 
 
-def _scores(attending: Attending, n: int) -> Scores:
+def _scores(attending: Attending, n: int) -> StoredScores:
     name, width = attending.maker.precision.input.name, attending.width
     scale = attending.maker.spec.scale
     scale = width**-0.5 if scale is None else float(scale)
@@ -75,7 +75,7 @@ def _scores(attending: Attending, n: int) -> Scores:
     values = attending.row(given)[:2]
     for stored, meant in ((False, apart), (True, alike)):
         if np.abs(values - meant).max() < _NEAR:
-            return Scores(stored, "", (first, second), (float(values[0]), float(values[1])), name)
+            return StoredScores(stored, "", (first, second), (float(values[0]), float(values[1])), name)
     raise NoTree("their weights are neither those of scores that differ nor of scores that are alike")
 
 

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from symattn.verification.summing.asking import Sum
+from symattn.verification.summing.asking import TermSum
 from symattn.verification.summing.tree import NoTree, Tree
 
 _MOST = 64  # digits
@@ -51,7 +51,7 @@ class Width:
         return f"{self.digits} digits{name}{rounds}{', ties away from zero' if self.away else ''}"
 
 
-def widths(asked: Sum, tree: Tree) -> tuple[Width, Width]:
+def widths(asked: TermSum, tree: Tree) -> tuple[Width, Width]:
     """The accumulator where terms first meet, and the narrowest on the way to the whole sum, for the deepest terms.
 
     Raises ``NoTree`` where weights round the terms, where all terms are added at once, and where what comes back is
@@ -78,7 +78,7 @@ def deepest(tree: Tree) -> Pair:
     return i, min(_path(tree, i)[0] - {i})
 
 
-def unlike(asked: Sum, tree: Tree, told: tuple[Width, Width]) -> Pair | None:
+def unlike(asked: TermSum, tree: Tree, told: tuple[Width, Width]) -> Pair | None:
     """Two terms of which the digits told are not so, where they meet or on the way; None where none were found.
 
     Asked are places where terms alone meet, since all other additions are on the way from these; of many some, spread
@@ -99,7 +99,7 @@ def unlike(asked: Sum, tree: Tree, told: tuple[Width, Width]) -> Pair | None:
     return results or _odd(asked, [last for _, last in triples], [] if told[1].more else [2.0 ** (1 - least)])
 
 
-def _odd(asked: Sum, at: list[Triple], probes: list[float]) -> Pair | None:
+def _odd(asked: TermSum, at: list[Triple], probes: list[float]) -> Pair | None:
     """Where something else comes back than at the first place."""
     left = _left(asked, [(place, x) for place in at for x in probes]).reshape(len(at), len(probes))
     for (i, m, _), here in zip(at, left, strict=True):
@@ -124,7 +124,7 @@ def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
     return (*pair, min(path[1] - path[0])), (*pair, min(path[-1] - path[-2]))
 
 
-def _width(asked: Sum, at: Triple) -> Width:
+def _width(asked: TermSum, at: Triple) -> Width:
     """Return the width that survives beside the large term. Raises ``NoTree``."""
     most = min(_MOST, 39 + int(np.log2(asked.numbers.weight))) if _large(asked) != 1 else _MOST
     small = 2.0 ** -np.arange(1.0, most + 1)
@@ -143,7 +143,7 @@ def _width(asked: Sum, at: Triple) -> Width:
     raise NoTree("what comes back of small terms is that of no number of digits")
 
 
-def _compensated(asked: Sum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
+def _compensated(asked: TermSum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
     """Return whether lost terms are compensated beside the sum, as W. Kahan does."""
     single = [min(b - a) for a, b in pairwise(path[:-1]) if len(b - a) == 1][:_KEPT]
     if len(single) < _KEPT // 2:
@@ -153,12 +153,12 @@ def _compensated(asked: Sum, path: list[frozenset[int]], at: Triple, digits: int
     return bool(abs(asked.sums(terms * _large(asked))[0]) > terms[single[0], 0] * _large(asked))
 
 
-def _large(asked: Sum) -> float:
+def _large(asked: TermSum) -> float:
     """The large term; in float16 as large as may be, so that small ones are within its range."""
     return asked.numbers.large if asked.numbers.large < 2.0**16 else 1.0
 
 
-def _left(asked: Sum, asks: list[tuple[Triple, float]]) -> np.ndarray:
+def _left(asked: TermSum, asks: list[tuple[Triple, float]]) -> np.ndarray:
     """Return the rest of small terms, in units of the large one."""
     terms = np.zeros((asked.n, len(asks)))
     for column, ((i, m, j), small) in enumerate(asks):

@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn.arrays import kind
 from symattn.attention.spec import Attention
-from symattn.document.drawing.plot import Axis, Plot, Series, tens, whole_ticks
+from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Scene, plain, powered, wrapped
 from symattn.verification.tolerances.tolerance import bound
 
@@ -69,7 +69,7 @@ def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, 
         outcome.append(f"{dtype} {_digits(errors[-1])} of at most {_digits(bounds[-1])}")
     every = [value for one in result for _, value in one.points]
     low, high = min(every) / 2, max(every) * 2
-    plot = Plot(drawn, Axis(varied[0], varied[-1], 60, 318), Axis(low, high, y + 270, y + 40))
+    plot = Plot(drawn, PlotAxis(varied[0], varied[-1], 60, 318), PlotAxis(low, high, y + 270, y + 40))
     plot.frame(whole_ticks(varied[0], varied[-1]), tens(low, high), name)
     plot.draw(result)
     return "; ".join(outcome)

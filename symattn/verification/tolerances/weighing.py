@@ -32,7 +32,7 @@ _NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class WeighedTolerance:
     """A rule by which a test accepts an output."""
 
     name: str
@@ -54,7 +54,7 @@ class Tolerance:
 _TORCH = {"float64": (1e-7, 1e-7), "float32": (1.3e-6, 1e-5), "float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5)}
 
 
-def picked(dtype: str) -> tuple[Tolerance, ...]:
+def picked(dtype: str) -> tuple[WeighedTolerance, ...]:
     """The tolerances that are in use for outputs of a type.
 
     Sources: PyTorch, torch.testing.assert_close; ONNX, onnx/backend/test/runner (rtol 1e−3, atol 1e−7, for bfloat16
@@ -63,11 +63,11 @@ def picked(dtype: str) -> tuple[Tolerance, ...]:
     """
     bench = 1e-2 if dtype in _NARROW else 1e-4
     return (
-        Tolerance("torch.testing", *_TORCH.get(dtype, (0.0, 0.0))),
-        Tolerance("ONNX", 2.0**-6 if dtype == "bfloat16" else 1e-3, 1e-7),
-        Tolerance("KernelBench", bench, bench),
-        Tolerance("numpy.allclose", 1e-5, 1e-8),
-        Tolerance("1e-3 for both", 1e-3, 1e-3),
+        WeighedTolerance("torch.testing", *_TORCH.get(dtype, (0.0, 0.0))),
+        WeighedTolerance("ONNX", 2.0**-6 if dtype == "bfloat16" else 1e-3, 1e-7),
+        WeighedTolerance("KernelBench", bench, bench),
+        WeighedTolerance("numpy.allclose", 1e-5, 1e-8),
+        WeighedTolerance("1e-3 for both", 1e-3, 1e-3),
     )
 
 
@@ -75,7 +75,7 @@ def picked(dtype: str) -> tuple[Tolerance, ...]:
 class Weighed:
     """One tolerance on one family of inputs: the mistakes that it accepts, and how much of it right code needs."""
 
-    tolerance: Tolerance
+    tolerance: WeighedTolerance
     family: str
     accepted: tuple[Mistake, ...]
     tried: int
@@ -95,7 +95,7 @@ FAMILIES: dict[str, Callable[[str, Array], Array]] = {
 
 
 def weigh(
-    spec: Attention, precision: Precision, sizes: Sizes, tolerances: Sequence[Tolerance], seed: int = 0
+    spec: Attention, precision: Precision, sizes: Sizes, tolerances: Sequence[WeighedTolerance], seed: int = 0
 ) -> tuple[Weighed, ...]:
     """Every tolerance on every family of inputs. Raises ``InputError`` for what has no place for q, k, v."""
     if precision.input.name == "float64":
@@ -104,7 +104,7 @@ def weigh(
 
 
 def _weighed(
-    spec: Attention, precision: Precision, family: str, sizes: Sizes, tolerances: Sequence[Tolerance], seed: int
+    spec: Attention, precision: Precision, family: str, sizes: Sizes, tolerances: Sequence[WeighedTolerance], seed: int
 ) -> Iterator[Weighed]:
     inputs = drawn(spec, precision, FAMILIES[family], sizes, seed)
     right = judge.expected(spec, inputs, precision, lenient=True)

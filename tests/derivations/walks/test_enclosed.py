@@ -11,7 +11,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.elements import ball_json, decimal_json, digits, exact_json
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven, taken
 from symattn.derivations.walks import walk
-from symattn.derivations.walks.run import Format, binade
+from symattn.derivations.walks.run import WalkFormat, binade
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
 from symattn.document.notation import Words
@@ -50,7 +50,7 @@ def test_a_ball_around_zero_has_no_digits() -> None:
         gap.is_zero()
     with pytest.raises(Undecided):
         _ = gap < 0
-    assert Format.of("float32").error(gap, 0.0) is None
+    assert WalkFormat.of("float32").error(gap, 0.0) is None
 
 
 def test_arithmetic_with_exact_numbers() -> None:
@@ -85,8 +85,8 @@ def test_equality_is_never_said() -> None:
 
 def test_errors_are_those_of_the_exact_number() -> None:
     for text, c in (("sqrt(2)", 1.4142135381698608), ("exp(-3)", 0.0497870706), ("-exp(2)", -7.4)):
-        exact = Format.of("float32").error(Quotient.of(text), c)
-        assert Format.of("float32").error(enclosed(text), c) == pytest.approx(exact, rel=1e-12)
+        exact = WalkFormat.of("float32").error(Quotient.of(text), c)
+        assert WalkFormat.of("float32").error(enclosed(text), c) == pytest.approx(exact, rel=1e-12)
     assert binade(enclosed("sqrt(2)")) == 0
     assert binade(Enclosed(flint.arb(4, 1e-30), BITS)) == 1  # the smaller spacing where the ball spans two
 

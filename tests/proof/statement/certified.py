@@ -21,7 +21,7 @@ from symattn.proof import certified, certified_moments, inequality, theorem
 from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Sign, Tending
 from symattn.proof.relations import concluding, limits
 from symattn.proof.relations.comparing import FalseStep
-from symattn.proof.relations.judging import Asked
+from symattn.proof.relations.judging import DecidedRelation
 from symattn.theorems import TOPICS, of_topic
 from tests.proof.statement.falsify import DOCUMENTS, printed, questions
 
@@ -78,7 +78,7 @@ _ORDER = ("a limit", "what holds of all sizes, at one",
           "the rule 'largest'", "a mean", "the form of a gap", "an equation")  # fmt: skip
 
 
-def by(asked: Asked) -> str:
+def by(asked: DecidedRelation) -> str:
     """The last step to a relation, or its grade where it is not proved."""
     with listening() as found:
         try:
@@ -90,7 +90,7 @@ def by(asked: Asked) -> str:
     return next((kind for kind in _ORDER if kind in found), NONE)
 
 
-def counted(every: Iterable[Asked]) -> tuple[Counter[str], list[str]]:
+def counted(every: Iterable[DecidedRelation]) -> tuple[Counter[str], list[str]]:
     """How many relations are proved by what, and those without a certificate."""
     found = [(kind, asked) for asked in every for kind in [by(asked)] if kind != REFUSED]
     return Counter(kind for kind, _ in found), [text(asked.relation) for kind, asked in found if kind == NONE]

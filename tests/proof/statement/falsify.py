@@ -24,7 +24,7 @@ from symattn.document.evidence import Grade
 from symattn.document.notation import At, Big, Call, Fence, Name, Node, Product, Relation
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
-from symattn.proof.relations.judging import Asked, recorded
+from symattn.proof.relations.judging import DecidedRelation, recorded
 from symattn.proof.relations.sentences import claims
 from symattn.proof.theorem import Theorem
 from symattn.theorems import TOPICS, of_topic
@@ -67,21 +67,21 @@ class Figures:
     survivors: list[str] = field(default_factory=list)
 
 
-def questions(name: str, parameters: dict[str, Any]) -> list[Asked]:
+def questions(name: str, parameters: dict[str, Any]) -> list[DecidedRelation]:
     """What the document decides while it is made, each relation once."""
     with recorded() as asked:
         derive(name, **parameters)
     return list({text(a.relation): a for a in asked}.values())
 
 
-def walked(name: str) -> list[Asked]:
+def walked(name: str) -> list[DecidedRelation]:
     """What a walk through an example decides while it is made, reasons and all, each relation once."""
     with recorded() as asked:
         walk(name, why=True)
     return list({text(a.relation): a for a in asked}.values())
 
 
-def printed(theorem: Theorem) -> list[Asked]:
+def printed(theorem: Theorem) -> list[DecidedRelation]:
     """What the statement of a theorem claims and is decided from its print, each relation once."""
     if theorem.letters is None:
         return []
@@ -103,13 +103,13 @@ def bare(relation: Relation) -> Relation:
     return Relation(relation.first.body, rest)
 
 
-def changed(asked: Asked) -> Iterator[tuple[str, Relation]]:
+def changed(asked: DecidedRelation) -> Iterator[tuple[str, Relation]]:
     """Its relation falsified, in every way."""
     letters = letters_of(asked.relation, asked.indices, asked.sizes, asked.matrices)
     yield from mutants(asked.relation, letters).values()
 
 
-def restated(x: Any, y: Any, asked: Asked) -> bool:
+def restated(x: Any, y: Any, asked: DecidedRelation) -> bool:
     """Whether ``y`` says what ``x`` says: they differ in parts that are proved equal, or in the order of numbers."""
     if x == y:
         return True
@@ -124,7 +124,7 @@ def restated(x: Any, y: Any, asked: Asked) -> bool:
     return bool(names) and all(restated(getattr(x, name), getattr(y, name), asked) for name in names)
 
 
-def _commuted(x: Node, y: Node, asked: Asked) -> bool:
+def _commuted(x: Node, y: Node, asked: DecidedRelation) -> bool:
     """Whether both are one product in two orders: of numbers and at most one other thing, or of two vectors."""
     if not isinstance(x, Product) or not isinstance(y, Product) or Counter(x.factors) != Counter(y.factors):
         return False
@@ -132,7 +132,7 @@ def _commuted(x: Node, y: Node, asked: Asked) -> bool:
     return (dot and asked.number(x)) or sum(not asked.number(factor) for factor in x.factors) < 2
 
 
-def weaker(asked: Asked, mutant: Relation) -> bool:
+def weaker(asked: DecidedRelation, mutant: Relation) -> bool:
     """Whether ``mutant`` follows from x ≤ y by what is printed: x is |z| or the largest |z|, and z stands there."""
     if not isinstance(asked.relation, Relation) or not isinstance(mutant, Relation):
         return False  # a row of formulas
@@ -152,7 +152,7 @@ def _without_bars(x: Node) -> Node:
     return x
 
 
-def falsified(every: Iterable[Asked], stride: int = 1) -> Figures:
+def falsified(every: Iterable[DecidedRelation], stride: int = 1) -> Figures:
     """The mutants of all that was asked, or one in ``stride`` of them."""
     found = Figures()
     mutated = [(asked, kind, mutant) for asked in every for kind, mutant in changed(asked)]
@@ -187,7 +187,7 @@ def main(names: list[str]) -> None:
         )
 
 
-def _wanted(names: list[str]) -> Iterator[tuple[str, list[Asked]]]:
+def _wanted(names: list[str]) -> Iterator[tuple[str, list[DecidedRelation]]]:
     for name, parameters in (*DOCUMENTS, *VARIANT_DOCUMENTS):
         if not names or name in names:
             yield " ".join([name, *(f"{k}={v}" for k, v in parameters.items())])[:60], questions(name, parameters)

@@ -8,7 +8,7 @@ import pytest
 
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade
-from symattn.proof.relations.judging import Asked
+from symattn.proof.relations.judging import DecidedRelation
 from tests.proof.statement.certified import NONE, by, counted
 from tests.proof.statement.falsify import DOCUMENTS, questions
 
@@ -32,4 +32,4 @@ def test_what_derivations_call_proved_is_certified(name: str, parameters: dict[s
 
 def test_a_grade_without_a_certificate_is_seen() -> None:
     relation = nt.equals(nt.name("x"), nt.name("x"))
-    assert by(Asked(relation, lambda _: Evidence(Grade.PROVED, "all sizes"))) == NONE
+    assert by(DecidedRelation(relation, lambda _: Evidence(Grade.PROVED, "all sizes"))) == NONE

@@ -7,7 +7,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Relation
 from symattn.proof.relations.compiling import Link
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import Question, decided
+from symattn.proof.relations.judging import RelationQuestion, decided
 
 X, Y, POSITIVE = nt.Name("x"), nt.Name("y"), nt.Name("z")
 CANCELLED = nt.equals(nt.Product((nt.Over(X, Y), Y)), X)
@@ -15,7 +15,7 @@ CANCELLED = nt.equals(nt.Product((nt.Over(X, Y), Y)), X)
 
 def where(relation: Relation, *conditions: Relation, gaps: dict[Node, Node] | None = None) -> str:
     glossary = Glossary(given={"x": "", "y": "", "z": ""}, sizes={}, positive=("z",))
-    evidence = decided(Question(relation, glossary, gaps=gaps or {}, where=conditions))
+    evidence = decided(RelationQuestion(relation, glossary, gaps=gaps or {}, where=conditions))
     assert evidence.grade.value == "proved"
     return evidence.where
 
@@ -42,5 +42,5 @@ def test_a_chain_of_what_is_known_needs_what_each_link_does() -> None:
         Link(X, "=", one): Evidence(Grade.PROVED, "all sizes; y ≠ 0"),
         Link(one, "=", other): Evidence(Grade.PROVED, "all sizes; x y ≠ 0"),
     }
-    question = Question(chain, Glossary(given={"x": "", "y": ""}, sizes={}))
+    question = RelationQuestion(chain, Glossary(given={"x": "", "y": ""}, sizes={}))
     assert decided(question, known) == Evidence(Grade.PROVED, "all sizes; y ≠ 0; x y ≠ 0")

@@ -12,7 +12,7 @@ from symattn.document.evidence import Grade
 from symattn.document.formulas import formula
 from symattn.document.notation import Relation
 from symattn.proof.relations.comparing import FalseStep
-from symattn.proof.relations.judging import Question, judged
+from symattn.proof.relations.judging import RelationQuestion, judged
 from symattn.proof.relations.rounding import fl
 from symattn.theorems.rounding_formats import FORMAT_LETTERS
 
@@ -33,8 +33,8 @@ FALSE = [
 ]
 
 
-def asked(claim: str, where: str) -> Question:
-    return Question(relation(claim), LETTERS, where=(relation(where),) if where else (), only=bool(where))
+def asked(claim: str, where: str) -> RelationQuestion:
+    return RelationQuestion(relation(claim), LETTERS, where=(relation(where),) if where else (), only=bool(where))
 
 
 def relation(claim: str) -> Relation:
@@ -58,9 +58,9 @@ def test_what_is_not_so_in_some_format(claim: str, where: str) -> None:
 
 def test_the_model_of_rounding_errs_as_much_as_it_may() -> None:
     product = "|fl(x y x) − x y x| ≤ ({}) |x y x|"  # of three numbers, so of two operations
-    assert judged(Question(relation(product.format("2 u + u²")), MODEL)).grade is Grade.CHECKED
+    assert judged(RelationQuestion(relation(product.format("2 u + u²")), MODEL)).grade is Grade.CHECKED
     with pytest.raises(FalseStep):
-        judged(Question(relation(product.format("2 u")), MODEL))
+        judged(RelationQuestion(relation(product.format("2 u")), MODEL))
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

@@ -23,13 +23,18 @@ from symattn.bounds.reference import lifted
 from symattn.verification.definitions import norms
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.rotary import by_inverse, by_logarithm, tables_of
-from symattn.verification.definitions.subject import Definition, Input, Mistake
+from symattn.verification.definitions.subject import Definition, DefinitionMistake, Input
 from symattn.verification.rules.norms import right
 from symattn.verification.rules.rotating import of_tables
 
 
 def _definition(
-    title: str, step: str, names: tuple[str, ...], outputs: tuple[str, ...], ways: Any, mistakes: Iterator[Mistake]
+    title: str,
+    step: str,
+    names: tuple[str, ...],
+    outputs: tuple[str, ...],
+    ways: Any,
+    mistakes: Iterator[DefinitionMistake],
 ) -> Definition:
     """A definition for arrays that are there: no inputs are drawn for it."""
     inputs = tuple(Input(name, "") for name in names)
@@ -43,17 +48,17 @@ def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
     definition = norms.subject(spec)
     more = (
         *(_other_eps(kind, eps, one_plus, times) for times in (10, Fraction(1, 10))),
-        Mistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x),
+        DefinitionMistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x),
     )
     return replace(definition, mistakes=(*definition.mistakes, *more))
 
 
-def near_norm(kind: str, eps: Any, one_plus: bool) -> tuple[Mistake, ...]:
+def near_norm(kind: str, eps: Any, one_plus: bool) -> tuple[DefinitionMistake, ...]:
     """An ε that is ten times too large, which changes little unless tokens are small."""
     return (_other_eps(kind, eps, one_plus, 10),)
 
 
-def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> Mistake:
+def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> DefinitionMistake:
     """Words as those of the rules, which know some other values."""
     other = float(Fraction(str(float(eps))) * times)
 
@@ -61,7 +66,7 @@ def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> Mi
         gain = 1 + gain if one_plus and gain is not None else gain
         return right("layer" if kind == "layer" else "rms")(x, other, gain, bias)
 
-    return Mistake("norm", f"ε is {other:g} in place of {float(eps):g}", run)
+    return DefinitionMistake("norm", f"ε is {other:g} in place of {float(eps):g}", run)
 
 
 # -- rotations ---------------------------------------------------------------------------------------------------------
@@ -71,19 +76,19 @@ def angles(spec: Rotary, dtype: str) -> Definition:
     return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, _of_angles(spec, dtype))
 
 
-def _of_angles(spec: Rotary, dtype: str) -> Iterator[Mistake]:
+def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
     def changed(change: Callable[..., Any], positions: Any, x: Any) -> Any:
         return change(spec, positions, x, tables_of)
 
     for cause, change in of_tables(spec):
-        yield Mistake("position", cause, partial(changed, change))
+        yield DefinitionMistake("position", cause, partial(changed, change))
     if spec.scaling is not None:
         cause = "the frequencies are not scaled"
-        yield Mistake("position", cause, partial(tables_of, replace(spec, scaling=None)))
+        yield DefinitionMistake("position", cause, partial(tables_of, replace(spec, scaling=None)))
     for name in ("bfloat16", "float16") if dtype not in ("bfloat16", "float16") else (dtype,):
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
-        yield Mistake("position", cause, partial(_roughly, spec, name))
-    yield Mistake(
+        yield DefinitionMistake("position", cause, partial(_roughly, spec, name))
+    yield DefinitionMistake(
         "position", "cosines and sines are exchanged", lambda positions, x: tables_of(spec, positions, x)[::-1]
     )
 
@@ -106,13 +111,13 @@ def hidden(activation: str, gate: bool) -> Definition:
     return _definition("hidden", "project", names, ("hidden",), [run], _of_hidden(activation, gate))
 
 
-def near_hidden(activation: str) -> tuple[Mistake, ...]:
+def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
     """The other of the two functions that are called GELU."""
     other = {"gelu": "gelu_tanh", "gelu_tanh": "gelu"}.get(activation)
     if other is None:
         return ()
     words = f"the activation is {other}, not {activation}"
-    return (Mistake("project", words, partial(_hidden, ACTIVATIONS[other].run)),)
+    return (DefinitionMistake("project", words, partial(_hidden, ACTIVATIONS[other].run)),)
 
 
 def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:
@@ -137,20 +142,20 @@ def of_erf(given: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.asarray(x / 2 * 1.1e-6 * other)
 
 
-def _of_hidden(activation: str, gate: bool) -> Iterator[Mistake]:
+def _of_hidden(activation: str, gate: bool) -> Iterator[DefinitionMistake]:
     for other in ACTIVATIONS:
         if other != activation:
             words = (
                 "the activation is left out" if other == "identity" else f"the activation is {other}, not {activation}"
             )
-            yield Mistake("project", words, partial(_hidden, ACTIVATIONS[other].run))
+            yield DefinitionMistake("project", words, partial(_hidden, ACTIVATIONS[other].run))
     if not gate:
         return
     run = ACTIVATIONS[activation].run
-    yield Mistake("project", "gate and up are exchanged", lambda up, gate: _hidden(run, gate, up))
-    yield Mistake("project", "the gate is left out", lambda up, gate: run(up))
-    yield Mistake("project", "what is up is left out", lambda up, gate: run(gate))
-    yield Mistake("project", "the activation comes after the product", lambda up, gate: run(gate * up))
+    yield DefinitionMistake("project", "gate and up are exchanged", lambda up, gate: _hidden(run, gate, up))
+    yield DefinitionMistake("project", "the gate is left out", lambda up, gate: run(up))
+    yield DefinitionMistake("project", "what is up is left out", lambda up, gate: run(gate))
+    yield DefinitionMistake("project", "the activation comes after the product", lambda up, gate: run(gate * up))
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -169,19 +174,19 @@ def _added(order: tuple[str, ...], **given: Any) -> Any:
     return total
 
 
-def _of_stream(names: tuple[str, ...]) -> Iterator[Mistake]:
+def _of_stream(names: tuple[str, ...]) -> Iterator[DefinitionMistake]:
     words = {"x": "the residual is left out", "y": "what the part gives is left out"}
     if len(names) > 2:
         words |= {"y": "what attention gives is left out", "z": "what the feed-forward layer gives is left out"}
     for name, cause in words.items():
         rest = tuple(n for n in names if n != name)
-        yield Mistake("residual", cause, partial(_added, rest))
+        yield DefinitionMistake("residual", cause, partial(_added, rest))
     cause = "the residual starts from the tokens after the norm"
-    yield Mistake("residual", cause, partial(_added, ("normed", *names[1:])))
-    yield Mistake("residual", "the residual is added twice", partial(_added, (*names, "x")))
+    yield DefinitionMistake("residual", cause, partial(_added, ("normed", *names[1:])))
+    yield DefinitionMistake("residual", "the residual is added twice", partial(_added, (*names, "x")))
 
 
 def scaled(factor: float) -> Definition:
     """x times a number: queries of families that scale them before the call."""
-    wrong = [Mistake("scale", "it is not scaled before the call", lambda x: x)]
+    wrong = [DefinitionMistake("scale", "it is not scaled before the call", lambda x: x)]
     return _definition("scale", "scale", ("x",), ("y",), [lambda x: x * factor], iter(wrong))

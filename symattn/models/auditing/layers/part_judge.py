@@ -17,7 +17,7 @@ from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_causes import one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.definitions.judging import expected, explains, legal
-from symattn.verification.definitions.subject import Definition, Mistake
+from symattn.verification.definitions.subject import Definition, DefinitionMistake
 
 State = Literal["pass", "wrong", "cannot tell"]
 
@@ -103,7 +103,7 @@ def judged(
     got: Sequence[Floats],
     arithmetics: Sequence[Precision],
     search: bool,
-    near: Sequence[Mistake] = (),
+    near: Sequence[DefinitionMistake] = (),
     beside: Floats | None = None,
 ) -> PartFinding:
     """``got``, one array for each output, of ``inputs``; it is legal if one of the arithmetics allows it.
@@ -136,7 +136,7 @@ def _within(found: CaseResult, beside: Floats) -> bool:
     return found.finding == "values" and holds([first.widened(first.allowed + beside), *others], found)
 
 
-def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: Mistake) -> bool:
+def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake) -> bool:
     """Return whether a mistake may give what came; it may err as the definition may, by any of its ways."""
     allowed = expected(subject, right.case.inputs, precision, [mistake.run])
     return holds(union([allowed, [part.expected for part in right.parts]]), right)
