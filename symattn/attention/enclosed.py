@@ -29,7 +29,7 @@ class EnclosedOutput(NamedTuple):
         Differences and sums are rounded to nearest, so that the next float is beyond what is meant. Both are ∞ where
         ``got`` is no number and the exact value is one, and the reverse; 0 where neither is.
 
-        >>> Enclosed(np.array([1.0]), np.array([0.25])).off(np.array([1.5]))[0] < 0.25
+        >>> EnclosedOutput(np.array([1.0]), np.array([0.25])).off(np.array([1.5]))[0] < 0.25
         array([ True])
         """
         values = np.asarray(got, dtype=np.float64)

@@ -17,7 +17,7 @@ pytest_plugins = ["pytester"]
 CONFTEST = """
 import symattn.programs.verify as place
 from symattn.document.evidence import Verdict
-from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report, Sought
+from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Report, Sought, StepPower
 from symattn.document.evidence import Grade
 
 def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
@@ -28,7 +28,7 @@ def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
     faults = (fault,) if verdict is Verdict.FAULT else ()
     more = {} if verdict is not Verdict.NO_FAULT else {
         "arithmetic": Arithmetic("weights are stored; in bfloat16", 0.9998, 0.9, 100, True),
-        "power": (Power("scale", "1 % too large", 0.02), Power("mask", "left out", 2.0)),
+        "power": (StepPower("scale", "1 % too large", 0.02), StepPower("mask", "left out", 2.0)),
         "sought": (Sought("scale", 0.001, "a scale that is 0.1 % off", True, "by the bits of a call"),),
     }
     tried = f"budget {budget}, {told.get('examples', 'usual')} examples"

@@ -320,10 +320,10 @@ def test_close_ends_the_child(program: Program) -> None:
 
 PARENT = """
     import numpy as np
-    from symattn.programs.child import Child, Limits
+    from symattn.programs.child import Child, ProcessLimits
     from symattn.programs.request import Request
     a = np.ones((2, 2))
-    runner = Child("attn.py:forever", Request(framework="numpy"), Limits(call=60.0))
+    runner = Child("attn.py:forever", Request(framework="numpy"), ProcessLimits(call=60.0))
     runner.run({"q": a, "k": a, "v": a})
 """
 

@@ -33,7 +33,7 @@ def _forbidden(m: Any, s: Any, keep: Any) -> Any:
 
 
 def _merged(m: Any, maximum: bool = False, **x: Any) -> Any:
-    a, b = m.State(x["m1"], x["l1"], x["a1"]), m.State(x["m2"], x["l2"], x["a2"])
+    a, b = m.SoftmaxState(x["m1"], x["l1"], x["a1"]), m.SoftmaxState(x["m2"], x["l2"], x["a2"])
     return m.merge(a, b, x["z"]) if maximum else m.merge(a, b)
 
 

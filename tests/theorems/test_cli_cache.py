@@ -57,7 +57,7 @@ def test_a_finding_is_read_as_it_was_written():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", '{"is": "Grade"}', '{"is": "system"}', '{"is": "Finding"}', "[" * 99999]
+    "text", ["", "{", "[]", "3", '{"is": "Grade"}', '{"is": "system"}', '{"is": "TheoremFinding"}', "[" * 99999]
 )
 def test_what_is_no_finding_is_refused(text: str):
     with pytest.raises(ValueError, match=r"."):
@@ -212,7 +212,7 @@ def test_broken_files_are_as_good_as_none(run, folder, monkeypatch):
     wanted = run("prove", "softmax-shift").stdout
     decided = counted(monkeypatch)
     (file,) = folder.iterdir()
-    for number, broken in enumerate((b"", b"{", b"\xff\xfe", b"[1, 2]", b'{"is": "Finding"}', b" " * 2_000_000), 1):
+    for number, broken in enumerate((b"", b"{", b"\xff\xfe", b"[1, 2]", b'{"is": "TheoremFinding"}', b" " * 2_000_000), 1):
         file.write_bytes(broken)
         assert run("prove", "softmax-shift").stdout == wanted
         assert len(decided) == number

@@ -233,9 +233,12 @@ def _factors(read: Callable[[Array], Array]) -> Program:
     return program
 
 
-def _one_head_doubled(q: Array, k: Array, v: Array) -> Array:
-    times = np.where(np.arange(q.shape[-3]) == 2, 2, 1).astype(q.dtype)[:, None, None]
-    return _softmax(times * (q @ k.swapaxes(-1, -2)) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
+def _times_in_third_head(factor: int) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        times = np.where(np.arange(q.shape[-3]) == 2, factor, 1).astype(q.dtype)[:, None, None]
+        return _softmax(times * (q @ k.swapaxes(-1, -2)) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
+
+    return program
 
 
 def _with_sink(taken: Callable[[int], bool]) -> Program:
@@ -315,7 +318,8 @@ _PAIRS = (
     _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is taken for all", _FACTORS),
     _Pair(_factors(lambda c: 0 * c + c.mean()), _factors(lambda c: c), "scale", "the mean scale of all", _FACTORS),
     _Pair(_factors(lambda c: c[[0, 0, 1, 1]]), _factors(lambda c: c), "scale", "each for 2 in a row", _FACTORS),
-    _Pair(_one_head_doubled, _factors(lambda c: c), "scale", "scores of head 3 are 2 times", Attention(heads=4)),
+    _Pair(_times_in_third_head(2), _times_in_third_head(1), "scale", "scores of head 3 are 2 times",
+          Attention(heads=4)),
     _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",
           Attention(sink="given"), "float16", Domain(max_tokens=130), 0),
     _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",

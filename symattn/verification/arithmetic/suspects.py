@@ -26,7 +26,7 @@ from symattn.verification.rules.families import MistakeFamily, families
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # of the distance: what a mistake takes away at least that is tried
 _MOST = 5  # mistakes that are tried
-_PLACES = 3  # decimal places of shares; of those that are alike the plainest comes first
+_PLACES = 3  # decimal places of shares; of those that are alike what needs no number comes first
 
 _SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and by how much a number is moved to see its tangent
 
@@ -68,7 +68,7 @@ def suspects(sample: BitSample) -> list[Suspect]:
         )  # of what roundings are
         distance = _Distance(sample, unit)
         result = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
-    result = sorted((x for x in result if x[0] >= _WORTH), key=lambda x: -round(x[0], _PLACES))
+    result = sorted((x for x in result if x[0] >= _WORTH), key=lambda x: (-round(x[0], _PLACES), x[1].family is not None))
     return [suspect for _, suspect in result[:_MOST]]
 
 

@@ -19,6 +19,7 @@ _PLACES = (
 )  # fmt: skip
 _EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _FAR = 256.0  # below the largest score: in float32 and bfloat16 exponentials vanish there, with all roundings
+_UNIT = 64.0  # such distances are multiples of it, and so exact in half precision
 _SINGLE = (33, 48, 127, 128)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
 _LONG_SINGLE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
 _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
@@ -64,7 +65,7 @@ def single(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] |
     keys = keys[np.linspace(0, len(keys) - 1, room).astype(int)]
     which = np.full(n, room)  # all other keys are alike
     which[keys] = np.arange(room)
-    below = 2.0 ** np.ceil(np.log2(_FAR * np.sqrt(room + 1)))
+    below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(room + 1))  # no farther: what lies far below allows more above
     signs = np.arange(room)[:, None] // (1, 2, 4) % 2
     v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
     return maker.from_heads(below * (np.eye(room, room + 1) - 1), np.eye(room + 1)[which], v)
