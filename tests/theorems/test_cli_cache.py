@@ -212,7 +212,9 @@ def test_broken_files_are_as_good_as_none(run, folder, monkeypatch):
     wanted = run("prove", "softmax-shift").stdout
     decided = counted(monkeypatch)
     (file,) = folder.iterdir()
-    for number, broken in enumerate((b"", b"{", b"\xff\xfe", b"[1, 2]", b'{"is": "TheoremFinding"}', b" " * 2_000_000), 1):
+    for number, broken in enumerate(
+        (b"", b"{", b"\xff\xfe", b"[1, 2]", b'{"is": "TheoremFinding"}', b" " * 2_000_000), 1
+    ):
         file.write_bytes(broken)
         assert run("prove", "softmax-shift").stdout == wanted
         assert len(decided) == number

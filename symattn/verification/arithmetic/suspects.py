@@ -68,7 +68,9 @@ def suspects(sample: BitSample) -> list[Suspect]:
         )  # of what roundings are
         distance = _Distance(sample, unit)
         result = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
-    result = sorted((x for x in result if x[0] >= _WORTH), key=lambda x: (-round(x[0], _PLACES), x[1].family is not None))
+    result = sorted(
+        (x for x in result if x[0] >= _WORTH), key=lambda x: (-round(x[0], _PLACES), x[1].family is not None)
+    )
     return [suspect for _, suspect in result[:_MOST]]
 
 
