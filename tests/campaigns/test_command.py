@@ -192,7 +192,7 @@ def test_it_is_ended_and_nothing_is_lost(folder: Path, capsys: pytest.CaptureFix
         process.send_signal(how)
     _, err = process.communicate(timeout=60)
     if how == signal.SIGINT:
-        assert process.returncode == 130
+        assert process.returncode == 130, err.decode()
         assert b"are made and kept; the same command goes on" in err
     done = Path("out/results.jsonl").read_bytes()
     assert done.startswith(kept)
