@@ -33,6 +33,7 @@ from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
 CELLS, _ENTRIES = 200, 100  # of all sizes together; of all arrays
 _OF_BOUNDS, _OPERATIONS = 6, 40  # cells that are walked of a bound between arrays, in each of which it is so short
+_TERMS, _TERMS_OF_BOUNDS = 40, 10  # of what is factored: more take minutes
 _POINTS = 5  # numbers tried in a cell
 _DRAWS = 300  # among which numbers of a cell that is not linear are looked for,
 _FEW = 30  # of a bound,
@@ -49,13 +50,14 @@ class Path:
     """
 
     script: tuple[int, ...] = ()
+    terms: int = 0  # of what is compared, at most
     counts: list[int] = field(default_factory=list)
     constraints: list[Constraint] = field(default_factory=list)
     demands: list[Constraint] = field(default_factory=list)
 
     def may_be(self, relation: str, x: Any) -> bool:
         """Return whether ``relation`` may hold of ``x`` here; of several factors it may where that is not "="."""
-        unit, factors = _factors(x)
+        unit, factors = _factors(x, self.terms)
         odd = [f for f, power in factors if power % 2]
         if relation == "=" or (not odd and unit < 0):
             zeros = ([*self.constraints, ("=", f)] for f, _ in factors)
@@ -77,14 +79,14 @@ class Path:
 
     def positive(self, x: Any) -> bool:
         """Return whether ``x`` > 0."""
-        unit, factors = _factors(x)
+        unit, factors = _factors(x, self.terms)
         if len(factors) == 1 and factors[0][1] % 2:
             return self.answer(("≥", -unit * factors[0][0]), (">", unit * factors[0][0])) == 1
         return self.sign(x) > 0
 
     def sign(self, x: Any) -> int:
         """The sign of ``x``: of each of its factors."""
-        sign, factors = _factors(x)
+        sign, factors = _factors(x, self.terms)
         for f, power in factors:
             sign *= (self.answer((">", -f), ("=", f), (">", f)) - 1) ** power
         return int(sign)
@@ -182,7 +184,8 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
     worlds: list[Numbers] = []
     begun: list[Path] = []
     doubt, defined = "", True
-    paths = (path for sizes in _sizes(declared, brought) for path in _paths(sides, declared, sizes, begun))
+    terms = _TERMS if equal else _TERMS_OF_BOUNDS
+    paths = (path for sizes in _sizes(declared, brought) for path in _paths(sides, declared, sizes, begun, terms))
     try:
         for path, letters, differences in paths:
             look = _tried if equal else _broken
@@ -213,14 +216,14 @@ def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, i
 
 
 def _paths(
-    sides: Sides, declared: Declared, sizes: Mapping[str, int], begun: list[Path]
+    sides: Sides, declared: Declared, sizes: Mapping[str, int], begun: list[Path], terms: int
 ) -> Iterator[tuple[Path, _Letters, list[Any] | None]]:
     """Each way through the comparisons, and the differences of the sides; None where one is undefined."""
     for seed in range(2 if declared.permutations or len(declared.units) > 1 else 1):
         letters = _Letters(sizes, seed)
         script: tuple[int, ...] | None = ()
         while script is not None:
-            begun.append(path := Path(script))
+            begun.append(path := Path(script, terms))
             token = _path.set(path)
             try:
                 differences = _differences(pairs(sides, declared, letters))
@@ -356,15 +359,12 @@ def _decided(x: Any) -> bool:
     return bool(plain.is_rational_function() and all(e.args[0].is_polynomial() for e in exponentials))
 
 
-_TERMS = 40  # of what is factored: more take minutes
-
-
 @cache
-def _factors(x: Any) -> tuple[int, tuple[tuple[Any, int], ...]]:
-    """The sign, and the factors of which it depends, with their powers."""
+def _factors(x: Any, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
+    """The sign, and the factors of which it depends, with their powers. Raises Refused beyond so many terms."""
     unit, result = 1, []
-    if len(sympy.Add.make_args(x := sympy.expand(x))) > _TERMS:
-        raise Refused(f"a comparison of more than {_TERMS} terms")
+    if len(sympy.Add.make_args(x := sympy.expand(x))) > most:
+        raise Refused(f"a comparison of more than {most} terms")
     for part in sympy.fraction(sympy.together(x)):
         number, factors = sympy.factor_list(part)
         unit *= int(sympy.sign(number))
