@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -22,6 +23,9 @@ settings.register_profile(
 )
 settings.register_profile("deep", settings.get_profile("symattn"), derandomize=False, max_examples=1000)
 settings.load_profile("symattn")
+
+# A shell's background jobs ignore interrupts, and so would every process that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 skipped: list[str] = []
 #: Of a table of more cases than these the first one runs by default; ``-m deep`` runs the others,

@@ -212,11 +212,6 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (running.returncode, err) == (0, b"")
 
 
-def interruptible() -> None:
-    """A process started in the background of a shell ignores interrupts, and so would those that it starts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="interrupts are sent in another way there")
 def test_an_interrupted_process_exits_with_130() -> None:
     slow = 'print("begun", flush=True); import time; time.sleep(60)'
@@ -227,7 +222,6 @@ def test_an_interrupted_process_exits_with_130() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=interruptible,
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "begun\n"

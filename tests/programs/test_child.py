@@ -343,7 +343,6 @@ def test_nothing_outlives_the_parent(program: Program, tmp_path: Path, sent: sig
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=interruptible,
     )
     written = tmp_path / "pid"
     wait(written.exists)
@@ -351,11 +350,6 @@ def test_nothing_outlives_the_parent(program: Program, tmp_path: Path, sent: sig
     _, errors = parent.communicate(timeout=20)
     assert ("KeyboardInterrupt" in errors) == (sent == signal.SIGINT)
     wait(lambda: not alive(int(written.read_text())))
-
-
-def interruptible() -> None:
-    """A process started in the background of a shell ignores interrupts, and so would those that it starts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait(until: Any, seconds: float = 20.0) -> None:
