@@ -24,7 +24,7 @@ def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> li
     for parameter in context.command.params:
         if parameter.name in names and parameter.name not in (*own, *_ELSEWHERE):
             option = max(parameter.opts, key=len)
-            raise click.UsageError(f"{option} is for a function that is called, and {target} is none.")
+            raise click.UsageError(f"{option} applies to a function that is called, and {target} is not one.")
     return names
 
 

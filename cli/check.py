@@ -36,7 +36,7 @@ def _checked(file: Path, skip_others: bool) -> int:
         from .up_to_date import check
 
         return check(file)
-    return Status.HOLDS if skip_others else _certificates(file)
+    return Status.HOLDS if skip_others and not _holds_certificates(file) else _certificates(file)
 
 
 def _holds_certificates(file: Path) -> bool:
@@ -50,9 +50,8 @@ def _certificates(file: Path) -> int:
     with file.open("rb") as source:
         found = check_file(source.read(LARGEST + 1))
     if found.why and not _holds_certificates(file):
-        click.echo(
-            f"refused: {file}: symattn did not write it ({found.why}); hint: --skip-others passes over such files"
-        )
+        why = f" ({found.why})" if file.suffix == ".json" else ""
+        click.echo(f"refused: {file}: symattn did not write it{why}; hint: --skip-others passes over such files")
         return Status.FAULT
     if found.why:
         click.echo(f"refused: {found.name + ': ' if found.name else ''}{found.why}")

@@ -49,7 +49,8 @@ class Wholes(_Numbers):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         parts = [part.strip() for part in str(value).split(",")]
         if not all(p.isdecimal() and len(p) < 10 and self.low <= int(p) <= self.high for p in parts):
-            self.fail(f"{str(value)[:40]!r} must be integers from {self.low} to {self.high}, such as 3,4", param, ctx)
+            wrong = f"{str(value)[:40]!r} is not an integer from {self.low} to {self.high}, or a list such as 3,4"
+            self.fail(wrong, param, ctx)
         return tuple(map(int, parts))
 
 

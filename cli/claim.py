@@ -53,7 +53,7 @@ def weights(values: tuple[str, ...], output: Output) -> int:
     return output.emit(claims.weights(list(values)))
 
 
-@command.command("similarity", cls=WithNumbers, short_help="How alike are two vectors?", epilog=_VECTORS)
+@command.command("similarity", cls=WithNumbers, short_help="How similar are two vectors?", epilog=_VECTORS)
 @click.argument("a", callback=plain)
 @click.argument("b", callback=plain)
 @_MEASURE

@@ -59,8 +59,9 @@ def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameter
 
 def _of_model(name: str, config: str, layer: int, kind: str, parameters: dict[str, Any]) -> Document:
     """The formulas of one layer of a model. Raises InputError for another derivation than ``attention``."""
-    from cli.model_formulas import formulas
     from symattn.document.errors import InputError
+
+    from .model_formulas import formulas
 
     if name != "attention":
         raise InputError(f"--config belongs to `symattn derive attention`, not to {name}")

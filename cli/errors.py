@@ -100,7 +100,7 @@ def _usage(error: click.ClickException) -> str:
     forms = next((p.type for p in context.command.params if p.name == "form"), None) if context else None
     if option in getattr(forms, "choices", ()):
         return f"{path}: there is no --{option}; write -f {option} (see {path} --help)"
-    return f"{path}: {error.format_message()} (see {path} --help)"
+    return f"{path}: {error.format_message().removesuffix('.')} (see {path} --help)"
 
 
 def _defect(error: BaseException) -> str:

@@ -39,7 +39,7 @@ def compared(context: click.Context, first: str, second: str, wishes: dict[str, 
 
     for one, other in ((first, second), (second, first)):
         if not is_trace(other):
-            raise click.UsageError(f"{one} is a trace and {other} is none; give two traces, or two functions.")
+            raise click.UsageError(f"{one} is a trace and {other} is not; give two traces, or two functions.")
     spec, own = _of_trace(context, first, wishes, ("first", "second", *_BOTH))
     return compare_traces(first, second, spec, command=line(context), **own)
 

@@ -12,7 +12,7 @@ TOPICS = dict.fromkeys(("fields", "calling", "effort", "inputs", "output"), "ver
 
 
 @click.command("help")
-@click.argument("topic", type=Choice((*TOPICS, *TABLE)))
+@click.argument("topic", metavar="TOPIC|COMMAND", type=Choice((*TOPICS, *TABLE)))
 @click.pass_context
 def command(ctx: click.Context, topic: str) -> None:
     """Explain the options of TOPIC, which several commands share, or print the help of a command.

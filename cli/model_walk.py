@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from cli.model_formulas import place_of
 from symattn.attention.codec.field_values import written
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.relative import slopes
@@ -22,6 +21,8 @@ from symattn.models.checkpoint import Checkpoint
 from symattn.models.configurations.adapter import attention, known
 from symattn.models.configurations.configuration import configuration
 from symattn.models.configurations.stored_weights import inputs
+
+from .model_formulas import place_of
 
 #: The arrays that scores are made of: the last of these that a run has.
 _QUERIES, _KEYS = ("q", "q_normed", "q_rotated", "q_joined"), ("k", "k_normed", "k_rotated", "k_joined")
@@ -47,11 +48,11 @@ def walk_head(
     ``wishes`` are those of ``walk``. Raises InputError where files, layer, head or tokens are not there.
     """  # fmt: skip
     if not 1 <= len(ids) <= _MOST_IDS:
-        raise InputError(f"{len(ids)} tokens are asked for; a walk takes 1 to {_MOST_IDS}")
+        raise InputError(f"{len(ids)} tokens were requested; a walk takes 1 to {_MOST_IDS}")
     c = configuration(config)
     spec = attention(c, layer)
     if not 0 <= head < spec.heads:
-        raise InputError(f"head {head} is asked for; {c} has {spec.heads}, counted from 0")
+        raise InputError(f"head {head} was requested; {c} has {spec.heads}, counted from 0")
     file = Checkpoint(weights)
     arrays = inputs(file.attention(layer), spec, known(c)[1])
     plain, given = of_head(spec, {"x": file.rows(ids), **arrays}, head)
@@ -76,7 +77,9 @@ def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[
     elif isinstance(position, Buckets):
         given["b_rel"] = arrays["b_rel"][:, head : head + 1]
     elif position is not None:
-        raise InputError(f"{type(position).__name__} takes queries and keys of tokens, which a walk of a head has not")
+        raise InputError(
+            f"{type(position).__name__} takes queries and keys of tokens, which a walk of one head does not have"
+        )
     if spec.sink == "given":
         given["sink"] = arrays["sink"][head : head + 1]
     plain = replace(spec, heads=1, kv_heads=None, latent=None, qk_norm=None, eps=0, position=position)

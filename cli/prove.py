@@ -130,7 +130,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = tuple(theorem for theorem, _ in gathered(names).values())
     chosen = chosen if search is None else found(search, chosen)
     if not chosen:
-        raise InputError(f"no theorem speaks of {search!r}; hint: fewer words, or symattn prove --list")
+        raise InputError(f"no theorem mentions {search!r}; hint: fewer words, or symattn prove --list")
     titles = ("theorem", "says")
     columns = tuple(Column((title,), align="left") for title in titles)
     blocks: list[Block] = []

@@ -68,7 +68,7 @@ def command(source: str, output: Output, **wishes: Any) -> int:
 
 def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
     """The walk through one head of a model."""
-    from cli.model_walk import walk_head
+    from .model_walk import walk_head
 
     weights = model["weights"] or _of_folder(model["config"])
     if weights is None and not Path(model["config"]).exists():

@@ -40,7 +40,7 @@ class PictureEntry:
 _ENTRIES = (
     PictureEntry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
     PictureEntry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
-    PictureEntry("error", "errors of right code beside the bound, over n, d_k and dtype", ("seed",), False,
+    PictureEntry("error", "errors of correct code against the bound, over n, d_k and dtype", ("seed",), False,
                  "symattn.verification.tolerances.drawing"),
     PictureEntry("weights", "a heat map of exact weights", ("source", "head"), True),
     PictureEntry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"),

@@ -23,7 +23,7 @@ from symattn.theorems import TOPICS, documents, runner, select
 from symattn.theorems.documents import Decided
 
 _MANY = 8  # theorems; more are shown as a table
-MEND = "state one with the decorator symattn.theorem"
+HINT = "state one with the decorator symattn.theorem"
 Progress = Callable[[int, int, str], None]
 
 
@@ -142,7 +142,7 @@ def statements(place: str) -> dict[str, Theorem]:
             raise InputError(f"{place}: two theorems are called {theorem.name!r}; hint: rename one")
         result[theorem.name] = theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
     if not result:
-        raise InputError(f"{place}: there is no theorem in it; hint: {MEND}")
+        raise InputError(f"{place}: there is no theorem in it; hint: {HINT}")
     return result
 
 

@@ -114,7 +114,7 @@ class ArrayBase(Shown):
         return self.offer(function.__name__)(*args, **kwargs)
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise Refused(f"{self.name}: NumPy asked for a plain array, which would round the elements")
+        raise Refused(f"{self.name}: NumPy requested a plain array, which would round the elements")
 
     def __float__(self) -> float:
         raise Refused(f"{self.name}: float() would round an element")

@@ -157,7 +157,7 @@ class Precision(Answering):
         if self.factors is not None:
             return f"{self.input.name}, factors of products rounded to {self.factors.name}"
         if self.score == self.input:
-            return f"{self.name}, every array and every sum may be kept in it"
+            return f"{self.name}, for every array and every sum"
         return f"{self.name} in and out, {self.score.name} between"
 
     @property

@@ -29,7 +29,7 @@ SCORES: tuple[Rule, ...] = (
     ),
     (
         lambda s: isinstance(s.position, Rotary) and s.score in ("general", "additive"),
-        "rotations tell distances in dot products, cosines and distances alone; hint: position=None, or another score",
+        "rotations encode distances only in dot products, cosines and distances; hint: position=None, or another score",
     ),
     (
         lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None),
@@ -42,7 +42,7 @@ MASKS: tuple[Rule, ...] = (
         lambda s: isinstance(s.window, int) and not s.causal,
         "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)",
     ),
-    (lambda s: s.window == (None, None), "a window that is open on both sides is none; hint: window=None"),
+    (lambda s: s.window == (None, None), "a window that is open on both sides hides nothing; hint: window=None"),
     (
         lambda s: s.prefix is not None and not s.causal,
         "a prefix opens keys that a causal mask closes; hint: causal=True",

@@ -116,7 +116,7 @@ def _check_axes(name: str, array: Array, axes: Sequence[str], loose: bool) -> No
 
 
 def check_holds(name: str, array: Array, holds: str) -> None:
-    """Raise InputError unless the elements are what is asked for; letters have no type.
+    """Raise InputError unless the elements are what was requested; letters have no type.
 
     Numbers are of a type that computes in itself: integers would cut a factor 1/2 to 0, and NumPy's own arrays of
     bfloat16 give float32.
@@ -126,8 +126,8 @@ def check_holds(name: str, array: Array, holds: str) -> None:
     try:
         known = namespace_of(array).isdtype(array.dtype, _DTYPES[holds])
     except TypeError:  # NumPy has no such class for types of other packages
-        mend = f"symattn.arrays.kind('{array.dtype}').lift({name})"
-        raise InputError(f"{name} holds {array.dtype}, in which NumPy does not compute; hint: {mend}") from None
+        hint = f"symattn.arrays.kind('{array.dtype}').lift({name})"
+        raise InputError(f"{name} holds {array.dtype}, in which NumPy does not compute; hint: {hint}") from None
     if not known:
         raise InputError(f"{name} must hold {_HOLDS[holds]}, got {array.dtype}")
 

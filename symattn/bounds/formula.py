@@ -188,7 +188,7 @@ def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) ->
         (name("u", "O"), f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
     ]
     letters: list[tuple[Node, str]] = [
-        (Name("τ"), "error of a score as it is stored"),
+        (Name("τ"), "error of a stored score"),
         (Name("m"), "largest absolute value of the largest score"),
         (Name("Δ"), "largest distance of a score from the largest"),
         (Name("B"), "rescalings of a term"),
@@ -196,31 +196,31 @@ def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) ->
         (LAMBDA_S, "rounding of a score or an exponential, as an exponent"),
         (LAMBDA_A, "rounding of a sum, as an exponent"),
         (LAMBDA_F, "rounding of a value to the format of factors, as an exponent"),
-        (Name("r"), "error of an exponential, beside that of its score"),
+        (Name("r"), "error of an exponential, apart from that of its score"),
         (Name("β"), "error of a sum of exponentials"),
         (Name("r′"), "error of an exponential of a score less a log-sum-exp"),
         (Name("μ"), "error of merging parts by their log-sum-exps"),
         (Name("a"), "error of an exponent that numerator and denominator share"),
-        (Name("s"), "error of a term of the numerator alone, but for its sum"),
-        (Name("b"), "error of a term of the denominator alone"),
-        (W, "by how much the mean of the values moves"),
+        (Name("s"), "error of a numerator term alone, except its sum"),
+        (Name("b"), "error of a denominator term alone"),
+        (W, "shift of the mean of the values"),
         (P, "storing weights"),
-        (G, "error of the denominator, as a share"),
+        (G, "relative error of the denominator"),
         (X, "sum of weights times absolute values"),
         (Y, "sum of weights times distances from the mean, at most"),
         (S, "roundings of single terms"),
         (SUMS, "roundings of sums"),
         (U, "what underflows"),
-        (F, "by what a term may have grown"),
-        (D, "least sum that terms are divided by"),
+        (F, "growth of a term"),
+        (D, "smallest sum that terms are divided by"),
         (LAMBDA_P, "rounding of a stored weight, as an exponent"),
         (PATH, "roundings of the additions of a term, as an exponent"),
-        (_H, "share of a sum that its additions may lose"),
-        (EVERY, "what an exponential may lose where it underflows"),
-        (STORED, "what a stored weight may lose where it underflows"),
+        (_H, "relative loss of a sum by its additions"),
+        (EVERY, "loss of an exponential by underflow"),
+        (STORED, "loss of a stored weight by underflow"),
         (name("g", "O"), "rounding of the output"),
-        (name("η", "O"), "what the output may lose where it underflows"),
-        (_RHO, "what makes up for the roundings of this evaluation"),
+        (name("η", "O"), "loss of the output by underflow"),
+        (_RHO, "allowance for rounding in this evaluation"),
     ]
     return (*result, *((letter, words, values[text(letter)]) for letter, words in letters if text(letter) in values))
 
@@ -232,11 +232,11 @@ def derivation(precision: Precision) -> tuple[str, ...]:
     additions = "in any order" if p.height is None else f"at most {p.height} for a term"
     return (
         "Each operation multiplies its result by a factor near one, and the exponents of such factors add up.",
-        f"Exponentials are of differences to a largest score{shared}. What numerator and denominator share is an error "
-        "of the exponent: weights are those of scores that are off by it.",
+        f"Exponentials are taken of differences from a largest score{shared}. An error common to numerator and "
+        "denominator is an error of the exponent: the weights are those of scores that differ by it.",
         "The output is a mean of the values with these weights. A mean deviation from the mean is at most half the "
-        "range, so the mean moves by at most a part of the largest value.",
-        "What they do not share: terms of the numerator have roundings of their own, of a product, a division and "
+        "range, so the mean moves by at most a fraction of the largest value.",
+        "The errors that they do not share: a term of the numerator is rounded in its product, its division and its "
         f"rescaling; sums round once for each addition ({additions}); and weights are rounded when they are stored.",
-        "Results below the normal numbers may lose more, which is added. At last the output is rounded.",
+        "Results below the normal range may lose more, and that loss is added. Finally the output is rounded.",
     )

@@ -347,9 +347,9 @@ def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
 
 
 def explains(spec: Attention, precision: Precision, judged: CaseResult, variant: Variant) -> bool | None:
-    """Return whether a variant of the definition gives what the function gave; None where that cannot be told.
+    """Return whether a variant of the definition gives what the function gave; None where that cannot be determined.
 
-    It cannot be told where the right definition would give that as well, or where the right value is one that an
+    It cannot be determined where the right definition would give that as well, or where the right value is one that an
     implementation of the variant might give too.
     """
 

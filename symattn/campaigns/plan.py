@@ -84,7 +84,7 @@ class Job:
 
 
 def read(path: Path) -> tuple[Job, ...]:
-    """The jobs of a file. Raises ``InputError`` that names the entry and how to mend it."""
+    """The jobs of a file. Raises ``InputError`` that names the entry and how to hint it."""
     result = loaded(path, _LARGEST, toml=True)
     known(result, _SECTIONS, str(path))
     for name in ("options", "specs", "domains"):

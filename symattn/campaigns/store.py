@@ -33,11 +33,11 @@ class Store:
             part = self.folder / f".{PLAN}.part"
             part.write_text(json.dumps(record(jobs), indent=1) + "\n", encoding="utf-8")
             part.replace(self.folder / PLAN)
-            self._mend()
+            self._hint()
         except OSError as error:
             raise InputError(f"{self.folder} cannot be used: {error.strerror}") from error
 
-    def _mend(self) -> None:
+    def _hint(self) -> None:
         path = self.folder / RESULTS
         with path.open("ab+") as file:
             size = file.seek(0, os.SEEK_END)

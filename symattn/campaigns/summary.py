@@ -130,7 +130,7 @@ def _row(record: Record, domains: bool) -> tuple[Text, ...]:
 
 
 def _power(record: Record) -> str:
-    """In how many steps a mistake would have been seen."""
+    """In how many steps a mistake would have been detected."""
     shares = [power["share"] for power in record.get("power", ())]
     seen = sum(isinstance(share, float) and share < 1 for share in shares)
     return f"{seen} of {len(shares)} steps" if shares else "–"

@@ -1,4 +1,4 @@
-"""The exceptions of symattn. Every message says what is wrong, where, and how to mend it."""
+"""The exceptions of symattn. Every message says what is wrong, where, and how to hint it."""
 
 from __future__ import annotations
 

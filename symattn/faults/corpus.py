@@ -89,8 +89,8 @@ def named(name: str) -> CorpusFault:
     """The fault of this name. Raises ``InputError`` where there is none."""
     result = {fault.name: fault for fault in corpus()}
     if name not in result:
-        mend = perhaps(name, result) or "; `symattn faults list` names them"
-        raise InputError(f"there is no fault {name!r}{mend}")
+        hint = perhaps(name, result) or "; `symattn faults list` names them"
+        raise InputError(f"there is no fault {name!r}{hint}")
     return result[name]
 
 

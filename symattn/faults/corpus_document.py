@@ -37,7 +37,7 @@ def shown(fault: CorpusFault) -> Document:
     blocks: list[Block] = [Paragraph(typeset(sentence(fault.words)))]
     blocks.append(Paragraph((f"First wrong step: {fault.mistake.step}. Specification: {_fields(fault)}.",)))
     blocks += [Items(tuple(_told(report) for report in fault.reports))] if fault.reports else []
-    words = f"In the sample of seed 0 the wrong program is off by {off:.2g}, a right one by {right:.2g}."
+    words = f"In the sample of seed 0 the wrong program is off by {off:.2g}, a correct one by {right:.2g}."
     blocks.append(Paragraph((words,)))
     return Document(
         "listing", "fault", ("Fault ", Code(fault.name)), tuple(blocks), command=f"symattn faults show {fault.name}",

@@ -43,7 +43,7 @@ class Checkpoint:
         names = {m[1]: name for name in self.arrays if half in name and (m := below.match(name))}
         arrays = {inner: self._floats(name) for inner, name in names.items() if not passed_over(inner)}
         if not arrays:
-            raise InputError(f"{self.path} has no attention of the layer {layer} by a name that is known")
+            raise InputError(f"{self.path} has no attention of the layer {layer} by a known name")
         self._check(sum(8 * a.size for a in arrays.values()))
         return {inner: a.astype(np.float64) for inner, a in arrays.items()}
 
@@ -51,7 +51,7 @@ class Checkpoint:
         """The rows of the embedding of tokens. Raises InputError for ids that it does not have."""
         name = next((name for name in self.arrays if _EMBEDDING.search(name)), None)
         if name is None:
-            raise InputError(f"{self.path} has no embedding of tokens by a name that is known")
+            raise InputError(f"{self.path} has no embedding of tokens by a known name")
         table = self._floats(name)
         if table.ndim != 2:
             raise InputError(f"{self.path}: the embedding {name[:80]} has {table.ndim} axes; a matrix is expected")
@@ -59,7 +59,7 @@ class Checkpoint:
         self._check(8 * len(ids) * width)
         for i in ids:
             if not 0 <= i < n:
-                raise InputError(f"token {i} is asked for; the embedding {name} has {n} rows, counted from 0")
+                raise InputError(f"token {i} was requested; the embedding {name} has {n} rows, counted from 0")
         return table[list(ids)].astype(np.float64)
 
     def _floats(self, name: str) -> np.ndarray:

@@ -1,5 +1,5 @@
 """The plugin for pytest: the fixture ``assert_attention``, failures that read like reports, options, annotations, and
-a section at the end that says how what was verified computes, and what would have been seen.
+a section at the end that says how what was verified computes, and what would have been detected.
 
 pytest imports this at every start, so it imports nothing but ``symattn.testing``, which is light until an assertion is
 made.
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--symattn-annotate", choices=("auto", "always", "never"), default="auto",
         help="annotate faults for GitHub; auto: in its workflows, unless another plugin does it",
     )  # fmt: skip
-    parser.addini("symattn_baseline", "file of faults that are known and accepted", type="string", default="")
+    parser.addini("symattn_baseline", "file of known, accepted faults", type="string", default="")
 
 
 def _seconds(text: str) -> float:
@@ -188,7 +188,7 @@ def _section(terminalreporter: Any) -> None:
     result = [(r.nodeid, list(_of_test(r))) for r in terminalreporter.getreports("passed")]
     result = [(name, lines) for name, lines in result if lines]
     if result:
-        terminalreporter.section("symattn: arithmetic, and what would have been seen")
+        terminalreporter.section("symattn: arithmetic, and what would have been detected")
     for name, lines in result:
         terminalreporter.write_line("\n  ".join((name, *lines)))
 

@@ -104,7 +104,7 @@ def _spec(spec: Told | None, domain: Domain | None, dtype: str) -> Told:
     if not isinstance(result, Attention | LayerNorm | RMSNorm):
         raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
     if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype}; its bits tell nothing here; hint: {' or '.join(DTYPES)}")
+        raise InputError(f"dtype is {dtype}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
     return replace(result, lse=False) if isinstance(result, Attention) else result
 
 

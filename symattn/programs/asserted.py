@@ -17,7 +17,7 @@ from symattn.verification.report import Sought
 
 @one_blas_thread
 def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
-    """Describe what is wrong, empty where nothing is; and say of the mistakes of ``power`` how they would be seen.
+    """Describe what is wrong, empty where nothing is; and say of the mistakes of ``power`` how they would be detected.
 
     A power that the comparison has not is wrong. A runtime that multiplies wrong in the format is named first. Raises
     ``InputError`` for what does not fit together.
@@ -62,7 +62,9 @@ def _of_power(asked: Question) -> tuple[str, tuple[Sought, ...]]:
 
     assert asked.power is not None
     of = ready(asked)
-    of = of._replace(inputs=on_cpu(of.inputs))  # what would be seen is NumPy's to tell
+    of = of._replace(inputs=on_cpu(of.inputs))  # what would be detected is NumPy's to tell
     words, results = sought(of, asked.out, asked.power, asked.alpha or 1.0, asked.rows)
-    missed = [f"No fault was found, but {one.words} would not be seen\n{one.how}" for one in results if not one.seen]
+    missed = [
+        f"No fault was found, but {one.words} would not be detected\n{one.how}" for one in results if not one.seen
+    ]
     return words or "\n".join(missed), results

@@ -90,7 +90,7 @@ class _Agreement(Parameters):
             wanted.append("doc")
         free = [p.name for p in self.parameters if p.name not in (*found, *self.told, self.mask_name)]
         if len(wanted) == 1 and len(free) == 1:
-            self.guessed = f"{free[0]} is taken for the {_NAMES[wanted[0]]}: no name fits better"
+            self.guessed = f"{free[0]} is used as the {_NAMES[wanted[0]]}: no name fits better"
             return {free[0]: wanted[0]}
         return {}
 
@@ -210,10 +210,10 @@ class _Agreement(Parameters):
         for what in self.request.masks:
             if what not in placed:
                 unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS]
-                mend = "name the parameter with --mask-arg NAME"
+                hint = "name the parameter with --mask-arg NAME"
                 if unclear:
-                    mend = f"say --mask-arg {unclear[0]}, or --mask-arg ~{unclear[0]} if True means ignore"
-                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; {mend}")
+                    hint = f"say --mask-arg {unclear[0]}, or --mask-arg ~{unclear[0]} if True means ignore"
+                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; {hint}")
         if self.request.spec.documents and not placed & {"doc", "doc_q", "doc_k"}:
             raise InputError(f"{self.label}: no parameter for the specification's documents is known; name it doc")
         for what in self.request.extras:

@@ -220,7 +220,8 @@ def _legal(sharp: float, worst: float) -> str:
     """The smaller of two tolerances, and why the sharp one is not, where it is not."""
     if sharp <= worst:
         return f"the sharp tolerance is {sharp:.2g} (the worst case: {worst:.2g})"
-    return f"at most {worst:.2g} is legal, by the worst case; the sharp tolerance lets exponentials be off by 2⁻¹³"
+    rule = "the sharp tolerance allows exponentials an error of 2⁻¹³"
+    return f"at most {worst:.2g} is allowed by the worst-case bound; {rule}"
 
 
 def _describe_means(mean: MeanBeyondLimit, how: Stores | None, alpha: float) -> str:
@@ -245,7 +246,7 @@ def _sure(how: Stores, alpha: float, guard: float, certain: float, what: str) ->
     if certain > 1:
         return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {how.stored}"
     return (
-        f"A right output is accused with a probability of at most {alpha:g}, if {how.hypothesis}; right replays need"
+        f"A correct output is flagged with a probability of at most {alpha:g}, if {how.hypothesis}; correct replays use"
         f" {guard:.2f} of the {what} here"
     )
 
@@ -368,7 +369,7 @@ def _told(
         lines.append(f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}")
         if np.isfinite(got[at]):
             off = abs(got[at] - exact)
-            lines.append(f"Off by {off:.2g}; at most {allowed:.2g} is legal, which the worst-case bound certifies")
+            lines.append(f"Off by {off:.2g}; at most {allowed:.2g} is allowed, which the worst-case bound certifies")
     silent = int(np.isinf(measured.allowed).sum())
     return "\n".join([*lines, *([f"The bound says nothing about {silent} others"] if silent else [])])
 

@@ -78,7 +78,7 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
     notes += (function.note,) if isinstance(function, _HELD) else ()
     if layout != "nd" and request.layout == "auto":
-        notes += (f"The axes are taken to be {in_words(layout)}, found by trial; --layout tells another order.",)
+        notes += (f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",)
     notes += (*result.other_readings, *note)
     return Laid(result, result.formed((*result.convention.notes, *notes)), name)
 
@@ -216,7 +216,7 @@ def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:
     numbers = axes_of(subject)
     result = f"{' or '.join(map(str, numbers))} {'axis' if numbers == [1] else 'axes'}"
     return (
-        f"{subject.inputs[0].name} is taken to have {result}, found by trial; with another number of axes: {failed}.",
+        f"{subject.inputs[0].name} is taken to have {result}, determined by trial; other numbers of axes: {failed}.",
     )
 
 

@@ -149,8 +149,8 @@ def exactly(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype of that name. Raises ``InputError`` for one that symattn does not know."""
     if name not in DTYPES:
-        mend = perhaps(name, DTYPES) or f"; choose one of {', '.join(DTYPES)}"
-        raise InputError(f"unknown dtype {name}{mend}")
+        hint = perhaps(name, DTYPES) or f"; choose one of {', '.join(DTYPES)}"
+        raise InputError(f"unknown dtype {name}{hint}")
     if name in DTYPES[:3]:
         return np.dtype(name)
     import ml_dtypes

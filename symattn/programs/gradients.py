@@ -130,12 +130,12 @@ def _words(name: str, found: SharpGradient, values: np.ndarray, how: Stores) -> 
 def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Any) -> None:
     if not hasattr(returned, "__len__") or len(returned) != len(NAMES):
         raise InputError(f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged")
-    mend = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
+    hint = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
     if how is None:
-        raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {mend}")
+        raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {hint}")
     if not bounded(spec, inputs):
         raise InputError(
-            f"gradients are judged of dot products times a scale, with caps, sinks, biases and masks alone; {mend}"
+            f"gradients are judged of dot products times a scale, with caps, sinks, biases and masks alone; {hint}"
         )
     own = 3 if spec.heads > 1 else 2
     if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:

@@ -46,7 +46,7 @@ class HeldLayer:
         names = ("x", *_QKV, *_LINEAR, *self._rows)
         self.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
         self.note = (
-            "The layer is called with other weights in the place of its own, of its own sizes, and with biases of its "
+            "The layer is called with other weights in place of its own, of its own sizes, and with biases of its "
             "attention that are 0."
         )
 

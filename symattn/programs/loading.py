@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -10,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -100,16 +101,30 @@ def _split(target: str) -> tuple[str, str]:
     if target.endswith((".npz", ".safetensors")):
         raise BadTarget(f"{target} is a trace, and no function; hint: symattn verify {target}, or {FORMS}")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
+        if target.endswith(".py") and Path(target).is_file():
+            raise BadTarget(f"{target}: name one of its functions, such as {_defined(Path(target))}")
         raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
     return place, attribute
 
 
+def _defined(path: Path) -> str:
+    """The functions that a file defines, as targets; the file is read and not run."""
+    with suppress(SyntaxError, ValueError):
+        names = [n.name for n in ast.parse(path.read_bytes()).body if isinstance(n, ast.FunctionDef)]
+        public = [name for name in names if not name.startswith("_")]
+        if public:
+            return " or ".join(f"{path}:{name}" for name in public[:3])
+    return f"{path}:function"
+
+
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        near = perhaps(path.name, [p.name for p in path.parent.glob("*.py")])
-        raise NoSuchFile(f"{path}: there is no such file{near}")
+        files = sorted(p.stem for p in path.parent.glob("*.py"))
+        near = perhaps(path.stem, files).replace("?", ".py?")
+        others = f"; Python files there: {', '.join(f'{name}.py' for name in files[:4])}" if files else ""
+        raise NoSuchFile(f"{path}: there is no such file{near or others}")
     path = path.resolve()
     root, name = _package(path)
     _first_on_path(Path.cwd())
@@ -165,8 +180,8 @@ def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
         try:
             result = getattr(owner, part)
         except AttributeError:
-            mend = perhaps(part, (n for n in dir(owner) if not n.startswith("__")))
-            raise NoSuchAttribute(f"{seen} has no {part}{mend}") from None
+            hint = perhaps(part, (n for n in dir(owner) if not n.startswith("__")))
+            raise NoSuchAttribute(f"{seen} has no {part}{hint}") from None
         seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
     return _callable(result, owner, seen)
 

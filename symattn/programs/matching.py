@@ -55,7 +55,7 @@ class Parameters:
             if name not in names and not self.open_ended:
                 raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
         if self.mask_name in self.told:
-            raise InputError(f"{self.mask_name} is told twice, by --call and by --mask-arg; leave one out")
+            raise InputError(f"{self.mask_name} is set twice, by --call and by --mask-arg; leave one out")
         new = [name for name in told if name not in [p.name for p in self.parameters]]
         self.parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in new]
 

@@ -146,7 +146,7 @@ class HeldAttention:
     def note(self) -> str:
         """Which weights are given, for the report."""
         held = ", ".join(s.name for s in self._slots)
-        result = f"The module is called with other weights in the place of its own: {held}."
+        result = f"The module is called with other weights in place of its own: {held}."
         if self.reading.by_head:
             result += " Each head has its own q, k and v there, side by side."
         if self.reading.order == "in out":
@@ -222,7 +222,7 @@ class HeldNorm:
         self.__name__, self.__wrapped__ = label, host.text
         self.__signature__ = Signature([_keyword("x"), *map(_keyword, self._names)])
         self.note = (
-            f"The module is called with other weights in the place of its own, {', '.join(self._names.values())}, "
+            f"The module is called with other weights in place of its own, {', '.join(self._names.values())}, "
             f"and with rows of {self.sizes['d']} numbers."
         )
 

@@ -70,7 +70,7 @@ OF_POSITIONS = {
 }
 TILE = 16  # where a size of tiles must be given
 
-# True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: that is found by trial.
+# True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: trial decides.
 AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask")
 
 

@@ -86,7 +86,9 @@ class Packed:
     def note(self) -> str:
         """How the parts stand, for the report."""
         result = (_STACKED | _PROJECTED)[self.reading][1]
-        return " ".join(f"{p} holds {', '.join(parts)}, {result}, found by trial." for p, parts in self._groups.items())
+        return " ".join(
+            f"{p} holds {', '.join(parts)}, {result}, determined by trial." for p, parts in self._groups.items()
+        )
 
     def within(self, domain: Domain) -> Domain:
         """The domain, with arrays of one shape where they stand in one array."""
@@ -144,7 +146,7 @@ class OneQuery:
     def note(self) -> str:
         """Say how it is called, for the report."""
         result = "" if _AXES_OF_ONE[self.reading] is None else f", and {self._q} and the output have no axis for it"
-        return f"It takes one query at a time{result}, found by trial; --decoding promises that."
+        return f"It takes one query at a time{result}, determined by trial; --decoding promises that."
 
     def within(self, domain: Domain) -> Domain:
         """The domain with n_q = 1."""

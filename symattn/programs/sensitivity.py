@@ -8,7 +8,7 @@ are read,
    arithmetic with the mistake is beyond it.
 
 A mean of N rows shows what is smaller by √N. So twice as many rows of every head are read, and the output is judged on
-them too, until all mistakes would be seen; where no more can be read, it is said what would be.
+them too, until all mistakes would be detected; where no more can be read, it is said what would be.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sought(
     of: Ready, out: Any, power: Mapping[str, float], alpha: float, rows: int | Sequence[int] | None
 ) -> tuple[str, tuple[Sought, ...]]:
     """Describe what is wrong with ``out`` in the rows that are read for this; and say of each mistake, whether it
-    would be seen and how.
+    would be detected and how.
 
     ``out`` is of the right shape and type. A right one is accused with a probability of at most ``alpha``, under the
     hypothesis of ``sharp.limits``. Raises ``InputError`` for what cannot be asked for.
@@ -91,7 +91,7 @@ def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Look:
-    """Some rows of an output, and what would be seen in them."""
+    """Some rows of an output, and what would be detected in them."""
 
     of: Ready
     out: np.ndarray
@@ -106,7 +106,7 @@ class _Look:
         return f"{len(self.rows)} of {n} rows{of}, {self.of.inputs['k'].shape[-2]} keys"
 
     def shows(self, variants: Sequence[Variant]) -> bool:
-        """Return whether every one of these mistakes would be seen."""
+        """Return whether every one of these mistakes would be detected."""
         if self._filtered is not None:
             return self._filtered.shows(self._contract, variants)
         spec, inputs = self._given
@@ -114,12 +114,12 @@ class _Look:
 
     def why(self, aim: Aim, rows: int | Sequence[int] | None) -> str:
         """Why a mistake would not be, and what to change, in lines."""
-        return "\n".join(filter(None, (self._least(aim), self._legal(aim), f"Mend: {self._mend(rows)}")))
+        return "\n".join(filter(None, (self._least(aim), self._legal(aim), f"Hint: {self._hint(rows)}")))
 
     def _least(self, aim: Aim) -> str:
         least = next((x for x in larger(aim) if self.shows(aim.variants(x))), None)
         who = "The worst case" if self._filtered is None else "The limits of roundings to nearest"
-        shows = f"from {in_percent(least)} on it would be seen" if least else "nothing near it would be seen"
+        shows = f"from {in_percent(least)} on it would be detected" if least else "nothing near it would be detected"
         return f"{who} in {self.words} allow{'s' * (self._filtered is None)} as much; {shows}"
 
     def _legal(self, aim: Aim) -> str:
@@ -130,9 +130,9 @@ class _Look:
         off = [abs(x - 1) for x in stored_scales(self.of.precision.input, c)]
         near = [x for x in off if abs(x - aim.share) < aim.share / 2]
         name = self.of.precision.input.name
-        return f"A scale that is stored in {name}, which is legal, is {in_percent(near[0])} off" if near else ""
+        return f"A scale stored in {name}, which is allowed, has an error of {in_percent(near[0])}" if near else ""
 
-    def _mend(self, rows: int | Sequence[int] | None) -> str:
+    def _hint(self, rows: int | Sequence[int] | None) -> str:
         least = "or a larger number in power"
         if rows is not None and not np.isscalar(rows):
             return f"rows as a number, so that more are read, {least}"

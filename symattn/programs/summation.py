@@ -49,14 +49,14 @@ def summation(
         raise InputError(f"terms must be an integer from {LEAST} to {MOST}, got {terms!r}")
     dtype = format_name(dtype)
     if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype!r}; its bits tell nothing here; hint: {' or '.join(DTYPES)}")
+        raise InputError(f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
     arrays = frameworks.arrays(framework)
 
     def run(*given: Array) -> Array:
         try:
             values = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in given)))[0]
         except Exception as error:  # whatever a foreign function does
-            raise NoTree(f"the function refuses what is asked ({one_line(error)})") from None
+            raise NoTree(f"the function refuses these inputs ({one_line(error)})") from None
         wanted = (len(given[0]),) if kind == "sum" else (len(given[0]), given[1].shape[1])
         if values.shape != wanted:
             raise NoTree(f"the function gives an output of the shape {values.shape}, and not {wanted}")

@@ -330,7 +330,7 @@ class _Trial:
         layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
         if layout == usual:
             return self.convention
-        axes = f"The axes are taken to be {in_words(layout)}, with which its code came furthest; --layout tells others."
+        axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
         return replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
 
     def noted(self, *notes: str) -> Convention:

@@ -401,17 +401,17 @@ def _optional_masks(function: Callable[..., Any]) -> list[str]:
 
 
 def _notes(convention: Convention, request: Request) -> Iterator[str]:
-    """Return what was found by trial, for a reader to see."""
+    """Return what was determined by trial, for a reader to see."""
     if convention.layout != "nd" and request.layout == "auto":
-        yield f"The axes are taken to be {in_words(convention.layout)}, found by trial; --layout tells another order."
+        yield f"The axes are {in_words(convention.layout)}, determined by trial; --layout sets another order."
     for a in convention.arguments:
         if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
-            yield f"True in {a.parameter} is taken to mean {'ignore' if a.inverted else 'keep'}, found by trial."
+            yield f"True in {a.parameter} is taken to mean {'ignore' if a.inverted else 'keep'}, determined by trial."
         if a.numbers:
             given = (
                 "1 where it is True and 0 elsewhere" if a.numbers == "ones" else "0 where it is True and −∞ elsewhere"
             )
-            yield f"The mask {a.parameter} is passed as {given}, found by trial: with booleans the output is not right."
+            yield f"The mask {a.parameter} is passed as {given}, determined by trial: booleans give a wrong output."
         if a.form in ("lengths", "length"):
             yield f"{a.parameter} is taken to be how many keys are valid, the first ones."
         if a.input == CAUSAL_MASK and not a.required:

@@ -55,8 +55,8 @@ def check(result, expected, allowed, dtypes):
     assert tuple(result.shape) == expected.shape, f"the result has the shape {{tuple(result.shape)}}"
     values = {values}
     wrong = [at for at in np.ndindex(expected.shape) if beyond(values[at], expected[at], allowed[at])]
-    told = [f"at {{at}}: got {{values[at]}}, exact {{expected[at]}}, allowed {{allowed[at]:.2g}}" for at in wrong]
-    assert not wrong, f"{{len(wrong)}} of {{expected.size}} entries are wrong\\n" + "\\n".join(told[:10])
+    lines = [f"at {{at}}: got {{values[at]}}, exact {{expected[at]}}, allowed {{allowed[at]:.2g}}" for at in wrong]
+    assert not wrong, f"{{len(wrong)}} of {{expected.size}} entries are wrong\\n" + "\\n".join(lines[:10])
 '''
 
 

@@ -103,7 +103,7 @@ def _meets_itself(x: ex.Total) -> bool:
 
 
 def _impossible(x: ex.Expression) -> bool:
-    """Return whether ``x`` is zero at some place of the sizes looked at; False where that cannot be told."""
+    """Return whether ``x`` is zero at some place of the sizes looked at; False where that cannot be determined."""
     try:
         numerator = cleared(x).numerator
         sorts = {i.sort for i in x.free} | _sorts(numerator)

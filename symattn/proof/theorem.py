@@ -154,7 +154,7 @@ class Identity:
         result = look(self.sides, self.declared, self.top)
         if proved and not result.counterexample:
             if self.rule:
-                return accepted(Evidence(Grade.ARGUED, "all sizes, by the rule printed"), proofs), ()
+                return accepted(Evidence(Grade.ARGUED, "all sizes, by the printed rule"), proofs), ()
             return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
         gap = next((p for p in proofs if not p.proved), None)
         if not result.counterexample and gap and not gap.meaningless:

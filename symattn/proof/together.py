@@ -41,7 +41,7 @@ class Together:
         grade = Grade.ARGUED if self.rule and weakest_part is Grade.PROVED else weakest_part
         where = dict.fromkeys(d.evidence.where for d in result if d.evidence.grade is weakest_part)
         return Decision(
-            Evidence(grade, "; ".join(where) + (", by the rule printed" if self.rule else "")),
+            Evidence(grade, "; ".join(where) + (", by the printed rule" if self.rule else "")),
             tuple(dict.fromkeys([*[a for d in result for a in d.argument], *([self.rule] if self.rule else [])])),
             tuple(dict.fromkeys(h for d in result for h in d.hypotheses)),
             tuple(p for d in result for p in d.proofs),

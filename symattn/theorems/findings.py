@@ -168,7 +168,7 @@ def _counterexample(words: str) -> Text:
         return _spaced(_SEED.sub("", words))
     place = [int(n) + 1 for n in re.findall(r"\d+", match["place"])]
     unequal: Node = Relation(left, (("≠", right),))
-    where: Text = (" at the place ", commas(*place)) if place else ()
+    where: Text = (" at entry ", commas(*place)) if place else ()
     return (*_spaced(match["sizes"]), ": ", unequal, *where)
 
 

@@ -180,7 +180,7 @@ class _Walk:
         return True
 
     def _note(self, path: Path) -> None:
-        """A file of the user's, and what it imports, wherever in it; Unknown where that cannot be told."""
+        """A file of the user's, and what it imports, wherever in it; Unknown where that cannot be determined."""
         if path in self.files:
             return
         self.files.add(path)

@@ -261,7 +261,7 @@ class OfAttention(Subject):
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
         if session.in_front is not None:
             yield (
-                f"Axes in front of those of one item go through, and give other values: {session.in_front.case.name}; "
+                f"Leading batch axes are accepted, but give wrong values: {session.in_front.case.name}; "
                 "Domain(batch=True) makes that a fault."
             )
         yield from behaviour.notes(session)

@@ -329,9 +329,9 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     missing: tuple[str, ...] = ()
     if not found:
         missing = (*power.lacking(dict(_counts(session)), seen, _option(session)), *_open(session), *_hanging(session))
-        missing += tuple(f"{one.words} would not be seen: {one.how}" for one in session.sought if not one.seen)
+        missing += tuple(f"{one.words} would not be detected: {one.how}" for one in session.sought if not one.seen)
         if session.power and not session.sought:
-            missing += ("mistakes of the sizes that were asked for were not looked at; hint: raise --budget",)
+            missing += ("mistakes of the sizes that were requested were not tried; hint: raise --budget",)
     return Report(
         power.verdict(found, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
@@ -381,8 +381,8 @@ def _open(session: Session) -> Iterator[str]:
     result = [r for r in session.records if r.ratios is not None and r.whole]
     open_ = [n for k, n in enumerate(names) if not any(r.parts[k].expected.decisive().any() for r in result)]
     if open_ and len(names) > 1:
-        mend = "hint: raise --budget, or choose a finer --dtype"
-        yield f"No case bounds {', '.join(open_)} well enough to show a fault; {mend}"
+        hint = "hint: raise --budget, or choose a finer --dtype"
+        yield f"No case bounds {', '.join(open_)} well enough to show a fault; {hint}"
 
 
 def _checks(session: Session) -> Iterator[Check]:

@@ -20,7 +20,7 @@ STEPS = (
 )  # fmt: skip
 
 #: What the ε of an identity test on residues leaves to floats.
-NOT_SPOKEN_OF = "in exact arithmetic; it does not speak of rounding, overflow, underflow, or of maxima"
+NOT_SPOKEN_OF = "in exact arithmetic; rounding, overflow, underflow and maxima are not covered"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class StepPower:
 
     @property
     def seen(self) -> bool:
-        """Return whether the mistake would have been seen."""
+        """Return whether the mistake would have been detected."""
         return self.share < 1
 
 

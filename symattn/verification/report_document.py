@@ -17,29 +17,29 @@ _ABOUT = {
     "worked": "worked examples with exact weights",
     "scale": "two keys at several widths",
     "softmax": "equal, far and offset scores",
-    "structure": "roles, order of keys, the weights themselves",
-    "mask": "what is hidden, and only that",
-    "behaviour": "calls again, other lengths, views, equal arrays",
+    "structure": "roles of inputs, order of keys, weights by V = I",
+    "mask": "masked keys, and no others",
+    "behaviour": "repeated calls, other lengths, views, shared arrays",
     "batches": "axes in front",
-    "ranges": "scores of every level, products that cancel",
+    "ranges": "scores at every magnitude, products that cancel",
     "orders": "scores that rise and fall, equal values",
     "hidden keys": "masks that hide whole tiles",
     "masked tiles": "offset scores where a tile is hidden",
-    "windows": "lengths astride those of windows and blocks",
+    "windows": "lengths around those of windows and blocks",
     "positions": "far positions, caches of several lengths",
     "caps": "scores below, near and above the cap",
     "given numbers": "given scales, slopes, sinks, biases up to 100",
     "norms": "tiny, huge and nearly equal entries",
-    "widths": "d_k and d_v at and astride 64 and 128",
-    "tiles": "lengths at and astride multiples of 16, 32, 64",
+    "widths": "d_k and d_v at and around 64 and 128",
+    "tiles": "lengths at and around multiples of 16, 32, 64",
     "long": "lengths of 128 and more",
-    "accuracy": "inputs drawn at random, larger errors sought",
+    "accuracy": "random inputs, and a search for larger errors",
     "sizes": "numbers of several kinds in many sizes",
     "numbers": "every kind of number in some sizes",
-    "again": "calls again, arrays with gaps, transposed views",
-    "random": "sizes and kinds of numbers drawn at random",
+    "again": "repeated calls, arrays with gaps, transposed views",
+    "random": "random sizes and kinds of numbers",
     "bits": "lengths of 256, each output bit for bit",
-    "semantics": "the code itself on residues, pairs of primes",
+    "semantics": "the code itself, modulo pairs of primes",
 }
 
 
@@ -54,7 +54,7 @@ def document(report: Report, show_output: bool = False) -> md.Document:
     blocks += [_power(report)] if report.power else []
     blocks += [_arithmetic(report.arithmetic)] if report.arithmetic else []
     blocks += [
-        md.Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be seen {one.how}.",))
+        md.Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be detected {one.how}.",))
         for one in report.sought
         if one.seen
     ]
@@ -96,7 +96,7 @@ def _power(report: Report) -> md.Table:
     columns = (
         md.Column(("step",), "left"),
         md.Column(("mistake in it",), "left"),
-        md.Column(("smallest part that shows",)),
+        md.Column(("smallest size detected",)),
     )
     rows = tuple(((p.step,), typeset(p.mistake), (_from(p),)) for p in report.power)
     return md.Table(columns, rows)
@@ -126,7 +126,7 @@ def _fault(fault: Fault, number: int) -> Iterator[md.Block]:
     elif fault.ground:
         yield md.Note((fault.ground,))
     if fault.scales:
-        yield md.Paragraph(("The scale that the weights show, log(p₂/p₁)/(s₂ − s₁):",))
+        yield md.Paragraph(("The scale observed in the weights, log(p₂/p₁)/(s₂ − s₁):",))
         yield _scales(fault)
 
 

@@ -259,7 +259,7 @@ class _Point:
             same, self._compared = kind.compared(got, expected)
             undefined = kind._undefined(got) & kind._undefined(expected)
             if undefined.any():
-                note("some elements are 0/0 in the function and in the specification alike")
+                note("some elements are 0/0 in both the function and the specification")
             same = same | undefined
             if not same.all():
                 index = tuple(int(i) for i in np.argwhere(~same)[0])

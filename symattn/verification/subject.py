@@ -164,7 +164,7 @@ class Subject(ABC):
         return None
 
     def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
-        """Return the sizes at which mistakes would be seen, and a fault that shows on the way."""
+        """Return the sizes at which mistakes would be detected, and a fault that shows on the way."""
         return (), None
 
     def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:

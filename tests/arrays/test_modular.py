@@ -401,7 +401,7 @@ def test_zero_over_zero_is_an_element_that_equals_nothing(of: type[Modular]) -> 
     assert (of.xp.where(np.isnan(weights), 0, weights)[1] == 0).all()
 
 
-# -- literals, data, what cannot be told ------------------------------------------------------------------------------
+# -- literals, data, what is undecided -----------------------------------------------------------------------------
 def test_sentinels_are_read_where_masks_are_written_and_noted(of: type[Modular]) -> None:
     s, keep = of.letters(2, 2), np.eye(2, dtype=bool)
     with listening() as notes:

@@ -257,8 +257,8 @@ def test_no_room() -> None:
     ("spec", "says"),
     [
         (Attention(mask="boolean", position=Rotary()), "rotate queries and keys before they are cached"),
-        (Attention(mask="boolean", causal=True), "causal would go by slots"),
-        (Attention(mask="boolean", window=(1, 0)), "window would go by slots"),
+        (Attention(mask="boolean", causal=True), "causal would refer to slots"),
+        (Attention(mask="boolean", window=(1, 0)), "window would refer to slots"),
     ],
 )
 def test_what_goes_by_slots_is_refused(spec: Attention, says: str) -> None:

@@ -272,13 +272,15 @@ def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.deep
 def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
     tmp_path.joinpath("foreign.md").write_text("# Notes\n")
-    tmp_path.joinpath("attn.py").write_text("")
+    tmp_path.joinpath("attn.py").write_text("def right(q, k, v): ...\n")
     for words, hint in (
         (("derive", "jacobian", "--dk", "4"), "it takes n (typed: --tokens)"),
         (("derive", "jacobian", "--mean", "0"), "typed: --tokens"),
         (("prove", "nosuch"), "`symattn prove --list` names them"),
         (("prove", "softmax-shfit"), "did you mean 'softmax-shift'?"),
-        (("verify", f"{tmp_path}/atn.py:attention"), "attn.py"),
+        (("verify", f"{tmp_path}/atn.py:attention"), "did you mean attn.py?"),
+        (("verify", f"{tmp_path}/nofile.py:attention"), "Python files there: attn.py"),
+        (("verify", f"{tmp_path}/attn.py"), f"such as {tmp_path}/attn.py:right"),
     ):
         ran = run(*words)
         assert ran.status in (2, 4)

@@ -224,6 +224,11 @@ def test_files_of_others_are_passed_over_if_asked(run, tmp_path: Path) -> None:
     other.write_text("# Mine\n")
     assert run("check", "--skip-others", str(other)).status == 0
     assert run("check", str(other)).status == 1
+    certificates = tmp_path / "shift.json"
+    run("prove", "softmax-shift", "--certificate", str(certificates))
+    assert "accepted" in run("check", "--skip-others", str(certificates)).stdout
+    certificates.write_text(certificates.read_text().replace('"statement"', '"says"'))
+    assert run("check", "--skip-others", str(certificates)).status == 1
 
 
 @pytest.mark.parametrize(
@@ -268,6 +273,7 @@ def test_the_recipe_for_conda_is_that_of_the_project() -> None:
 def test_hook_and_action_call_commands_that_there_are() -> None:
     text = (ROOT / ".pre-commit-hooks.yaml").read_text() + (ROOT / "action.yml").read_text()
     called = set(re.findall(r"\bsymattn ([a-z]+)", text))
+    assert not [p for p in (ROOT / "cli").glob("*.py") if re.search(r"(from|import) cli\b", p.read_text())]
     assert {"check", "verify"} <= called & set(TABLE)
     assert "--skip-others" in text
     seen = re.findall(r"files: (.*)", text)[0]

@@ -156,7 +156,7 @@ def test_descriptions_within_a_definition_are_written_and_read() -> None:
     ("options", "words"),
     [
         (["rmsnrm"], "did you mean RMSNorm?"),
-        (["nosuch"], "'nosuch' is none of lse, Block"),
+        (["nosuch"], "'nosuch' is not one of lse, Block"),
         (["LayerNorm(epss=1)"], "has no field epss"),
         (["LayerNorm(1)"], "by their names"),
         (["LayerNorm(eps=-1)"], "eps"),

@@ -119,7 +119,7 @@ WRONG = (
             "the causal mask starts at the other corner: new tokens see the first keys"),
     Program("cache no mask", no_mask, _PLAIN, "mask", "new tokens see those after them"),
     Program("cache values lost", values_lost, _PLAIN, "cache",
-            "the cache comes back as it was, without the new values"),
+            "the cache is returned unchanged, without the new values"),
     Program("cache values in front", values_in_front, _PLAIN, "cache",
             "new values are put before the cache, not behind it"),
     Program("cache empty slots", empty_slots, _PLAIN, "mask", "empty slots of the cache are attended to"),

@@ -209,7 +209,7 @@ VARIANTS: dict[str, Variant] = {
             "right - 1": (
                 Choices(open_=partial(_near, 2, 0)),
                 "the window is one key too short, after the query; "
-                "or the window is causal besides: a query sees no later key",
+                "or the window is also causal: a query sees no later key",
             ),
         },
     ),

@@ -98,7 +98,7 @@ def t5_cross() -> Case:
 
 _SHIFTED = (
     "It adds slope · j, not −slope · (i − j): the same value, since softmax does not change when a row is shifted. "
-    "The bound is taken for the sum that it forms."
+    "The bound covers the sum that it forms."
 )
 
 

@@ -106,7 +106,7 @@ def test_the_last_section_tells_arithmetic_and_power(project: pytest.Pytester) -
     """Of the test that passed, and with several processes too; not of mistakes that no case shows."""
     for options in ((), ("-n", "2")):
         lines = shown(project, "--symattn-effort=quick", *options).splitlines()
-        start = next(i for i, line in enumerate(lines) if "symattn: arithmetic, and what would have been seen" in line)
+        start = next(i for i, line in enumerate(lines) if "arithmetic, and what would have been detected" in line)
         assert lines[start + 1].endswith("::test_right")
         assert lines[start + 2] == "  arithmetic: weights are stored; in bfloat16 (99.98 % of the bits)"
         seen = "scale 1 % too large, from 2 % of it on; a scale that is 0.1 % off, by the bits of a call"

@@ -1,4 +1,4 @@
-"""Functions that take one query at a time are found by trial."""
+"""Functions that take one query at a time are determined by trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a function of a definition wants its arrays is found by trial: norms and blocks of any number of axes."""
+"""How a function of a definition wants its arrays is determined by trial: norms and blocks of any number of axes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_parameter_for_the_mask_that_there_is_not_is_refused() -> None:
 def test_norms_of_some_numbers_of_axes(numbers: tuple[int, ...]) -> None:
     axes, (note,) = found(of_axes(*numbers), RMSNorm())
     assert axes == {*numbers}
-    assert "found by trial; with another number of axes: IndexError" in note
+    assert "determined by trial; other numbers of axes: IndexError" in note
 
 
 def test_norms_of_any_number_of_axes() -> None:
@@ -57,7 +57,7 @@ def test_norms_of_any_number_of_axes() -> None:
 def test_a_norm_of_some_numbers_of_axes_is_verified_at_these() -> None:
     report = verify(of_axes(3), RMSNorm(), framework="numpy", examples=0)
     assert report.verdict.value == "no fault"
-    assert any("x is taken to have 3 axes, found by trial" in n for n in report.notes)
+    assert any("x is taken to have 3 axes, determined by trial" in n for n in report.notes)
 
 
 @pytest.mark.deep

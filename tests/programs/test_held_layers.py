@@ -1,4 +1,4 @@
-"""torch's layer of an encoder, verified with other weights in the place of its own."""
+"""torch's layer of an encoder, verified with other weights in place of its own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_small_call(layer: Any, wanted: Block, right: bool) -> None:
     assert {name: found.subject.shapes[0][name] for name in ("m", "f", "d_k", "d_v")} == {
         "m": 8, "f": 12, "d_k": 4, "d_v": 4,
     }  # fmt: skip
-    assert "other weights in the place of its own" in " ".join(found.convention.notes)
+    assert "other weights in place of its own" in " ".join(found.convention.notes)
     assert all(torch.equal(p, before[name]) for name, p in layer.named_parameters())
     inputs = definitions._small(found.subject, found.convention, requested(wanted, dtype="float32"),
                                 found.subject.shapes[1])  # fmt: skip

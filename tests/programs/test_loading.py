@@ -1,4 +1,4 @@
-"""A target is found, or refused in one line that says how to mend it."""
+"""A target is found, or refused in one line that says how to hint it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def test_no_bytecode_is_written(program: Program, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("target", ["attn.py", "attention", "attn.py:", ":attention", "attn.py:a-b", "a b:c", ""])
 def test_words_that_name_no_function(program: Program, target: str) -> None:
     program(RIGHT)
-    assert "package.module:function or file.py:function" in refusal(target, BadTarget)
+    form = "such as attn.py:attention" if target == "attn.py" else "package.module:function or file.py:function"
+    assert form in refusal(target, BadTarget)
 
 
 def test_traces_are_refused_by_name(program: Program) -> None:

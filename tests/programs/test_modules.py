@@ -204,7 +204,7 @@ def test_weights_are_read_by_their_names(name: str) -> None:
     layer = make()
     found, how = agreed(layer, spec)
     assert is_right(found, spec)
-    assert "other weights in the place of its own" in how.notes[0]
+    assert "other weights in place of its own" in how.notes[0]
     again = restored(layer, Request.of(spec, dtype="float32", layout="auto"), how, "layer")
     assert again.convention == how
     assert is_right(again, spec)
@@ -292,7 +292,7 @@ def test_norms_that_hold_their_gain() -> None:
         found = definitions.target(layer, requested(spec, dtype="float32"), "norm")
         assert found.subject.shapes[0]["d"] == D
         assert found.right is right
-        assert "other weights in the place of its own" in " ".join(found.convention.notes)
+        assert "other weights in place of its own" in " ".join(found.convention.notes)
     with pytest.raises(InputError, match="which is not a gain or bias of a norm"):
         definitions.target(linear(D, D), requested(RMSNorm(), dtype="float32"), "norm")
 

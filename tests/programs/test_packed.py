@@ -78,7 +78,7 @@ def agreed(function: Callable[..., Any], spec: Attention) -> Wrapped:
 def test_how_the_parts_stand_is_found(function: Callable[..., Any], spec: Attention, reading: str, layout: str) -> None:
     how = agreed(function, spec)
     assert (how.reading, how.layout) == (reading, layout)
-    assert "found by trial" in how.notes[0]
+    assert "determined by trial" in how.notes[0]
     assert how.domain is not None
     assert how.domain.same_width
     again = restored(function, Request.of(spec, framework="numpy", dtype="float32", layout="auto"), how, "f")

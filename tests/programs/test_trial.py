@@ -1,4 +1,4 @@
-"""How a function wants its arrays is found by trial, whether it is right or wrong."""
+"""How a function wants its arrays is determined by trial, whether it is right or wrong."""
 
 from __future__ import annotations
 

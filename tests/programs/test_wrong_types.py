@@ -24,7 +24,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "precision": (Precision.of, "Precision.of() expects a name (str)"),
     "digits": (lambda x: evaluate(Attention(), INPUTS, digits=x), "digits must be an integer of at least 1"),
     "model": (lambda x: evaluate(x, INPUTS), "cannot be evaluated"),
-    "inputs": (lambda x: evaluate(Attention(), x), "the inputs go by their names"),
+    "inputs": (lambda x: evaluate(Attention(), x), "the inputs are passed by name"),
     "tokens": (lambda x: Domain(max_tokens=x), "max_tokens must be an integer of at least 1"),
     "score": (lambda x: Domain(max_abs_score=x), "max_abs_score must be a number above 0"),
     "step": (lambda x: walk("eight-step", step=x), "step"),

@@ -1,4 +1,4 @@
-"""``power`` of ``assert_close_to_exact``: what would be seen is seen, and what would not be is said to be missing."""
+"""``power`` of ``assert_close_to_exact``: what would be detected is reported, and what would not is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RIGHT = tiles(Q, K, V, FP16)
 def asked(
     out: Array = RIGHT, power: Any = None, spec: Attention = CAUSAL, **told: Any
 ) -> tuple[str, tuple[Sought, ...]]:
-    """What is wrong, and what would be seen; scores are not stored unless told."""
+    """What is wrong, and what would be detected; scores are not stored unless told."""
     how: dict[str, Any] = {"precision": "float16", "contract": "fused", "alpha": 1e-9, "rows": None, **told}
     given = {"q": Q, "k": K, "v": V}
     return asserted.judged(Question.of(out, given, spec, power=power or {"scale": 0.003}, **how))
@@ -78,27 +78,27 @@ def test_a_power_that_is_not_there_fails() -> None:
     with pytest.raises(AttentionFault) as fault:
         assert_close_to_exact(RIGHT, Q, K, V, CAUSAL, precision="float16", power={"scale": 0.0003})
     lines = str(fault.value).splitlines()
-    assert lines[0] == "No fault was found, but a scale that is 0.03 % off would not be seen"
+    assert lines[0] == "No fault was found, but a scale that is 0.03 % off would not be detected"
     assert re.fullmatch(
         r"The limits of roundings to nearest in 160 of 160 rows of each of 2 heads, 160 keys allow as much;"
-        r" from 0\.\d+ % on it would be seen",
+        r" from 0\.\d+ % on it would be detected",
         lines[1],
     )
-    assert lines[2] == "A scale that is stored in float16, which is legal, is 0.021 % off"
-    assert lines[3].startswith("Mend: contract='fused' where scores are in float32, more heads or tokens")
+    assert lines[2] == "A scale stored in float16, which is allowed, has an error of 0.021 %"
+    assert lines[3].startswith("Hint: contract='fused' where scores are in float32, more heads or tokens")
 
 
 def test_rows_that_are_named_are_all_that_is_read() -> None:
     words, found = asked(power={"scale": 0.0007}, rows=[3, 100])
     assert not found[0].seen
     assert "in 2 of 160 rows" in words
-    assert "Mend: rows as a number" in words
+    assert "Hint: rows as a number" in words
 
 
 def test_memory_limits_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sensitivity, "_CELLS", H * N * 20)
     words, _ = asked(power={"scale": 0.0005}, rows=8)
-    assert re.search(r"in 1\d of 160 rows .*\nMend: fewer heads in a call", words)
+    assert re.search(r"in 1\d of 160 rows .*\nHint: fewer heads in a call", words)
 
 
 def test_in_float32_the_worst_case_decides() -> None:
@@ -118,12 +118,12 @@ def test_the_worst_case_alone_is_blunt() -> None:
 
 
 def test_a_blind_comparison_has_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where means and elements accuse nothing, nothing would be seen, whatever is asked for."""
+    """Where means and elements accuse nothing, nothing would be detected, whatever is asked for."""
     monkeypatch.setattr("symattn.bounds.sharp.means.judged", lambda *given, **told: None)
     nothing = Accused(0, (), (0, 0), 1.0, 0.0, 0.0, 0.0)
     monkeypatch.setattr("symattn.bounds.sharp.elements.judged", lambda *given: nothing)
     words, _ = asked(power={"scale": 0.003})
-    assert words.startswith("No fault was found, but a scale that is 0.3 % off would not be seen")
+    assert words.startswith("No fault was found, but a scale that is 0.3 % off would not be detected")
 
 
 WRONG: list[tuple[Any, str]] = [

@@ -43,7 +43,7 @@ def test_the_worst_case_shows_what_it_can() -> None:
     report = verify(plain, power={"scale": 1e-3, "normalize": 1e-3}, examples=5)
     assert report.verdict is Verdict.NO_FAULT
     assert [one.seen for one in report.sought] == [True, True]
-    assert "A scale that is 0.1 % off would be seen by the worst-case bound" in report.document().text()
+    assert "A scale that is 0.1 % off would be detected by the worst-case bound" in report.document().text()
     assert report.document().record["sought"][0]["share"] == 1e-3
 
 
@@ -52,7 +52,7 @@ def test_what_the_worst_case_does_not_show_is_undecided() -> None:
     report = verify(plain, power={"scale": 1e-7}, examples=5)
     assert report.verdict is Verdict.UNDECIDED
     assert any(
-        "a scale that is 1e-05 % off would not be seen: the worst-case bound in float32" in m for m in report.missing
+        "that is 1e-05 % off would not be detected: the worst-case bound in float32" in m for m in report.missing
     )
 
 
@@ -103,7 +103,7 @@ def test_bits_show_a_scale_and_a_kernel_that_has_it_is_found(dtype: str) -> None
 def test_a_scale_that_roundings_swallow_is_told() -> None:
     report = verify(half(stores="s", causal=True), CAUSAL, precision="bfloat16", power={"scale": 1e-6}, examples=5)
     assert report.verdict is Verdict.UNDECIDED
-    assert any("would not be seen: " in words for words in report.missing)
+    assert any("would not be detected: " in words for words in report.missing)
 
 
 @pytest.mark.deep
@@ -142,7 +142,7 @@ def test_what_is_spent_for_a_power_is_not_taken_from_the_cases(monkeypatch: pyte
     report = verify(plain, power={"scale": 1e-3}, examples=5)
     assert not any("some cases were not tried" in note for note in report.notes)
     assert report.verdict is Verdict.UNDECIDED
-    assert report.missing == ("mistakes of the sizes that were asked for were not looked at; hint: raise --budget",)
+    assert report.missing == ("mistakes of the sizes that were requested were not tried; hint: raise --budget",)
 
 
 def test_scales_that_are_stored_are_told_apart() -> None:

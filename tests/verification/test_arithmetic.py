@@ -33,7 +33,7 @@ STORES = {
 WRONG = {
     "scale 1.003": ({"scale": 1.003}, "scores are scaled by 1.003/√d_k"),
     "scale 1.001": ({"scale": 1.001}, "scores are scaled by 1.001/√d_k"),
-    "cap 50": ({"cap": 50.0}, "scores are capped at 50, which is not asked for"),
+    "cap 50": ({"cap": 50.0}, "scores are capped at 50, which was not requested"),
     "last key": ({"lost": True}, "the last key is dropped"),
     "edge + 1": ({"edge": 1}, "the causal mask is off by one: a query also sees the next key"),
     "edge - 1": ({"edge": -1}, "the causal mask is off by one: a query does not see its own key"),

@@ -229,7 +229,7 @@ def test_other_bits_at_another_call_are_a_note() -> None:
 
     report = verify(program)
     assert report.faults == ()
-    assert any("other bits" in note for note in report.notes)
+    assert any("different bits" in note for note in report.notes)
 
 
 @pytest.mark.deep

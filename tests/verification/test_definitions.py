@@ -130,7 +130,7 @@ def test_two_fields_at_once_and_a_scale_are_named() -> None:
         return Gradient(Attention(scale=0.3))(do=do, q=q, k=k, v=v)
 
     (fault,) = verify(scaled, spec, examples=0).faults
-    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 0.3 whatever d_k is")
+    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 0.3 for every d_k")
 
 
 @pytest.mark.deep
@@ -481,7 +481,7 @@ SOFTMAXES = [
     ("float32", "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),
     ("float16", "normalize", "the last key is left out of the sum", lambda s: softmax(s, total=lambda e: e[..., :-1])),
     ("float32", "normalize", "the softmax runs over axis 1, not the last one", lambda s: softmax(s, 1)),
-    ("float32", "normalize", "logarithms of the weights are taken for the weights", log_softmax),
+    ("float32", "normalize", "logarithms of the weights are used as the weights", log_softmax),
     ("float32", "normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
      lambda s: softmax(s, total=lambda e: np.concatenate([e, np.ones_like(e[..., :1])], -1))),
     ("bfloat16", "max", UNSHIFTED.format("bfloat16"), lambda s: softmax(s, top=lambda s, _: s.dtype.type(0))),

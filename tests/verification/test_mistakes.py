@@ -196,8 +196,8 @@ def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (Attention(), "a causal mask is applied that was not asked for"),
-        (Attention(), "a causal mask from the first corner is applied that was not asked for"),
+        (Attention(), "a causal mask is applied that was not requested"),
+        (Attention(), "a causal mask from the first corner is applied that was not requested"),
         (Attention(score="distance"), "scores are scaled by 1/√d_k"),
         (Attention(score="distance"), "scores are multiplied by n_k"),
         (
@@ -206,7 +206,7 @@ def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:
         ),
         (Attention(heads=3), "queries are rounded to bfloat16"),
         (Attention(position=Rotary(given="tables")), "cosines and sines of positions are rounded to bfloat16"),
-        (Attention(causal=True, window=3), "the causal mask goes by blocks of 4: a query sees all keys"),
+        (Attention(causal=True, window=3), "the causal mask works in blocks of 4: a query sees all keys"),
         (Attention(heads=2, causal=True, latent=_LATENT, position=Rotary()), "scores are scaled by 1/n_k"),
     ],
     ids=str,

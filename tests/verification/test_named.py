@@ -315,7 +315,7 @@ _PAIRS = (
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
     _Pair(_lse(np.log(2)), _lse(1), "lse", "the logarithm is natural", Attention(lse=True, base=2)),
     _Pair(_factors(lambda c: c[[1, 0, 2, 3]]), _factors(lambda c: c), "scale", "heads 1 and 2 are exchanged", _FACTORS),
-    _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is taken for all", _FACTORS),
+    _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is used for all", _FACTORS),
     _Pair(_factors(lambda c: 0 * c + c.mean()), _factors(lambda c: c), "scale", "the mean scale of all", _FACTORS),
     _Pair(_factors(lambda c: c[[0, 0, 1, 1]]), _factors(lambda c: c), "scale", "each for 2 in a row", _FACTORS),
     _Pair(_times_in_third_head(2), _times_in_third_head(1), "scale", "scores of head 3 are 2 times",

@@ -145,7 +145,7 @@ def test_what_is_undefined_in_both_is_no_difference_and_is_noted() -> None:
     spec = Attention(causal=True, fully_masked="nan")
     found = found_for(Attention(causal=True, fully_masked="nan", stabilised=False), spec, sizes=[Sizes(5, 3)])
     assert found.agrees
-    assert found.notes == ("some elements are 0/0 in the function and in the specification alike",)
+    assert found.notes == ("some elements are 0/0 in both the function and the specification",)
     zeros = found_for(Attention(causal=True), spec, sizes=[Sizes(5, 3)])
     assert zeros.agrees is False
     assert zeros.difference is not None

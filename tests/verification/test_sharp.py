@@ -144,7 +144,7 @@ def test_documents_say_probability_and_hypothesis() -> None:
     found = bound(n=512, d_k=32, dtype="bfloat16").document()
     text = " ".join(render(found, "text").split())
     assert "Rounding to nearest [sampled: the inputs are drawn]" in text
-    assert "But for a probability of 1e-09, on 16 queries and 512 keys drawn from N(0, 1), if roundings" in text
+    assert "Except with probability 1e-09, on 16 queries and 512 keys drawn from N(0, 1), if roundings" in text
     told = json.loads(render(found, "json"))["sharp"]
     assert told["value"] < 0.1 * bound(n=512, d_k=32, dtype="bfloat16").value
     assert told["mean"] < told["median"] < told["value"]

@@ -229,7 +229,7 @@ def largest(terms: Any) -> Any:
         (compensated, "no order of adding loses what this sum loses"),
         (exact, "no order of adding loses what this sum loses"),
         (shuffled(), ""),
-        (no_number, "large terms that cancel come back as NaN or infinite"),
+        (no_number, "large terms that cancel give NaN or infinity"),
         (largest, "do not add up to their number"),
     ],
     ids=["compensated", "exact", "shuffled", "NaN", "maximum"],
@@ -238,7 +238,7 @@ def test_what_is_no_order_is_not_told(adding: Adding, why: str) -> None:
     found = ordered("keys", 64, lambda n: asked(adding, n), 600)
     assert found.tree is None
     assert why in found.words[0]
-    assert found.words[0].startswith("The order in which keys are added cannot be told: ")
+    assert found.words[0].startswith("The order in which keys are added cannot be determined: ")
     assert record(found)["grade"] == "undecided"
 
 
@@ -314,7 +314,7 @@ def test_a_compensated_sum_in_order_has_no_digits() -> None:
     one = asked(kahan, 64, "float32")
     tree = one.tree()
     assert tree == tree_of(loop, 64)
-    with pytest.raises(NoTree, match="come back together, as in a compensated sum"):
+    with pytest.raises(NoTree, match="survive together, as in a compensated sum"):
         widths(one, tree)
 
 

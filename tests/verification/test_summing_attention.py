@@ -87,7 +87,7 @@ def broken(q: Array, k: Array, v: Array) -> Array:
 @pytest.mark.parametrize(
     ("function", "spec", "why"),
     [
-        (broken, Attention(), "the function refuses what is asked (ValueError: queries are zero"),
+        (broken, Attention(), "the function refuses these inputs (ValueError: queries are zero"),
         (attention(compensated), Attention(), "no order of adding loses what this sum loses"),
         (attention(loop), Attention(causal=True, position=Alibi()), "with queries of zeros the weights of keys differ"),
         (lambda q, k, v: attention(loop)(q, k, v) * np.nan, Attention(), "come back as NaN or infinite"),
@@ -126,7 +126,7 @@ def test_scores_of_which_nothing_is_told() -> None:
 
 def test_floats_hold_both_scores() -> None:
     found = told(attention(loop), keys=16)
-    assert found.scores.words == "Whether scores are stored cannot be told from two keys: float32 holds both."
+    assert found.scores.words == "Whether scores are stored cannot be determined from two keys: float32 holds both."
 
 
 def test_sizes_that_are_not_promised() -> None:

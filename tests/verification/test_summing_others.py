@@ -105,8 +105,8 @@ def welford(x: Array, weight: Array, bias: Array) -> Array:
 
 def test_norms_of_which_nothing_is_told() -> None:
     for function, spec, dtype, why in (
-        (welford, LayerNorm(), "float32", "cannot be told: "),
-        (norm(loop), LayerNorm(), "float16", "float16 has not the range for it"),
+        (welford, LayerNorm(), "float32", "cannot be determined: "),
+        (norm(loop), LayerNorm(), "float16", "float16 lacks the range for it"),
         (norm(loop), RMSNorm(), "float32", "squares have one sign, so no two of them cancel"),
     ):
         found = symattn.arithmetic(function, spec, dtype=dtype)  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ def test_the_sharp_tolerance_is_no_larger_than_the_worst_case() -> None:
     assert found.sharp.worse > 0
     assert (found.sharp.elements <= found.allowed).all()
     told = " ".join(found.document().text().split())
-    assert f"Of {found.sharp.worse} of 2560 elements the worst case allows less" in told
+    assert f"For {found.sharp.worse} of 2560 elements the worst case allows less" in told
     assert found.sharp.largest == found.value
 
 

@@ -155,8 +155,8 @@ def _clipped(q: Any, k: Any, v: Any) -> Any:
     [
         (_times(1.1), "scores are scaled by 1.1/√d_k"),
         pytest.param(_times(-1), "scores are scaled by −1/√d_k", marks=pytest.mark.deep),
-        pytest.param(_constant(1 / 8), "scores are scaled by 1/8 whatever d_k is", marks=pytest.mark.deep),
-        (_constant(0.3), "scores are scaled by 0.3 whatever d_k is"),
+        pytest.param(_constant(1 / 8), "scores are scaled by 1/8 for every d_k", marks=pytest.mark.deep),
+        (_constant(0.3), "scores are scaled by 0.3 for every d_k"),
         (_constant(0), "the scores have no influence: all weights of a row are equal"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_scale_that_no_table_lists_is_named(program: Callable[..., Any], cause
 @pytest.mark.deep
 def test_a_constant_scale_is_named_behind_a_causal_mask() -> None:
     (fault,) = _verify(_causal_by_a_half, Attention(causal=True), domain=WIDE).faults
-    assert fault.cause == "scores are scaled by 0.4 whatever d_k is"
+    assert fault.cause == "scores are scaled by 0.4 for every d_k"
 
 
 @pytest.mark.deep

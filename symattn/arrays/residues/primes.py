@@ -38,7 +38,7 @@ def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[
     """``count`` different pairs, each choice equally likely."""
     known = pairs(tuple(sorted(roots)))
     if count > len(known):
-        raise InputError(f"{count} pairs of primes with roots of {roots} were asked for; there are {len(known)}")
+        raise InputError(f"{count} pairs of primes with roots of {roots} were requested; there are {len(known)}")
     return random.sample(known, count)
 
 

@@ -163,7 +163,8 @@ def _description(hint: object, value: Any, place: str) -> Any:
     if len(kinds) == 1:
         return made_of(next(iter(kinds.values())), value, place)
     wrong = next(iter(value), "nothing")
-    raise InputError(f"{place}: {short(str(wrong))!r} is none of {', '.join(kinds)}.{near(_name(str(wrong)), kinds)}")
+    meant = near(_name(str(wrong)), kinds)
+    raise InputError(f"{place}: {short(str(wrong))!r} is not one of {', '.join(kinds)}.{meant}")
 
 
 def pairs(text: str) -> dict[str, Any]:

@@ -50,8 +50,8 @@ def decoded(content: bytes, where: str, exact: bool = True) -> Any:
     except InputError:
         raise
     except UnicodeDecodeError as error:
-        mend = "save it as UTF-8" + ", or give an npz" * exact
-        raise InputError(f"{where} is not UTF-8 text (byte {error.start}); hint: {mend}") from None
+        hint = "save it as UTF-8" + ", or give an npz" * exact
+        raise InputError(f"{where} is not UTF-8 text (byte {error.start}); hint: {hint}") from None
     except json.JSONDecodeError as error:
         place, more = f"line {error.lineno}, column {error.colno}", '; fractions are texts, "1/3"' * exact
         raise InputError(f"{where} is not valid JSON at {place}: {error.msg}{more}") from None

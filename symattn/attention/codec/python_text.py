@@ -32,7 +32,7 @@ def parsed(text: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise InputError(f"{text!r} is no definition; hint: NAME, or NAME(FIELD=VALUE, ...); known: {listed}")
     if plain(node.func.id) not in names:
-        raise InputError(f"{node.func.id!r} is none of {listed}{perhaps(node.func.id, names.values())}")
+        raise InputError(f"{node.func.id!r} is not one of {listed}{perhaps(node.func.id, names.values())}")
     if node.args:
         raise InputError(f"{text!r}: fields are given by their names")
     return names[plain(node.func.id)], {k.arg or "**": _field(k, text) for k in node.keywords}

@@ -44,14 +44,14 @@ class Head:
 
 def check_pattern(spec: Attention) -> None:
     """Raise Refused, by name, for what is no plain pattern."""
-    mend = "hint: run the specification on arrays of the kind 'enclosure'"
+    hint = "hint: run the specification on arrays of the kind 'enclosure'"
     for field in fields(spec):
         value = getattr(spec, field.name)
         if field.name not in _TAKEN and value != field.default:
-            raise Refused(f"enclose has no {field.name}={value!r}; {mend}")
+            raise Refused(f"enclose has no {field.name}={value!r}; {hint}")
     for name, value in (("mask", "additive"), ("scale", "given")):
         if getattr(spec, name) == value:
-            raise Refused(f"enclose has no {name}={value!r}; {mend}")
+            raise Refused(f"enclose has no {name}={value!r}; {hint}")
 
 
 def exactly(name: str, array: Any, widened: bool = True) -> Array:

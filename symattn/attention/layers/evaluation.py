@@ -66,7 +66,7 @@ def evaluate(model: Callable[..., Any], given: Mapping[str, object], digits: int
             f"{article(type(model).__name__)} cannot be evaluated; hint: give a specification or a function"
         )
     if not isinstance(given, Mapping):
-        raise InputError('the inputs go by their names; hint: {"q": ..., "k": ..., "v": ...}')
+        raise InputError('the inputs are passed by name; hint: {"q": ..., "k": ..., "v": ...}')
     try:
         return _exactly(model, given, digits)
     except Refused as refusal:

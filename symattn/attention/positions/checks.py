@@ -84,8 +84,8 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str
         if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(given):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
             where = "beginning" if spec.alignment == "top-left" else "end"
-            mend = f"give {what}" if spec.position.given else "Rotary(given='positions'), and positions_q"
-            raise InputError(f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; hint: {mend}")
+            hint = f"give {what}" if spec.position.given else "Rotary(given='positions'), and positions_q"
+            raise InputError(f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; hint: {hint}")
     if _xl(spec) and n_q and n_k:
         rows = (n_k,) * (not _looks_ahead(spec)) + (n_q + n_k - 1,)
         if lengths["n_r"] not in rows:

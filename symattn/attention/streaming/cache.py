@@ -225,7 +225,7 @@ def _check_by_position(attention: object) -> None:
         raise InputError("positions would be those of slots; hint: rotate queries and keys before they are cached")
     for field in ("causal", "window", "block", "prefix", "documents"):
         if getattr(attention, field, None):
-            raise InputError(f"{field} would go by slots; hint: Attention(mask='boolean'), and give attend the mask")
+            raise InputError(f"{field} would refer to slots; hint: Attention(mask='boolean'), and give attend the mask")
 
 
 def prefill(attention: Callable[..., Any], q: Array, k: Array, v: Array, bounds: Sequence[Any]) -> Array:

@@ -59,7 +59,7 @@ def _part(words: str) -> Callable[[float, float], str]:
 def _finite(x: float, off: float) -> str:
     """e^c is x, within ``off``."""
     least, most = (f"{log(y):.3g}".replace("-", "−") if y > 0 else "−∞" for y in (x - off, x + off))
-    return f"as if forbidden scores were a finite number in the place of −∞, from {least} to {most}"
+    return f"as if forbidden scores were a finite number in place of −∞, from {least} to {most}"
 
 
 def _filled(b: QueryBlock) -> Floats:

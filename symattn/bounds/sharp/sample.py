@@ -35,8 +35,8 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
         check_pattern(replace(spec, softcap=None))
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
-        mend = "judge all rows, or leave out what q and k hold already, such as rotations"
-        raise InputError(f"some rows alone are not judged with {reason}; hint: {mend}") from None
+        hint = "judge all rows, or leave out what q and k hold already, such as rotations"
+        raise InputError(f"some rows alone are not judged with {reason}; hint: {hint}") from None
     at = np.asarray(rows)
     return _with_added(*_of_queries(spec, given, at), tuple(a[..., at, :] for a in spread(of)))
 

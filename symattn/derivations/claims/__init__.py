@@ -150,7 +150,7 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     blocks = [*_given(names, left, right), Steps(steps)]
     if undefined:
         blocks.append(Note(("A vector of zeros has no direction: cosine and angle are not defined.",)))
-    return _document("similarity", "How alike are they?", [a, b], blocks, True, result, measure)
+    return _document("similarity", "How similar are they?", [a, b], blocks, True, result, measure)
 
 
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) -> Document:

@@ -37,10 +37,10 @@ def format_of(path: str | PurePath) -> Format:
     suffix = PurePath(path).suffix.lower()
     if suffix not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)
-        mend = (
+        hint = (
             "write .tex, and typeset it with pdflatex"
             if suffix == ".pdf"
             else f"use one of {known}, or name the format"
         )
-        raise InputError(f"no format for the suffix of {str(path)!r}; hint: {mend}")
+        raise InputError(f"no format for the suffix of {str(path)!r}; hint: {hint}")
     return _SUFFIXES[suffix]

@@ -65,14 +65,14 @@ def _equal(asked: Any, promised: Any, apart: float) -> bool:
 def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
     if name == "scale":
         known = {w: s for w, s in scales(call.given, promised).items() if _equal(asked, s, _ARGUMENT)}
-        return next(iter(known), f"scores are scaled by {asked / promised:.4g} times the right scale")
+        return next(iter(known), f"scores are scaled by {asked / promised:.4g} times the correct scale")
     if asked is None:
         return f"the {name} is left out"
     if promised is None:
         return f"there is a {name} that is not promised"
     if np.ndim(asked):
         zero = name == "sink" and not np.any(asked)
-        return "the sink's logits are ignored: 0 is taken for all of them" if zero else f"the {name} is another"
+        return "the sink's logits are ignored: 0 is used for all of them" if zero else f"the {name} is another"
     return f"the {name} is {asked:g} in place of {promised:g}"
 
 

@@ -53,7 +53,7 @@ def audit(
     >>> with audit() as report:
     ...     o = torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 1, 1, 4, 2), is_causal=True)
     >>> report.verdict.value, report.coverage
-    ('pass as given', 'coverage: 1 of 1 calls read, 0 held to a configuration')
+    ('pass as given', 'coverage: 1 of 1 calls read, 0 compared with a configuration')
     """
     torch = import_torch()
     if model is not None and not isinstance(model, torch.nn.Module):
@@ -89,7 +89,7 @@ def audit_script(
     with watched as report, _as_main(file, arguments):
         code = _run(file)
     if code:
-        report.notes.append(f"The script itself ended with exit code {code}: what it left out was not audited.")
+        report.notes.append(f"The script ended with exit code {code}: what it did not run was not audited.")
     return report, code
 
 

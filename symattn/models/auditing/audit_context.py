@@ -77,7 +77,7 @@ class Audit:
             watched.close()
         for softmax in (s for tracer in self._followed for s in tracer.left()):
             if softmax.read:
-                self.unread("operators", softmax.layer, "the softmax of scores meets no values in a form that is known")
+                self.unread("operators", softmax.layer, "the softmax of scores meets no values in a known form")
             else:
                 self.report.others += 1
                 self.report.suspect += softmax.heads

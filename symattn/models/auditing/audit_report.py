@@ -53,7 +53,7 @@ class AuditReport(Printable):
     def verdict(self) -> Verdict:
         """A fault where a call is wrong; undecided where none was seen, or one was seen that was not followed.
 
-        ``pass as given`` where all are right, and some are held to what they received alone.
+        ``pass as given`` where all are right, and some are compared only with what they received.
         """
         states = {f.state for f in self.findings} | {f.state for f in self.layers}
         if self.whole and not self.layers:
@@ -80,16 +80,16 @@ class AuditReport(Printable):
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
         if not self.findings:
-            return f"coverage: no call of attention was seen{self._of_layers()}"
+            return f"coverage: no attention call was seen{self._of_layers()}; hint: run a forward pass inside the audit"
         calls = f"{self.read} of {len(self.findings)} calls read"
-        return f"coverage: {calls}, {meant} held to a configuration{gradients}{self._of_layers()}{masked}"
+        return f"coverage: {calls}, {meant} compared with a configuration{gradients}{self._of_layers()}{masked}"
 
     def _of_layers(self) -> str:
         """How many passes through layers were judged, in every part."""
         if not self.whole:
             return ""
         if not self.layers:
-            return ", no layer of a decoder that is known ran"
+            return ", no known decoder layer ran"
         decided = sum(f.state != "cannot tell" for f in self.layers)
         return f", {decided} of {len(self.layers)} whole layers judged"
 
@@ -97,8 +97,8 @@ class AuditReport(Printable):
     def undecided(self) -> str:
         """How much of what was promised is not known to be kept."""
         result, given = sum(f.state == "cannot tell" for f in self.findings), sum(f.undecided for f in self.findings)
-        why = [f"{result} cannot be told"] if result else []
-        why += [f"{given - result} held to what they received alone"] if given > result else []
+        why = [f"{result} cannot be determined"] if result else []
+        why += [f"{given - result} compared only with what they received"] if given > result else []
         words = f"{given} of {len(self.findings)} calls" + (f" ({', '.join(why)})" if why else "")
         layers = sum(f.state == "cannot tell" for f in self.layers)
         words += f", {layers} of {len(self.layers)} whole layers" if self.whole else ""
@@ -136,14 +136,16 @@ class AuditReport(Printable):
         )  # fmt: skip
 
     def _unpromised(self) -> list[str]:
-        return [f"Not held to a configuration: {u}" for u in sorted({f.unknown for f in self.findings if f.unknown})]
+        return [
+            f"Not compared with a configuration: {u}" for u in sorted({f.unknown for f in self.findings if f.unknown})
+        ]
 
     def _others(self) -> list[str]:
         if not self.others:
             return []
-        many = "1 softmax whose result met" if self.others == 1 else f"{self.others} softmaxes whose results met"
+        many = "1 softmax" if self.others == 1 else f"{self.others} softmaxes"
         heads = f", {self.suspect} in a module that has heads" if self.suspect else ""
-        return [f"{many} no product of matrices that was followed{heads}: whether it is attention is not known"]
+        return [f"{many} without a matrix product that could be followed{heads}: whether it is attention is unknown"]
 
     def _grade(self) -> Grade:
         if self.verdict is Verdict.UNDECIDED:
@@ -154,24 +156,24 @@ class AuditReport(Printable):
     def _meaning(self) -> str:
         rows = "all queries" if self.rows is None else f"about {self.rows} queries of each head"
         return (
-            f"Sampled: {rows} of each call. `given` and `intent` are the largest error as a part of what is legal:"
-            " against what the call received, and what the configuration promises. Certified: no rounding explains it."
-            f" Beyond rounding to nearest: a right call is accused with a probability of at most {ALPHA:g}."
-            f" {self._of_gradients()} are not judged."
+            f"Sampled: {rows} of each call. `given` and `intent` are the largest error as a fraction of the bound:"
+            " compared with exact attention of what the call received, and of what the configuration promises."
+            " Certified: no rounding explains it. Beyond rounding to nearest: a correct call is flagged with a"
+            f" probability of at most {ALPHA:g}. {self._of_gradients()} are not judged."
         )
 
     def _of_gradients(self) -> str:
         """Return what the column says, and what is not judged, up to the verb."""
         rest = "Projections, rotary positions and norms before and after a call"
         if self.whole:
-            rest = "Of each layer some tokens are looked at, in every part, and `error` is the largest. The embedding"
+            rest = "Every part of each layer is judged for some tokens, and `error` is the largest. The embedding"
             rest += " and the head"
         if not self.gradients:
             return f"{rest}, gradients and dropout"
         looked = [f.backward for f in self.findings if f.backward and f.backward.heads]
         some, every = sum(b.heads for b in looked), sum(b.of for b in looked)
         return (
-            "`gradients` is the largest error of dQ, dK and dV as a part of what all roundings together allow, in"
+            "`gradients` is the largest error of dQ, dK and dV as a fraction of what all roundings together allow, in"
             f" {some} of {every} heads of keys. {rest}"
         )
 

@@ -15,7 +15,7 @@ from symattn.models.auditing.examining import examine, semantics
 from symattn.models.auditing.promises import Intent, Promise, intended, promised
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 
-_DROPS = "dropout was on, and heads of keys are repeated: such calls are held to what they received"
+_DROPS = "dropout was on, and heads of keys are repeated: such calls are compared only with what they received"
 
 
 class Made(NamedTuple):
@@ -121,7 +121,7 @@ def _dropped(begun: Begun, draws: Draws) -> CallFinding:
 
 
 def _defect(error: Exception) -> str:
-    return f"symattn failed to read it, a defect of its own: {in_words(error)}"
+    return f"symattn failed to read it, which is a defect of symattn: {in_words(error)}"
 
 
 def in_words(error: Exception) -> str:

@@ -33,7 +33,7 @@ def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic
     fitting = [h.words for h in _different(hypotheses(setting, masking)) if _fits(h.setting, got, arithmetic)]
     if not fitting:
         scaled = _rescaled(setting, got, arithmetic)
-        return f"scores are scaled by {scaled / setting.scale:.4g} times the right scale" if scaled else ""
+        return f"scores are scaled by {scaled / setting.scale:.4g} times the correct scale" if scaled else ""
     return one_of(fitting)
 
 
@@ -51,13 +51,13 @@ def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothes
     if right.sink is not None:
         yield Hypothesis("the sink is left out", replace(right, sink=None))
         yield Hypothesis(
-            "the sink's logits are ignored: 0 is taken for all of them", replace(right, sink=0 * right.sink)
+            "the sink's logits are ignored: 0 is used for all of them", replace(right, sink=0 * right.sink)
         )
     yield from _of_heads(right)
     if right.bias is not None:
         yield Hypothesis("the bias of the scores is left out", replace(right, bias=None))
         where = right.bias == 0 if right.allowed is None else right.allowed & (right.bias == 0)
-        words = "what is added to the scores is taken for a mask: every number but 0 forbids"
+        words = "what is added to the scores is read as a mask: every nonzero number forbids"
         yield Hypothesis(words, replace(right, bias=None, allowed=where))
     if masking is not None:
         for words, allowed in masking.mistakes():

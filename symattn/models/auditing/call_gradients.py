@@ -88,7 +88,7 @@ class Passed:
         """One head of keys. Raises ``UnreadCall`` and what the bound raises."""
         call = read(_alone(self.received, item, head), None, self.contract, [], dropping=self.factors is not None)
         if call.given.biases > 1:
-            raise UnreadCall("several biases are added to the scores: the bound speaks of one")
+            raise UnreadCall("several biases are added to the scores: the bound covers one")
         spec, inputs = bounded(call.given)
         _, h, g, n_q, n_k = self.sizes
         do = _of(self.do, item, head, g)
@@ -130,7 +130,7 @@ def bounded(given: CallSetting) -> tuple[Attention, dict[str, Any]]:
     """The specification and inputs of a call that the bound speaks of. Raises ``UnreadCall`` for others."""
     spec, inputs = replace(given.spec(), fully_masked="zeros"), given.inputs()
     if not all(np.isfinite(a).all() for a in (given.q, given.k, given.v)):
-        raise UnreadCall("q, k or v holds NaN or infinity: what made it is before the call")
+        raise UnreadCall("q, k or v holds NaN or infinity: the cause is before the call")
     if not within(spec, inputs):
         raise UnreadCall("there is no bound for this kind of attention here")
     return spec, inputs
@@ -139,9 +139,9 @@ def bounded(given: CallSetting) -> tuple[Attention, dict[str, Any]]:
 def _check(given: CallSetting, do: Floats) -> None:
     """Raises ``UnreadCall`` for gradients of the output from which those of the inputs do not follow."""
     if not np.isfinite(do).all():
-        raise UnreadCall("the gradient of the output holds NaN or infinity: what made it is behind the call")
+        raise UnreadCall("the gradient of the output holds NaN or infinity: the cause is after the call")
     if (given.empty() & (do != 0).any(axis=-1)).any():
-        raise UnreadCall("a query that may see no key has a gradient: nothing says what it gives")
+        raise UnreadCall("a query that may see no key has a gradient: its result is not specified")
 
 
 def _alone(received: Received, item: int, head: int) -> Received:

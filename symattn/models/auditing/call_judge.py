@@ -86,7 +86,7 @@ def _of_others(
         return CallJudgement(0.0, "unknown", "no query that was looked at may see any key")
     for name, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
         if not np.isfinite(array).all():
-            return CallJudgement(np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call")
+            return CallJudgement(np.nan, "unknown", f"{name} holds NaN or infinity: the cause is before the call")
     spec, inputs = canonical(setting.spec()), setting.inputs()
     cleaned = np.where(empty[..., None], 0.0, got)
     how = arithmetic.stores(spec.softcap is not None) if factors is None else arithmetic.together

@@ -23,7 +23,7 @@ class NoPromise(Exception):
 class ModelCall:
     """A model, the arguments that it was called with, and how many tokens its cache held before.
 
-    ``lossy``: the cache may hand back other numbers than it is given. ``compared`` holds what was found of masks, which
+    ``lossy``: the cache may return other numbers than it is given. ``compared`` holds what was found of masks, which
     layers share.
     """
 
@@ -54,7 +54,7 @@ class ModelCall:
         if mask is None:
             return None
         if not hasattr(mask, "ndim") or mask.ndim != 2:
-            raise NoPromise(f"{name} of the caller is not a mask of two axes, so that what it means is not known")
+            raise NoPromise(f"{name} of the caller is not a mask of two axes, so its meaning is unknown")
         keep = mask.detach().cpu().numpy().astype(bool)
         if keep.shape[1] < total:
             raise NoPromise(f"{name} is of {keep.shape[1]} tokens, and there are {total}")
@@ -85,7 +85,7 @@ def context_of(model: Any, args: Any, kwargs: Any) -> ModelCall:
 
 
 def _lossy(cache: Any) -> bool:
-    """Return whether a cache may hand back other numbers than it is given.
+    """Return whether a cache may return other numbers than it is given.
 
     It has quantized some, as Transformers' layers with ``nbits`` or ``fp8_dtype`` do after their first call, or its
     code is none of Transformers', so that what it does is not known.

@@ -105,6 +105,6 @@ def _mask(mask: Any, kind: int | None, sizes: tuple[int, int]) -> Any:
         return None
     forms = {_SRC: (sizes[1], sizes[1]), _ITEM: sizes}
     if kind != _WHOLE and tuple(mask.shape) != forms.get(-1 if kind is None else kind):
-        raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, a form that is not known")
+        raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, an unknown form")
     whole = mask[:, None, None] if kind == _ITEM else mask
     return ~whole if dtype_of(whole) == "bool" else whole

@@ -91,7 +91,7 @@ def _check_known(function: Callable[..., Any], given: Mapping[str, Any]) -> None
         return
     for name in named[5:]:
         if hasattr(given.get(name), "dtype") and name not in _ARRAYS:
-            raise UnreadCall(f"its argument {name} is an array of which it is not known what it does")
+            raise UnreadCall(f"its argument {name} is an array whose effect is unknown")
 
 
 def _sinks(given: Mapping[str, Any], heads: int) -> Any:
@@ -151,7 +151,7 @@ def _padding(mask: Any, q: Any, k: Any) -> Any:
 
 
 def _dense(mask: Any, q: Any, k: Any) -> Any:
-    """A mask as a tensor. Raises ``UnreadCall`` for a form that is not known."""
+    """A mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
     if mask is None or hasattr(mask, "dtype"):
         return mask
     if hasattr(mask, "mask_mod"):
@@ -159,4 +159,4 @@ def _dense(mask: Any, q: Any, k: Any) -> Any:
 
         sizes = (int(q.shape[0]), None, int(q.shape[-2]), int(k.shape[-2]))
         return create_mask(mask.mask_mod, *sizes, device=str(q.device))
-    raise UnreadCall(f"its mask is {type(mask).__name__}, a form that is not known")
+    raise UnreadCall(f"its mask is {type(mask).__name__}, an unknown form")

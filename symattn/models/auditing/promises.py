@@ -83,7 +83,7 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     if spec.heads != call_setting.heads:
         raise NoPromise(f"the configuration has {spec.heads} heads, and the call {call_setting.heads}")
     if context is None:
-        raise NoPromise("the call came from no model of transformers, so that padding and cache are not known")
+        raise NoPromise("the call came from no model of transformers, so its padding and cache are unknown")
     masking = _masking(call, promise, context)
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _keys(call_setting, spec)
@@ -112,7 +112,7 @@ def _masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Maski
     keep = context.padding("attention_mask", total)
     documents = context.documents(total) if keep is None and not context.past else None
     if documents is not None and (context.caches or not promise.spec.causal):
-        raise NoPromise("position_ids begin anew: whether documents are packed is not known")
+        raise NoPromise("position_ids begin anew: whether documents are packed is unknown")
     return Masking(promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents)
 
 

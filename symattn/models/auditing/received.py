@@ -149,7 +149,9 @@ def cast(received: Received) -> Received:
 
 def _check(received: Received, q: Any, k: Any, v: Any, dropping: bool) -> None:
     if received.dropout and not dropping:
-        raise UnreadCall(f"dropout of {received.dropout:g} is on: what it drops is not known; hint: model.eval()")
+        raise UnreadCall(
+            f"dropout of {received.dropout:g} is on: which weights it drops is unknown; hint: model.eval()"
+        )
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise UnreadCall("an array is empty")
     h, g = int(q.shape[1]), int(k.shape[1])
@@ -162,7 +164,7 @@ def _roughest(received: Received, *arrays: Any) -> str:
     formats = {dtype_of(t) for t in arrays}
     for dtype in formats:
         if dtype not in FORMATS:
-            raise UnreadCall(f"an input is of {dtype}, whose arithmetic is not known")
+            raise UnreadCall(f"an input is of {dtype}, whose arithmetic is unknown")
     if len(formats) > 1 and received.via != "operators":
         raise UnreadCall(f"q, k, v are of {', '.join(dtype_of(t) for t in arrays)}")
     return max(formats, key=lambda dtype: Format(dtype).u)

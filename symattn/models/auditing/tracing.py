@@ -74,7 +74,7 @@ class Tracer:
         try:
             self._said(name, node, args, kwargs, out)
         except Exception as error:
-            words = f"symattn failed to follow {name}, a defect of its own: {type(error).__name__}"
+            words = f"symattn failed to follow {name}, which is a defect of symattn: {type(error).__name__}"
             self.audit.unread("operators", _module(), words)
         return out
 
@@ -129,7 +129,7 @@ class Tracer:
         scores = node if isinstance(node, TracedScores) and keys else None
         traced_softmax = self._made(module, scores is not None)
         self.known.put(
-            out, TracedWeights(scores, traced_softmax, "" if scores else "what goes into its softmax is not known")
+            out, TracedWeights(scores, traced_softmax, "" if scores else "the input of its softmax is unknown")
         )
 
     def _made(self, module: Any, read: bool) -> TracedSoftmax:
@@ -161,7 +161,7 @@ class Tracer:
             softmax.met = True
         scores = weights.scores
         if scores is None or values is None or out is None:
-            reason = weights.reason or "its weights meet the values in a form that is not known"
+            reason = weights.reason or "its weights meet the values in an unknown form"
             self.audit.unread("operators", module, reason)
             return
         q, k, v, shaped = (t[None] if t.ndim == 2 else t for t in (scores.q, scores.k, values, out))

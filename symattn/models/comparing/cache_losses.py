@@ -116,13 +116,13 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
         wanted = handed if last is None else np.concatenate([last, handed], axis=2)
         if back.shape != wanted.shape:
             given, result = wanted.shape[2], back.shape[2]
-            return given, f"{result} columns of {what} come back where {given} were handed in"
+            return given, f"{result} columns of {what} are returned where {given} were stored"
         room = step(wanted, most) + _ROUNDINGS * u * np.abs(wanted).max()
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():
             columns = np.flatnonzero(beyond.any(axis=(0, 1, 3)))
             many = f"{len(columns)} columns, column {columns[0]} first," if len(columns) > 1 else f"column {columns[0]}"
-            words = f"the {what} in {many} come back {_named(back, wanted, room, columns)}"
+            words = f"the {what} in {many} are returned {_named(back, wanted, room, columns)}"
             return int(columns[0]), words
         last = back
     return None
@@ -132,17 +132,17 @@ def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
     """As what columns come back, where one mistake explains all of them."""
     a, b, r = (x[:, :, columns] for x in (back, wanted, room))
     if not np.isfinite(a).all():
-        return "as what is no number"
+        return "as NaN or infinity"
     c = float((a * b).sum() / max((b * b).sum(), _LEAST))
     if (np.abs(a - c * b) <= r * max(1.0, abs(c))).all():
-        return f"{c:.3g} times as large as they were handed in"
+        return f"{c:.3g} times as large as they were stored"
     first = int(columns[0])
     errors = np.abs(back[:, :, first : first + 1] - wanted) - room
     other = int(errors.max(axis=(0, 1, 3)).argmin())
     if errors[:, :, other].max() <= 0:
         return f"as those in column {other}"
     times = float((np.abs(a - b) / np.maximum(r, _LEAST)).max())
-    return f"{times:.2g} steps of quantisation from what was handed in"
+    return f"{times:.2g} steps of quantisation from what was stored"
 
 
 def _wide(a: Any) -> Array:

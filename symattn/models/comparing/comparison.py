@@ -153,15 +153,13 @@ class Comparison(Printable):
         if joint_run.unlike:  # as a note says
             return
         if not joint_run.cases:
-            yield Note(
-                ("No inputs gave numbers of the right shape in both, so they were not held against each other.",)
-            )
+            yield Note(("On no input did both return numbers of the right shape, so their outputs were not compared.",))
             return
         yield Heading(("Both on the same inputs",))
         yield Paragraph((
             f"Equal outputs: {joint_run.equal} of {joint_run.cases}. The largest difference is "
-            f"{ratio(joint_run.apart)} times what one implementation may be off by, and two that are right may be 2 "
-            f"times that apart. Grade: {self._grade.value}.",
+            f"{ratio(joint_run.apart)} times the bound on the error of one implementation; two correct implementations "
+            f"may differ by up to 2 times that bound. Grade: {self._grade.value}.",
         ))  # fmt: skip
         if joint_run.faulty is not None:
             yield from _place("The first place beyond the bound", joint_run.faulty)
@@ -174,7 +172,7 @@ class Comparison(Printable):
 def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
     index = ", ".join(str(i + 1) for i in place.index)
     yield Paragraph((f"{title}: {place.output} {index}, exactly {place.exact:.9g}; {place.allowed:.2g} is allowed.",))
-    columns = (Column(("side",), "left"), Column(("gives",)), Column(("error / allowed",)))
+    columns = (Column(("side",), "left"), Column(("output",)), Column(("error / allowed",)))
     side_entries: tuple[SideEntry, SideEntry] = (place.first, place.second)
     rows = tuple(((name,), (f"{g.got:.9g}",), (ratio(g.ratio),)) for name, g in zip(NAMES, side_entries, strict=True))
     yield Table(columns, rows)

@@ -69,7 +69,7 @@ def attention(
     Calls.made += 1
     for name, given in more.items():
         if isinstance(given, torch.Tensor) and name not in _HARMLESS:
-            raise UnreadCall(f"the model passes {name} to its attention, which the definition is not told of")
+            raise UnreadCall(f"the model passes {name} to its attention, which the definition does not receive")
     own = {"module": module, "query": query, "key": key, "value": value, "attention_mask": attention_mask}
     scale = getattr(module, "scaling", None) if scaling is None else scaling
     n_q, n_k = query.shape[-2], key.shape[-2]
@@ -86,7 +86,9 @@ def _configured(module: Any) -> Attention:
     if not isinstance(layer, int) or not hasattr(module, "config"):
         raise UnreadCall("its attention does not say of which layer it is")
     if getattr(module.config, "is_encoder_decoder", False):
-        raise UnreadCall("whether attention of a model with an encoder is of that, or of the decoder, is not told")
+        raise UnreadCall(
+            "whether attention of a model with an encoder belongs to the encoder or to the decoder is not stated"
+        )
     try:
         return promised(module.config, layer)
     except InputError as error:

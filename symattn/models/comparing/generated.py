@@ -28,7 +28,7 @@ class WayResult:
     prefill   the same of the reference
     stored    where a cache that quantises gives back something else than it was handed (None: nowhere)
     moved     of such a cache, how far quantisation moves each state in float64, from the embeddings to the logits
-    doubt     why it cannot be told that this way is wrong, and not the reference; empty where it can
+    doubt     why it cannot be determined that this way is wrong, and not the reference; empty where it can
     unclear   why its numbers in the model's own type tell nothing; empty where they do
     """
 
@@ -75,7 +75,7 @@ class WayResult:
         return self.first is None and not self.reason and self.rounding > ROUGH * self.prefill > 0
 
     RECORD = (
-        "way, verdict, reason, first, of room = used, off in float64 = off, apart, rounding, "
+        "way, verdict, reason, first, of room = used, error in float64 = off, apart, rounding, "
         "rounding of prefill = prefill, doubt, unclear, cache, moved by quantisation = moved"
     )
 
@@ -107,7 +107,7 @@ class Generation(Printable):
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """The ways that differ from the reference where it cannot be told which of the two is wrong."""
+        """The ways that differ from the reference where it cannot be determined which of the two is wrong."""
         return tuple(row.way for row in self.rows if row.differs)
 
     @property
@@ -160,12 +160,12 @@ class Generation(Printable):
         if all(row.reason for row in self.rows):
             yield Paragraph(("No way could be run.",))
         elif self.verdict is not Verdict.FAULT and not any(row.undecided for row in self.rows):
-            yield Paragraph(("Every way that ran says the same as the prefill, but for rounding.",))
+            yield Paragraph(("Every way that ran agrees with the prefill, up to rounding.",))
 
     def _table(self) -> Table:
         columns = (
             Column(("way",), "left"), Column(("verdict",), "left"), Column(("from",), "left"), Column(("token",)),
-            Column(("off in float64",)), Column(("apart",)), Column(("rounding",)), Column(("of the prefill",)),
+            Column(("error in float64",)), Column(("apart",)), Column(("rounding",)), Column(("of the prefill",)),
         )  # fmt: skip
         return Table(columns, tuple(_line(row) for row in self.rows))
 
@@ -193,18 +193,18 @@ class Generation(Printable):
             yield "The model's own prefill depends on the words of later tokens: look at its mask first."
         elif PREFIX in self.wrong and CONTINUATION in {row.way for row in self.rows}:
             yield (
-                "The prefill depends on how many tokens come later and not on their words, as positions do that go by "
-                "the length: then no way can say the same."
+                "The prefill depends on how many tokens come later and not on their words, as positions that depend on "
+                "the length do: then no way can agree with it."
             )
 
 
 _MEANING = (
-    "Layers and tokens count from 0. Off in float64: the largest difference of a logit from the reference, both in "
-    "float64; apart: the same in the model's own type; rounding: the distance of the way's logits in that type from "
-    "their float64 selves, and of the prefill's. Another continuation is held to the model's own prefill. A "
-    "difference in the model's own type is at most the sum of the three others. What counts as rounding in float64 is "
-    "2¹⁰ times what was measured in the model's own type, scaled by the ratio of the unit roundoffs; of the way "
-    "no more than 2¹⁰ times the reference's counts: that is measured, and no proof."
+    "Layers and tokens count from 0. Error in float64: the largest difference of a logit from the reference, both in "
+    "float64. Apart: the same in the model's own type; it is at most the sum of the three other numbers. Rounding: the "
+    "largest difference of a logit in the model's own type from float64, for the way and for the prefill. Another "
+    "continuation is compared with the model's own prefill. An error in float64 counts as rounding up to 2¹⁰ times the "
+    "rounding measured in the model's own type, scaled by the ratio of the unit roundoffs, where no more than 2¹⁰ "
+    "times the reference's is counted for the way: this is a measured threshold, not a proof."
 )
 
 
@@ -212,7 +212,7 @@ def _told(at: StateDifference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
     seen = f" It {at.seen}." if at.seen else ""
     verb = "differs" if doubt else "is wrong"
-    rest = f" Which of the two is wrong cannot be told: {doubt}, and no configuration decides." if doubt else ""
+    rest = f" Which of the two is wrong cannot be determined: {doubt}, and no configuration decides." if doubt else ""
     if at.own:
         return f"{verb} from {at.layer} on, first at token {at.token}{item}: {at.own}.{rest}"
     return (

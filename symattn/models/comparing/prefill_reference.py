@@ -123,7 +123,7 @@ class _Asking:
             if all(self.agree(candidate, other) for other in causal.values()):
                 later = " and ".join(name for name in found if name not in causal)
                 return Reference(
-                    candidate, f"{words} With {later} tokens see later ones, so that it is not taken for right."
+                    candidate, f"{words} With {later} tokens see later ones, so it is not trusted as a reference."
                 )
         names = " and ".join((self.own.own, *apart) if self.own.own in found else found)
         return Reference(first, words, doubt=f"{what} {names} differ", others=found)

@@ -35,14 +35,14 @@ def attention(source: Any, layer: int | None = None, kind: str = "self", called:
 
 
 def partly(source: Any, layer: int | None, kind: str = "self", called: bool = True) -> tuple[Attention, str]:
-    """The attention without positions that cannot be told, and why: of the ``called`` one, they are done before it."""
+    """The attention without positions that is unsettled, and why: of the ``called`` one, they are done before it."""
     c, family = known(source)
     if family.before and not called:
         c.cannot_tell(f"{family.before}, for which there is no field")
     at = LayerPlace(c, _layer(source, layer), _kind(c, family, kind))
     depth = c.count(*family.depth(at.kind))
     if not 0 <= at.layer < depth:
-        raise InputError(f"{c}: layer {at.layer} is asked for; there are {depth}, counted from 0")
+        raise InputError(f"{c}: layer {at.layer} was requested; there are {depth}, counted from 0")
     fields: dict[str, Any] = {}
     open_ = ""
     for rule in family.kinds[at.kind]:
@@ -71,7 +71,7 @@ def known(source: Any) -> tuple[Configuration, ModelFamily]:
         inner = c.part("text_config")
         c = inner if inner.model_type in FAMILIES else c
     if c.model_type not in FAMILIES:
-        c.cannot_tell(f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each that is known")
+        c.cannot_tell(f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each known family")
     return c, FAMILIES[c.model_type]
 
 

@@ -159,6 +159,6 @@ _EXPERTS = "a router sends each token to experts of its own, for which Block has
 #: Families whose layers cannot be said as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {
     **dict.fromkeys(_WITH_EXPERTS.split(), _EXPERTS),
-    **dict.fromkeys(("nemotron", "persimmon"), "its activation is the square of ReLU, which is none of Block's"),
-    **dict.fromkeys(("t5", "mt5"), "its norms and its parts with two sequences are not written down here"),
+    **dict.fromkeys(("nemotron", "persimmon"), "its activation is the square of ReLU, which Block does not have"),
+    **dict.fromkeys(("t5", "mt5"), "its norms and its parts with two sequences are not described here"),
 }

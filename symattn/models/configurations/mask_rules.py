@@ -11,7 +11,7 @@ from symattn.models.configurations.field_rules import FieldRule, LayerPlace, fix
 @rule("causal")
 def causal(at: LayerPlace) -> dict[str, Any]:
     if at.c.optional("use_bidirectional_attention"):
-        at.c.cannot_tell("use_bidirectional_attention is set; which of the queries see later keys is not known")
+        at.c.cannot_tell("use_bidirectional_attention is set; which queries see later keys is unknown")
     if at.c.optional("is_causal") is False:
         at.c.cannot_tell("is_causal is false, which the rows of causal families do not know")
     return {"causal": True}

@@ -31,7 +31,7 @@ class Promised:
     """A layer that a configuration promises: the specification, where its modules are, and how its activation is made.
 
     ``spelled``: the activation is made of several operators, each of which stores what it gives. ``packing`` and
-    ``scaled_before`` are those of the family. ``open`` has the parts that cannot be told, with the reason; what
+    ``scaled_before`` are those of the family. ``open`` has the parts that cannot be determined, with the reason; what
     ``block`` says of them means nothing.
     """
 
@@ -65,12 +65,12 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
     """The layer with what is known of its code, by its parts; its attention is that of the call. Raises as ``block``.
 
     Norms of queries and keys that the call has no word for are among the layout's paths. Where only ``parts`` are asked
-    for, those that cannot be told are no error.
+    for, those that cannot be determined are no error.
     """
     spec, unplaced = partly(source, layer)
     c, family = known(source)
     if c.model_type not in LAYOUTS:
-        c.cannot_tell(UNSAID.get(c.model_type, "nobody has written down what its layers are around the attention"))
+        c.cannot_tell(UNSAID.get(c.model_type, "its layers around the attention are not described here"))
     layout = LAYOUTS[c.model_type]
     activation, spelled, unknown = _activation(c, layout)
     sums = _sums(c, layout)
@@ -81,7 +81,7 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
     parallel = c.flag(layout.parallel) if isinstance(layout.parallel, str) else layout.parallel
     layout = _by_fields(c, layout, parallel)
     if spec.qk_norm is not None and not {"attention.q_norm", "attention.k_norm"} <= layout.paths.keys():
-        c.cannot_tell("queries and keys are normalised, and nobody has written down by which modules of the layer")
+        c.cannot_tell("queries and keys are normalised, by modules of the layer that are not described here")
     layer_block = Block(
         attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
         gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
@@ -90,7 +90,7 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
 
 
 def _sums(c: Configuration, layout: LayerLayout) -> str:
-    """Why the sums with the tokens cannot be told, if they cannot."""
+    """Why the sums with the tokens cannot be determined, if they cannot."""
     for name, why in layout.unless.items():
         value = c.optional(name)
         if value is True or value not in (None, 0, 1):
@@ -99,7 +99,7 @@ def _sums(c: Configuration, layout: LayerLayout) -> str:
 
 
 def _activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
-    """The activation, whether it is spelled in operators, and why it cannot be told, if it cannot."""
+    """The activation, whether it is spelled in operators, and why it cannot be determined, if it cannot."""
     name = layout.fixed or c.find(layout.acts)
     if name is None and layout.acts == "hidden_activation":
         name = "gelu_pytorch_tanh"  # what the classes of Gemma put in its place

@@ -74,7 +74,7 @@ def parameters(at: LayerPlace, local: str = "") -> Told:
     if any(isinstance(inner, Mapping) for inner in fields.values()):
         kind = layer_type(at)
         if not isinstance(fields.get(kind), Mapping):
-            c.cannot_tell(f"rope_parameters tells nothing of {kind!r}, which layer {at.layer} is")
+            c.cannot_tell(f"rope_parameters has no entry for {kind!r}, which layer {at.layer} is")
         fields = fields[kind]
     if "rope_theta" not in fields and "rope_theta" in c:
         fields = {**fields, "rope_theta": c.find("rope_theta")}

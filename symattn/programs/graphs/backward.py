@@ -122,7 +122,7 @@ def _fault(spec: Gradient, program: Program, difference: Difference, seed: int) 
     for mistake in (*known.mistakes, *known.others):
         if _is_explained(partial(known.run, mistake.run), given, every):
             return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {where}", certified=True)
-    said = f"the gradient by {name} differs from the exact one {where}; no one mistake explains it"
+    said = f"the gradient by {name} differs from the exact one {where}; no single mistake explains it"
     return Fault("backward", None, said, certified=True)
 
 

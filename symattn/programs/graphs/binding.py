@@ -82,7 +82,7 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
     slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
     names = [n for s in slots for n in dict.fromkeys(s.parts)]
     if twice := next((n for n in names if names.count(n) > 1), None):
-        raise InputError(f"{graph.name}: two arrays may be {twice}; hint: tell which one, {twice}=NAME")
+        raise InputError(f"{graph.name}: two arrays may be {twice}; hint: choose one, {twice}=NAME")
     _check(graph, spec, names)
     return tuple(slots)
 

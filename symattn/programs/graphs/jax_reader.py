@@ -90,10 +90,10 @@ def _jaxpr(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> A
     try:
         return import_jax().make_jaxpr(function)(*arrays)
     except Exception as error:  # whatever a foreign function raises
-        mend = ""
+        hint = ""
         if "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__:
-            mend = "; hint: jnp.where or a static argument in place of control flow that depends on data"
-        raise InputError(f"{label} cannot be traced: {one_line(error)}{mend}") from error
+            hint = "; hint: jnp.where or a static argument in place of control flow that depends on data"
+        raise InputError(f"{label} cannot be traced: {one_line(error)}{hint}") from error
 
 
 def _named(jax: Any, path: Any, function: Any, places: int) -> tuple[str, bool]:

@@ -167,7 +167,7 @@ def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
     if not open_:
         return ("No size was left open: there is nothing to prove for all sizes.",)
     if prove is False:
-        return (f"Not proved for all {', '.join(open_)}: no proof was asked for.",)
+        return (f"Not proved for all {', '.join(open_)}: no proof was requested.",)
     # Every column of every head is an expression in d_model² products.
     if prove is None and program.sizes.d_model**2 * program.spec.heads > MOST:
         return (f"Not proved for all {', '.join(open_)}: the layer is large; hint: fewer columns, or --prove.",)
@@ -199,7 +199,7 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
     words = f"at output {list(where)}: got {got[where]:.6g}, expected {right[where]:.6g}; {difference.sizes}"
     result = explained(BitSample(spec, one, got[where[:batch]], Format("float32")), _LEFT)
     if result is None:
-        said = f"the graph differs from the specification {words}; no one mistake explains it"
+        said = f"the graph differs from the specification {words}; no single mistake explains it"
         return Fault("output", None, said, certified=True)
     mistake, _ = result
     return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {words}", certified=True)

@@ -176,7 +176,7 @@ def are_booleans(mask: Any) -> bool:
     while pending:
         result = pending.pop()
         if isinstance(result, Letter):
-            raise Refused("a mask of letters may be of booleans or of numbers: that is not known for all sizes")
+            raise Refused("a mask of letters may be of booleans or of numbers: that is undecided for all sizes")
         pending += result.children
     return False
 

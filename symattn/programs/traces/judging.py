@@ -33,7 +33,7 @@ _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
 _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
 _ROWS = 48  # queries that are looked at
 _ENTRIES = 2**18  # of the inputs, beyond which no cause is sought: hundreds of mistakes are tried
-_RAN = "Nothing was run: the numbers of the file are judged, and what made them is not known."
+_RAN = "Nothing was run: the numbers of the file are judged, and the program that made them is unknown."
 
 
 @one_blas_thread
@@ -151,7 +151,7 @@ class _JudgedTrace:
         where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
         result = _cause(piece, self.precision) if name == "o" else None
         if result is None:
-            outcome = "; no one mistake that is known explains it" if name == "o" else ""
+            outcome = "; no single known mistake explains it" if name == "o" else ""
             return Fault(_STEP[name], None, f"{said}{where}{outcome}")
         mistake, share = result
         return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {share:.1%} of it; {said}{where}")
@@ -178,8 +178,8 @@ class _JudgedTrace:
     def notes(self) -> Iterable[str]:
         """Yield what a reader must not overlook."""
         if self.precision.input.name in ("bfloat16", "float16") and self.contract != "eager":
-            law = "roundings to nearest that are independent, sums in float32"
-            yield f"The output has to be as near as {law}, take it but for a probability of at most {self.whole:g}."
+            law = "independent roundings to nearest, with sums in float32"
+            yield f"The output must be within {law}, except with a probability of at most {self.whole:g}."
         for name, most in self.left_out.items():
             yield f"Not judged: the {_NAMED[name]}, since there are more than {most} keys."
 

@@ -35,7 +35,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     """
     file = Path(path)
     if not is_trace(path):
-        raise InputError(f"{path} has not the name of a trace; names end in {' or '.join(_READERS)}")
+        raise InputError(f"{path} is not named like a trace; names end in {' or '.join(_READERS)}")
     try:
         result = _READERS[file.suffix.lower()](file)
     except OSError as error:
@@ -68,7 +68,7 @@ def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.nd
     if name not in {*"qkvo"}:
         return a
     if layout not in (None, *LAYOUTS):
-        raise InputError(f"the layout {layout} is none of a trace; known: {', '.join(LAYOUTS)}")
+        raise InputError(f"the layout {layout} is not one of a trace; known: {', '.join(LAYOUTS)}")
     if a.ndim < 2 or (layout and a.ndim != len(layout)):
         raise InputError(f"{place} has {a.ndim} axes; the layout {layout or '(…, n, d)'} is expected")
     return a.swapaxes(-2, -3) if layout in ("nhd", "bnhd") else a

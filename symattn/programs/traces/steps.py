@@ -55,7 +55,7 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     words = (
         f"{int((result.ratios > 1).sum())} of {result.ratios.size} scores are beyond what any implementation in"
         f" {precision.name}{precision.contracted} can give\nThe worst is scores{[rows[at[0]], at[1]]}: got"
-        f" {got[at]:.10g}, exact {result.near[at]:.10g}, at most {result.allowed[at]:.2g} is legal"
+        f" {got[at]:.10g}, exact {result.near[at]:.10g}, at most {result.allowed[at]:.2g} is allowed"
     )
     return words, float(result.ratios[at])
 

@@ -249,7 +249,7 @@ class Reader(LetterMeanings):
 
     def _spoken(self, x: nt.Call, meaning: Spoken) -> Found:
         if len(meaning.letters) != len(x.arguments):
-            raise Unread(f"{text(x)} has not as many arguments as its definition")
+            raise Unread(f"{text(x)} has another number of arguments than its definition")
         return self.read(nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True))))
 
     def _at(self, x: nt.At) -> Value:

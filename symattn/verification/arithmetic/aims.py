@@ -1,6 +1,6 @@
 """``sought``: mistakes of a size that was asked for. More is tried until they would be seen; else it is said why not.
 
-A mistake of size x in a step is its number too large, or too small, by x of itself. It would be seen
+A mistake of size x in a step is its number too large, or too small, by x of itself. It would be detected
 
 1. by the worst case, on a case that was tried, if the definition with the mistake is off by twice what is allowed
    there: then every legal arithmetic with the mistake in it is beyond;
@@ -99,7 +99,7 @@ def wanted(found: Sequence[Aim]) -> list[Suspect]:
 
 
 def sought(session: Session, aims: Sequence[Aim]) -> tuple[tuple[Sought, ...], Fault | None]:
-    """Return the size at which each mistake would be seen; and a fault, if one shows on the way."""
+    """Return the size at which each mistake would be detected; and a fault, if one shows on the way."""
     search = _Search(session, aims)
     result = [search.of(aim) for aim in aims]
     return tuple(result), search.fault
@@ -215,7 +215,7 @@ class _Search:
         if trial.found.best.share >= _NEAR:
             return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.found.best.contract, aim)
         if not self.grown:
-            words = "no arithmetic that is known gives its bits, and the worst case allows more"
+            words = "no known arithmetic gives its bits, and the worst case allows more"
             return f"{words}; {self._without_means()}"
         last = self.grown[-1]
         least = next((x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
@@ -249,7 +249,7 @@ def _swallowed(sample: BitSample, contract: Contract, aim: Aim) -> str:
         return "roundings swallow it whole: the outputs are the same with it, bit for bit, where the scores are widest"
     for legal in near(contract, sample.spec):
         if any(pair(mistaken, legal).score >= FITS - APART for mistaken in result):
-            return f"it gives the bits of an arithmetic that is legal: {legal.stored}"
+            return f"it gives the bits of an allowed arithmetic: {legal.stored}"
     changed, tell = in_percent(most), in_percent(1 - FITS + APART)
     return f"roundings swallow most of it: it changes {changed} of the bits, and {tell} tell"
 

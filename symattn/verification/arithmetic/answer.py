@@ -15,7 +15,7 @@ from symattn.verification.summing.order import Order
 from symattn.verification.summing.scores import StoredScores
 
 _SHOWN = 8  # arithmetics in the table
-_SAMPLED = "That is sampled: another arithmetic with the same bits would go by this name."
+_SAMPLED = "Sampled: another arithmetic with the same bits would get this name."
 _ORDERED = "Sampled: the tree explains what came back, and further pairs of terms at random."
 
 

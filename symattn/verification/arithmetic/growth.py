@@ -92,13 +92,13 @@ class Grown:
 
 
 _GROUND = (
-    f"A right function is accused so with a probability of at most {ALPHA:g}, if {HYPOTHESIS}. Every output may be "
-    "within what the worst case allows, so there is no counterexample."
+    f"A correct function is flagged this way with a probability of at most {ALPHA:g}, if {HYPOTHESIS}. Every output "
+    "may still be within the worst-case bound, so there is no counterexample."
 )
 
 
 def together(session: Session, trial: Trial) -> Fault | None:
-    """Judge the outputs of a call together, where sums are in float32 and no arithmetic that is known gives their
+    """Judge the outputs of a call together, where sums are in float32 and no known arithmetic gives their
     bits."""
     sample, spec = trial.sample, session.spec
     how = Stores.of(session.precision, capped=spec.softcap is not None)

@@ -54,7 +54,7 @@ class Trial:
         result, sizes = self.found, self.sample.got.size
         fits = result.wrong if result.wrong is not None and self.sure else result.best if result.best.fits else None
         if fits is None:
-            words = f"none that is known gives these bits; the nearest is: {result.best.contract.words}"
+            words = f"no known arithmetic gives these bits; the nearest is: {result.best.contract.words}"
             return Arithmetic(words, result.best.share, result.next.share, sizes, False)
         most = result.best.share if fits is result.wrong else result.next.share
         return Arithmetic(fits.contract.words + self.where * (not self.sure), fits.share, most, sizes, True)

@@ -248,7 +248,7 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
             yield "cache", f"{new} {words}", {"at": slot, "of": of}
         if not static:
             yield "cache", f"{new} are put before the cache, not behind it", {"new_first": True, "of": of}
-        yield "cache", f"the cache comes back as it was, without the {new}", {"lost": True, "of": of}
+        yield "cache", f"the cache is returned unchanged, without the {new}", {"lost": True, "of": of}
     if spec.attention.position is not None:
         for cause, start in _STARTS.items():
             yield "position", cause, {"start": start}

@@ -130,8 +130,11 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
     right = _dropped(factors)
     kept = _dropped(factors != 0)
     saved: Any = lambda p, dp: p * (dp - _rows(p * factors * dp))  # noqa: E731
-    named = {"dropout is left out of the backward pass, but for rowsum(dO ⊙ O)": Formulas(scores=saved)}
-    for words, wrong in {"dropout is left out of": Formulas(), "what is kept is not divided by 1 − r in": kept}.items():
+    named = {"dropout is left out of the backward pass, except in rowsum(dO ⊙ O)": Formulas(scores=saved)}
+    for words, wrong in {
+        "dropout is left out of": Formulas(),
+        "a kept weight is not divided by 1 − r in": kept,
+    }.items():
         named[f"{words} the backward pass"] = wrong
         named |= {f"{words} dV": replace(right, dv=wrong.dv), f"{words} dP": replace(right, scores=wrong.scores)}
     for cause, formulas in _formulas(spec):

@@ -21,7 +21,7 @@ _POINTS = 25
 _FIELDS = {
     "eps": ("norm", "ε is {}", (1e-12, 10.0)),
     "base": ("position", "the angles have the base {}", (2.0, 1e7)),
-    "scale": ("scale", "scores are scaled by {} whatever d_k is", (1e-3, 10.0)),
+    "scale": ("scale", "scores are scaled by {} for every d_k", (1e-3, 10.0)),
     "softcap": ("softcap", "the cap is {}", (0.5, 1e3)),
 }
 Remade = Callable[[Any], Definition]

@@ -351,7 +351,7 @@ class Definition(Subject):
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """The step of the definition; and the narrower format whose arithmetic could make such errors."""
         narrow = judging.coarser(self, session.precision, records)
-        return self.step, f"its errors are none that {narrow} arithmetic could not make" if narrow else ""
+        return self.step, f"its errors are ones that {narrow} arithmetic could make" if narrow else ""
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:

@@ -133,7 +133,7 @@ class Search(ABC, Generic[M]):
 
     @abstractmethod
     def answer(self, judged: CaseResult, mistake: M) -> bool | None:
-        """Return whether a mistake gives what the function gave, as float64 says; None where that cannot be told."""
+        """Return whether a mistake gives what the function gave, as float64 says; None where that is undecided."""
 
     @abstractmethod
     def explains(self, judged: CaseResult, mistake: M) -> bool | None:
@@ -149,7 +149,7 @@ class Search(ABC, Generic[M]):
 
     @abstractmethod
     def miss(self, judged: CaseResult, mistake: M | None) -> float:
-        """The largest error in float64, of a mistake or of the definition; ∞ where it cannot be told."""
+        """The largest error in float64, of a mistake or of the definition; ∞ where it cannot be determined."""
 
     def ways(self) -> Iterator[tuple[Callable[[], Iterable[M]], bool]]:
         """The ways of searching, in order, and whether what they find is to be judged by balls yet."""
@@ -224,7 +224,7 @@ class Search(ABC, Generic[M]):
                 return
 
     def sometimes(self) -> Iterator[M]:
-        """Mistakes that explain all that is wrong, and would be seen in cases that are right."""
+        """Mistakes that explain all that is wrong, and would be detected in cases that are right."""
         self._begin(self.guesses)
         for mistake in (*self.possible, *self.fits[:1]):
             if self._over:

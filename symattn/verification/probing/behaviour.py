@@ -77,7 +77,7 @@ def notes(session: Session) -> Iterator[str]:
     mine = {r.case.name: r for r in session.records if r.case.group == GROUP}
     once, again = mine.get("a first call"), mine.get("the first call again")
     if once and again and not once.finding and not again.finding and not target.same_bits(once.outcome, again.outcome):
-        yield "The same inputs gave other bits at another call, within what is legal."
+        yield "Repeated calls with the same inputs gave different bits, within what is allowed."
     if session.backwards:
         yield session.backwards
     viewed = sorted({name for r in session.records for name in r.outcome.views})

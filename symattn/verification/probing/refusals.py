@@ -157,7 +157,7 @@ def notes(session: Session) -> Iterator[str]:
     calls = f"{len(session.refused)} call{'s' * (len(session.refused) > 1)}"
     yield (
         f"It refuses some inputs ({calls}), such as {s}{lies}: {smallest.outcome.error}; "
-        f"{why}; only what it takes was judged: {session.subject.words(session)}."
+        f"{why}; only accepted inputs were judged: {session.subject.words(session)}."
     )
 
 

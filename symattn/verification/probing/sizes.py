@@ -72,7 +72,7 @@ def single(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] |
 
 
 def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Few tokens in wide heads: d_k and d_v at and astride 64 and 128."""
+    """Few tokens in wide heads: d_k and d_v at and around 64 and 128."""
     for d_k, d_v in _WIDTHS:
         if max(d_k, d_v) <= maker.domain.max_width:
             yield f"widths {d_k}, {d_v}", maker.make(Sizes(3, 5, d_k, d_v, 7), small(rng), rng)

@@ -27,9 +27,9 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             for words, exponents in _SLOPES.items():
                 yield told("bias", words, slopes=partial(_slopes, exponents))
         yield told("bias", "distances are counted from the other corner", positioned=_from_corner)
-        yield told("bias", "linear biases go by the square of the distance", positioned=_by_squares)
+        yield told("bias", "linear biases use the square of the distance", positioned=_by_squares)
         if spec.position.two_sided:
-            words = "linear biases go by the distance without its absolute value: keys {} are favoured"
+            words = "linear biases use the distance without its absolute value: keys {} are favoured"
             yield told("bias", words.format("ahead"), positioned=partial(_one_signed, 1))
             yield told("bias", words.format("behind"), positioned=partial(_one_signed, -1))
     if isinstance(spec.position, Buckets):
@@ -50,11 +50,11 @@ _SLOPES: dict[str, Callable[[int], list[Any]]] = {
         lambda h: [Fraction(8 * (t + 1), h) for t in range(h)],
     "slopes begin with 1: they are those of the head before":
         lambda h: [e - relative.slope_exponents(h)[0] for e in relative.slope_exponents(h)],
-    "slopes are 1/2, 1/4, … whatever the number of heads is": lambda h: [Fraction(t + 1) for t in range(h)],
+    "slopes are 1/2, 1/4, … for every number of heads": lambda h: [Fraction(t + 1) for t in range(h)],
     "slopes are those of the next power of two of heads":
         lambda h: [Fraction(8 * (t + 1), 1 << (h - 1).bit_length()) for t in range(h)],
     "slopes are those of another head: heads are in the opposite order": lambda h: [*relative.slope_exponents(h)[::-1]],
-    "the first head's slope is taken for all": lambda h: [relative.slope_exponents(h)[0]] * h,
+    "the first head's slope is used for all": lambda h: [relative.slope_exponents(h)[0]] * h,
     "slopes are powers of e, not of 2": lambda h: [*map(float, relative.slope_exponents(h))],
 }  # fmt: skip
 

@@ -70,7 +70,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     for head in range(min(spec.heads, _EACH) if spec.heads > 1 else 0):
         yield scaled(f"scores of head {head + 1} are {{}} times what they should be", wrong=partial(_of_head, head))
     if unit is None:
-        yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
+        yield scaled("scores are scaled by {} for every d_k", wrong=lambda x, at: at.first * at.number(x))
     if spec.masks_anything:
         late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
         yield MistakeFamily("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid)
@@ -82,7 +82,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             "softcap", "the cap is {}", ("capped",), lambda x, at: softcap(at.first, x), _logarithmic(1e-1, 1e3)
         )
     else:
-        words = "scores are capped at {}, which is not asked for"
+        words = "scores are capped at {}, which was not requested"
         yield MistakeFamily("softcap", words, ("scaled",), _capped, _logarithmic(1, 1e3), spec=unit)
     if spec.bias:
         yield MistakeFamily("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
@@ -117,7 +117,7 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
     words = "exponents s − max s are cut off below −{}"
     yield made("exp", words, _exponents_cut_off, _logarithmic(1e-1, 200))
     yield made(
-        "bias", "scores have {} times the distance added, which is not asked for", _by_distance, _signed(1e-3, 10)
+        "bias", "scores have {} times the distance added, which was not requested", _by_distance, _signed(1e-3, 10)
     )
     if spec.sink is not None:
         words = "{} is added to the sink's logit"
@@ -131,7 +131,7 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
         yield made("sink", words, lambda x, at: softmaxes.with_logit(at, at.z * at.number(x)), _signed(1e-2, 100))
     words = "weights are {} times what they should be, and do not sum to 1"
     yield made("normalize", words, lambda x, at: at.right() * at.number(x), _HUNDRED, False)
-    words = "{} of the weight is shared out among all keys alike"
+    words = "{} of the weight is spread evenly over all keys"
     if spec.masks_anything:
         yield made("mask", f"{words}, forbidden ones too", _shared_out, _SHARES)
     else:

@@ -101,7 +101,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield from _empty_rows()
     if spec.causal and not spec.documents:
         for n in (2, 4, 8, 16, 32, 64, 128):
-            words = f"the causal mask goes by blocks of {n}: a query sees all keys of its own block"
+            words = f"the causal mask works in blocks of {n}: a query sees all keys of its own block"
             yield opening(words, partial(_by_blocks, n))
     yield from _counted_anew()
 
@@ -189,7 +189,7 @@ def _as_one(join: Callable[[list[Any]], Any], spec: Attention, values: Values) -
 
 
 def _empty_rows() -> Iterator[Mistake]:
-    words = "a row without any key is not masked at all: a large number is taken from all its scores alike"
+    words = "a row without any key is not masked at all: a large number is subtracted from all its scores"
     for told_, make in (("a row without any key gives the mean of all values", _zeros), (words, added)):
         yield in_steps("mask", told_, masked=lambda spec, values, make=make: _where_empty(make, spec, values))  # type: ignore[misc]
 

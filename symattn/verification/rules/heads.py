@@ -187,7 +187,7 @@ def _met(spec: Attention) -> Iterator[Mistake]:
     for name, words in (("k", "keys"), ("q", "queries")):
         yield in_steps("values", f"{words} are used as values", of=name)
     first = partial(_first_item, 3 + (spec.heads > 1))
-    yield in_steps("values", "the first batch item's values are taken for every one", of="changed", changed=first)
+    yield in_steps("values", "the first batch item's values are used for every item", of="changed", changed=first)
     if spec.heads > 1:
         words = "heads and batch items are mixed: what lies head by head is read item by item"
         weights = change("weights", lambda at: _across(at.right()))

@@ -41,11 +41,11 @@ def _padding(spec: Attention) -> Iterator[Mistake]:
 
 #: What all items of a batch get for their own padding, (items, n_k).
 _OF_ITEMS: dict[str, Callable[[np.ndarray], Any]] = {
-    "the padding of the longest item is taken for all: the maximum of the lengths":
+    "the padding of the longest item is used for all: the maximum of the lengths":
         lambda a: a.any(axis=0, keepdims=True),
-    "the padding of the shortest item is taken for all: the minimum of the lengths":
+    "the padding of the shortest item is used for all: the minimum of the lengths":
         lambda a: a.all(axis=0, keepdims=True),
-    "the first item's padding is taken for all": lambda a: a[:1],
+    "the first item's padding is used for all": lambda a: a[:1],
     "padding is that of the next item of the batch": lambda a: np.roll(a, -1, axis=0),
 }  # fmt: skip
 
@@ -92,23 +92,23 @@ def _longer(by: int, spec: Attention, a: np.ndarray) -> np.ndarray:
 # -- documents ---------------------------------------------------------------------------------------------------------
 def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_fields("mask", "the documents are ignored", documents=False)
-    yield read("mask", "documents are told apart by their places, not by their labels", doc=_by_places)
+    yield read("mask", "documents are distinguished by their positions, not by their labels", doc=_by_places)
     for words, differ in _COMPARED.items():
         yield opening(words, partial(_apart, differ))
     if replace(spec, documents=False).masks_anything:  # else it is the mask that is inverted
-        words = "documents are told apart the wrong way round: a query sees keys of other documents alone"
+        words = "the comparison of documents is inverted: a query sees keys of other documents alone"
         yield opening(words, partial(_apart, np.equal))
     for one, other in (("q", "k"), ("k", "q")) if "doc_q" in names else ():
         noun, of = ("queries", "keys") if one == "q" else ("keys", "queries")
-        words = f"{noun} are told apart by the documents of the {of}: by bounds, or labels, that are not theirs"
+        words = f"{noun} are distinguished by the documents of the {of}: by bounds, or labels, that are not theirs"
         yield _reading(words, partial(_of_others, f"doc_{one}", f"doc_{other}"))
 
 
 #: When labels a and b are taken for those of two documents.
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "documents are told apart by the last bit of their labels: every second one is taken for the same":
+    "documents are distinguished by the last bit of their labels: every second one is treated as the same":
         lambda a, b: (a ^ b) & 1 != 0,
-    "documents are told apart by 1 − (a xor b) of their labels, which is 0 for some that differ, not for all":
+    "documents are distinguished by 1 − (a xor b) of their labels, which is 0 for some that differ, not for all":
         lambda a, b: a ^ b == 1,
 }  # fmt: skip
 

@@ -54,7 +54,7 @@ def _parts() -> Iterator[Mistake]:
     yield several("score", words, {"q_r": nothing})
     words = "the part without positions is left out: scores are of the parts with positions alone"
     yield several("score", words, {"q_n": nothing})
-    words = "the queries' first columns are taken for those with positions, not the last"
+    words = "the queries' first columns are used as those with positions, not the last"
     yield several("split", words, {"q_r": partial(_columns, True), "q_n": partial(_columns, False)})
 
 

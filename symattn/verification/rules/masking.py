@@ -90,7 +90,7 @@ def masked(right: VisiblePlaces, wrong: VisiblePlaces, spec: Attention, values: 
     bare = with_masks(spec, causal=False, prefix=None, window=None, block=None)
     given = allowed(bare, values) if bare.masks_anything else np.ones_like(there)
     if not np.array_equal(there, given & right.open(n_q, n_k, top_left)):
-        raise KeyError("the mask is none by places")
+        raise KeyError("the mask does not depend on positions")
     return forbid(spec, values, given & wrong.open(n_q, n_k, top_left))
 
 
@@ -101,8 +101,8 @@ def _right(spec: Attention) -> VisiblePlaces:
 
 Changes = Iterator[tuple[str, dict[str, Any]]]
 _OTHER = "counted from the other corner"
-_UNASKED = "a causal mask is applied that was not asked for"
-_UNASKED_CORNER = "a causal mask from the first corner is applied that was not asked for"
+_UNASKED = "a causal mask is applied that was not requested"
+_UNASKED_CORNER = "a causal mask from the first corner is applied that was not requested"
 
 
 def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
@@ -116,7 +116,7 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
             yield words, {"opposite": True}
         yield "the causal mask is transposed: a query sees itself and later keys", {"turned": True}
         if right.before is not None:
-            yield "the causal mask is left out beside the window: all later keys are seen", {"after": None}
+            yield "the causal mask is left out with the window: all later keys are seen", {"after": None}
         elif any((right.prefix, right.block, spec.padding, spec.documents, spec.mask)):
             yield "the causal mask is left out", {"after": None, "prefix": None}
     elif right.after is not None:
@@ -125,7 +125,7 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
         yield "the window is open after the query: no later key is hidden", {"after": None}
         yield f"the window's right edge is {_OTHER}, its left edge is not", {"corner": frozenset(["after"])}
         if right.after > 0:
-            yield "the window is causal besides: a query sees no later key", {"after": 0}
+            yield "the window is also causal: a query sees no later key", {"after": 0}
     else:
         yield _UNASKED, {"after": 0}
         yield _UNASKED_CORNER, {"after": 0, "corner": frozenset(["after"])}
@@ -174,7 +174,7 @@ def _rest(right: VisiblePlaces) -> Changes:
         yield "the prefix is ignored", {"prefix": None}
         yield "the prefix is one key too long", {"prefix": right.prefix + 1}
         yield "the prefix is one key too short", {"prefix": right.prefix - 1}
-        words = "the prefix is taken for queries, not for keys: its queries see all keys, later ones none ahead"
+        words = "the prefix is applied to queries, not to keys: its queries see all keys, later ones none ahead"
         yield words, {"of_queries": True}
     if right.block is not None:
         yield "blocks are ignored", {"block": None}

@@ -49,7 +49,7 @@ def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
             known.add(taken)
             yield words.format(the=noun, bare=noun.removeprefix("the ")), partial(_from, axis, taken)
     for words, pool in _POOLS.items():
-        yield f"the {words} {noun.removeprefix('the ')} of all heads is taken for each", partial(_pooled, axis, pool)
+        yield f"the {words} {noun.removeprefix('the ')} of all heads is used for each", partial(_pooled, axis, pool)
 
 
 def _pooled(axis: int, pool: Callable[..., Array], a: Array) -> Array:
@@ -73,9 +73,9 @@ def _taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "{the} is that of another head: heads are in the opposite order", of(lambda i: heads - 1 - i)
     yield _NEXT, of(lambda i: (i + 1) % heads)
     yield "{the} is that of the head before", of(lambda i: (i - 1) % heads)
-    yield "the first head's {bare} is taken for all", of(lambda i: 0)
-    yield "the last head's {bare} is taken for all", of(lambda i: heads - 1)
-    yield from ((f"{{the}} of head {j + 1} is taken for all", of(lambda i, j=j: j)) for j in each)  # type: ignore[misc]
+    yield "the first head's {bare} is used for all", of(lambda i: 0)
+    yield "the last head's {bare} is used for all", of(lambda i: heads - 1)
+    yield from ((f"{{the}} of head {j + 1} is used for all", of(lambda i, j=j: j)) for j in each)  # type: ignore[misc]
     for g, more in ((g, heads // g) for g in every[2:] if heads % g == 0):
         yield f"{{the}} is that of the first head of each {g}", of(lambda i, g=g: i // g * g)  # type: ignore[misc]
         yield f"{{the}} is one of the first {g} heads', each for {more} in a row", of(lambda i, m=more: i // m)  # type: ignore[misc]
@@ -95,7 +95,7 @@ def _from(axis: int, taken: tuple[int, ...], a: Array) -> Array:
 def _pairs(noun: str) -> Iterator[tuple[str, Change]]:
     yield f"{noun} is transposed", lambda a: a.swapaxes(-1, -2)
     yield f"{noun} is read from the last key to the first", lambda a: a[..., ::-1]
-    first = f"the first row of {noun} is taken for all queries"
+    first = f"the first row of {noun} is used for all queries"
     yield first, lambda a: np.broadcast_to(a[..., :1, :], a.shape)
 
 
@@ -103,7 +103,7 @@ _SINGLE: tuple[tuple[str, str, str, Change], ...] = (
     ("scale", "scale", "the given scale is divided by: its reciprocal is applied", lambda a: 1 / a),
     ("sink", "sink", "the sign of the sink is flipped", lambda a: -a),
     ("bias", "bias", "the sign of the bias is flipped", lambda a: -a),
-    ("keep", "mask", "the padding mask is inverted: True is taken for padding", lambda a: ~a),
+    ("keep", "mask", "the padding mask is inverted: True is read as padding", lambda a: ~a),
     ("keep", "mask", "padding is counted at the other end", lambda a: a[..., ::-1]),
     ("keep", "mask", "the padding mask is taken as a length: as many keys as it allows, from the first one on",
      lambda a: np.sort(a, axis=-1)[..., ::-1]),

@@ -157,7 +157,7 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         yield "normalize", "the sum is taken before the mask: weights of allowed keys do not sum to 1", _sum_unmasked
         yield "normalize", "the mask is in the sum alone: forbidden keys keep their weights", _sum_alone_masked
     else:
-        words = "logarithms of the weights are taken for the weights"
+        words = "logarithms of the weights are used as the weights"
         yield "normalize", words, lambda at: at.first - softmax.log_sum_exp(at.first, base=at.spec.base)
 
 

@@ -58,13 +58,13 @@ def _scale(spec: Attention) -> Iterator[Mistake]:
         yield scaled("scores are not scaled", _left_out)
         words = "weights are scaled, not scores: the scale comes after the softmax"
         yield told("scale", words, False, scaled=_left_out, weights=_scaled_late)
-    yield scaled("scores are scaled by log n_k besides", lambda at: at.right() * at.xp.log(at.number(at.n)))
+    yield scaled("scores are also scaled by log n_k", lambda at: at.right() * at.xp.log(at.number(at.n)))
     if spec.scale is not None:
         if spec.scale != 1:
             yield scaled("the scale is applied twice", _twice)
         yield scaled("the configured scale is ignored, and 1/√d_k used", lambda at: _over_root(at, at.first, _d(at)))
         if spec.scale != 1:
-            words = "the configured scale and 1/√d_k are both applied, one besides the other"
+            words = "the configured scale and 1/√d_k are both applied"
             yield scaled(words, lambda at: _over_root(at, at.right(), _d(at)))
     if spec.scale is not None or not_scaled(spec):
         return
@@ -160,7 +160,7 @@ def _added(spec: Attention) -> Iterator[Mistake]:
         words = "the finite numbers of an additive mask are added with the other sign"
         yield told("mask", words, masked=partial(_mask_by, lambda at, d: -d))
         yield told("mask", "an additive mask is added twice", masked=partial(_mask_by, lambda at, d: 2 * d))
-        words = "of an additive mask only what it forbids is taken, its finite numbers are left out"
+        words = "only the −∞ entries of an additive mask are used, its finite numbers are left out"
         yield told("mask", words, masked=partial(_mask_by, lambda at, d: 0 * d))
         words = "an additive mask is added to the weights, after the softmax"
         yield told("mask", words, False, masked=_without_added, weights=_added_late)
@@ -201,11 +201,11 @@ def _dropout() -> Iterator[Mistake]:
     def dropped(words: str, wrong: Wrong) -> Mistake:
         return told("dropout", words, dropped=wrong)
 
-    yield dropped("what is kept is not scaled by 1/(1 − r)", partial(_kept, 1))
-    yield dropped("what is kept is multiplied by 1 − r, not divided", partial(_kept, 2))
-    yield dropped("what is kept is divided by 1 − r twice", partial(_kept, -1))
-    yield dropped("what is kept is divided by the rate r", lambda at: _kept(1, at) / at.number(_rate(at.spec)))
-    yield dropped("what is kept is normalised again", lambda at: softmax.normalise(at.right()))
+    yield dropped("a kept weight is not scaled by 1/(1 − r)", partial(_kept, 1))
+    yield dropped("a kept weight is multiplied by 1 − r, not divided", partial(_kept, 2))
+    yield dropped("a kept weight is divided by 1 − r twice", partial(_kept, -1))
+    yield dropped("a kept weight is divided by the rate r", lambda at: _kept(1, at) / at.number(_rate(at.spec)))
+    yield dropped("a kept weight is normalised again", lambda at: softmax.normalise(at.right()))
     yield dropped("dropout is left out", _left_out)
     scores: Wrong = lambda at: at.weights(at.finite(lambda s: at.of("dropped", s)))  # noqa: E731
     yield told("dropout", "scores are dropped, not weights", weights=scores, dropped=_left_out)
@@ -252,15 +252,15 @@ def _fields(spec: Attention) -> Iterator[tuple[str, str, dict[str, Any]]]:
         words = "all columns of queries and keys are multiplied, not the first ones"
         yield "score", words, {"truncate": None}
     if spec.normaliser != "softmax":
-        words = "a softmax is taken in place of what was asked for"
+        words = "a softmax is taken in place of the requested normaliser"
         yield "normalize", words, {"normaliser": "softmax"}
     if spec.sink is not None:
         yield "sink", "the sink is left out", {"sink": None}
     if spec.sink == "given":
-        words = "the sink's logits are ignored: 0 is taken for all of them"
+        words = "the sink's logits are ignored: 0 is used for all of them"
         yield "sink", words, {"sink": "zero"}
     if plain:
-        words = "a sink of the logit 0 takes weight that was not asked for: 1 is added to the sum"
+        words = "a sink of the logit 0 takes weight that was not requested: 1 is added to the sum"
         yield "sink", words, {"sink": "zero"}
     yield from _of_positions(spec)
 

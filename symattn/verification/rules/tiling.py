@@ -102,7 +102,7 @@ def _left(width: int, x: Any) -> list[int]:
 _LOADED = (2, 4, 8, 16, 32, 64, 128)
 _OTHER_TILES: dict[str, Callable[[int, Any], Any]] = {
     "those of the first tile in every tile": _of_the_first,
-    "those of the tile before, but for the first tile": _one_tile_late,
+    "those of the tile before, except in the first tile": _one_tile_late,
 }
 
 

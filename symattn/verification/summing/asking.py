@@ -98,10 +98,10 @@ class TermSum:
         """How many ones survive in each column. Raises ``NoTree`` where that is no number of ones."""
         values = self.sums(np.stack(columns, axis=1)) / self.numbers.one
         if not np.isfinite(values).all():
-            raise NoTree("large terms that cancel come back as NaN or infinite")
+            raise NoTree("large terms that cancel give NaN or infinity")
         whole = np.rint(values)
         if (np.abs(values - whole) > _NEAR).any() or (whole < 0).any():
-            raise NoTree("what is left beside large terms that cancel is not a number of ones")
+            raise NoTree("the remainder after large terms cancel is not a count of ones")
         return [int(x) for x in whole]
 
     def sizes(self, pairs: Sequence[Pair]) -> list[int]:
@@ -114,7 +114,7 @@ class TermSum:
         """The order of the sum, which has explained further pairs, drawn at random. Raises ``NoTree``."""
         alone = self.counts([np.where(alive, self.numbers.one, 0.0) for alive in self._ones])
         if alone != [int(alive.sum()) for alive in self._ones]:
-            raise NoTree("terms that are alike do not add up to their number")
+            raise NoTree("equal terms do not add up to their number")
         result = rebuilt(self.n, self.sizes)
         if not self.explains(result):
             raise NoTree("further pairs of terms contradict every order")

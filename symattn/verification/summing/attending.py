@@ -52,7 +52,7 @@ class Attending:
         """Return the output for the last query. Raises ``NoTree`` where there is none."""
         outcome = self.runner.run(inputs)
         if outcome.error is not None:
-            raise NoTree(f"the function refuses what is asked ({outcome.error})")
+            raise NoTree(f"the function refuses these inputs ({outcome.error})")
         values = outcome.output
         if values is None or values.ndim < 2 or values.shape[-1] != inputs["v"].shape[-1]:
             raise NoTree("the function gives no output of the shape of its values")

@@ -31,7 +31,7 @@ def order(runner: Runner, spec: Norm, format: str, width: int) -> Order:
         if not isinstance(spec, LayerNorm):
             raise NoTree("squares have one sign, so no two of them cancel")
         if format not in _LARGE:
-            raise NoTree(f"{format} has not the range for it")
+            raise NoTree(f"{format} lacks the range for it")
         alive = min(_ALIVE.get(format, n), n // 2, n - 3)  # beside two large terms and a zero
         return TermSum(n, _ROWS, TermNumbers(_LARGE[format], 1.0, alive), _asked(runner, spec))
 
@@ -44,7 +44,7 @@ def _asked(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
         inputs = {"x": x, "gain": np.full(len(terms), 0.0 if spec.one_plus else 1.0), "bias": np.zeros(len(terms))}
         outcome = runner.run({n: inputs[n] for n in runner.convention.inputs if n in inputs})
         if outcome.error is not None:
-            raise NoTree(f"the function refuses what is asked ({outcome.error})")
+            raise NoTree(f"the function refuses these inputs ({outcome.error})")
         if outcome.output is None or outcome.output.shape != x.shape:
             raise NoTree("the function gives no output of the shape of its input")
         return _sums(x, np.asarray(outcome.output, dtype=float))

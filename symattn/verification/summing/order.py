@@ -18,7 +18,7 @@ from symattn.verification.summing.written import written
 class Order:
     """The order of a sum of n terms, and the digits of its accumulators.
 
-    ``tree`` is None where it cannot be told, and ``why`` says why; ``widths`` are those where terms first meet and on
+    ``tree`` is None where it is undecided, and ``why`` says why; ``widths`` are those where terms first meet and on
     the way to the whole sum, None for the reason ``why_width``, and ``apart`` are, if there are any, the two terms that
     were asked for them and two of which they are not so. ``tile`` and ``split`` are the size of tiles and the
     number of parts that stay the same where there are ``longer`` terms, 0 for none. ``first`` is the place of the first
@@ -51,14 +51,14 @@ class Order:
 
     def _said(self) -> Iterator[str]:
         if self.reading is None:
-            yield f"The order in which {self.terms} are added cannot be told: {self.why}."
+            yield f"The order in which {self.terms} are added cannot be determined: {self.why}."
             return
         counted = f", the one at place {self.first} counted as 0," if self.first else ""
         yield f"{self.n} {self.terms}{counted} are added {'by ' * (self.reading.way == 'tiles')}{self.reading.words}."
         if self.longer:
             yield self._at_both()
         if self.widths is None:
-            yield f"The digits of the accumulators cannot be told: {self.why_width}."
+            yield f"The digits of the accumulators cannot be determined: {self.why_width}."
         else:
             yield self._digits(*self.widths)
 
@@ -122,7 +122,7 @@ def ordered(terms: str, n: int, asked: Callable[[int], TermSum], most: int) -> O
 
 
 def _longer(tree: Tree, asked: Callable[[int], TermSum]) -> tuple[int, dict[str, Any]]:
-    """How many calls twice as many terms took, and what is the same with them; nothing where that cannot be told."""
+    """How many calls twice as many terms took, and what is the same with them; nothing where that is undecided."""
     other: TermSum | None = None
     try:
         other = asked(2 * tree.n)

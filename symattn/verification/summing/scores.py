@@ -26,7 +26,7 @@ _NEAR, _TELLING = 0.02, 0.1  # how near weights are to what is meant, and how fa
 
 @dataclass(frozen=True)
 class StoredScores:
-    """Scores that are ``stored`` in a ``format`` or not; None where ``why`` it cannot be told.
+    """Scores that are ``stored`` in a ``format`` or not; None where ``why`` it cannot be determined.
 
     ``scores`` are those of two keys, and ``weights`` what these got."""
 
@@ -40,7 +40,7 @@ class StoredScores:
     def words(self) -> str:
         """In a sentence."""
         if self.stored is None:
-            return f"Whether scores are stored cannot be told from two keys: {self.why}."
+            return f"Whether scores are stored cannot be determined from two keys: {self.why}."
         (s, t), (a, b) = self.scores, self.weights
         no = f"Scores are not rounded to {self.format} before the largest is subtracted"
         result = f"Scores are stored in {self.format}" if self.stored else no
@@ -76,7 +76,7 @@ def _scores(attending: Attending, n: int) -> StoredScores:
     for stored, meant in ((False, apart), (True, alike)):
         if np.abs(values - meant).max() < _NEAR:
             return StoredScores(stored, "", (first, second), (float(values[0]), float(values[1])), name)
-    raise NoTree("their weights are neither those of scores that differ nor of scores that are alike")
+    raise NoTree("their weights are neither those of scores that differ nor of equal scores")
 
 
 def _keys(attending: Attending, n: int, first: float, second: float) -> dict[str, Array]:

@@ -65,7 +65,7 @@ def widths(asked: TermSum, tree: Tree) -> tuple[Width, Width]:
     first, last = _triples(around, deepest(tree))
     inner = _width(asked, first)
     if inner.nearest is not None and _compensated(asked, around, last, inner.digits):
-        raise NoTree("small terms that are lost one by one come back together, as in a compensated sum")
+        raise NoTree("small terms that are lost one by one survive together, as in a compensated sum")
     return inner, inner if first == last else _width(asked, last)
 
 
@@ -130,7 +130,7 @@ def _width(asked: TermSum, at: Triple) -> Width:
     small = 2.0 ** -np.arange(1.0, most + 1)
     values = _left(asked, [(at, x) for x in small])
     if not np.isfinite(values).all():
-        raise NoTree("small terms beside a large one come back as NaN or infinite")
+        raise NoTree("small terms next to a large one give NaN or infinity")
     lost = np.flatnonzero(np.abs(values - small) > _NEAR * small)
     if not lost.size:
         return Width(most + 1, more=True)
@@ -140,7 +140,7 @@ def _width(asked: TermSum, at: Triple) -> Width:
     for results, meant in _ROUNDED.items():
         if (np.abs(left - meant) < _NEAR).all():
             return Width(t, False, *results)
-    raise NoTree("what comes back of small terms is that of no number of digits")
+    raise NoTree("the small terms that survive fit no number of digits")
 
 
 def _compensated(asked: TermSum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:

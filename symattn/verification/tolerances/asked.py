@@ -52,7 +52,7 @@ def normal(sizes: Sizes, risk: float = RISK) -> Reach:
         return sqrt(sizes.d_k + 2 * sqrt(sizes.d_k * x) + 2 * x) * _UP
 
     v = sqrt(2 * log(3 * sizes.n_k * sizes.d_v / risk)) * _UP
-    return Reach(norm(sizes.n_q), norm(sizes.n_k), v, f"entries from N(0, 1), but for a probability of {risk:g}", True)
+    return Reach(norm(sizes.n_q), norm(sizes.n_k), v, f"entries from N(0, 1), except with probability {risk:g}", True)
 
 
 def bounded(sizes: Sizes, largest: float = 1.0) -> Reach:

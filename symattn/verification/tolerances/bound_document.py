@@ -38,7 +38,7 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
     value, s = asked.value, asked.sizes
     sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
     return md.Document(
-        "bound", "bound", ("How far correct attention may be off",),
+        "bound", "bound", ("Largest rounding error of correct attention",),
         (*_before(asked, sharp), *_others(weighed, asked)),
         subtitle=(sizes,),
         command=command,
@@ -54,7 +54,7 @@ def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
     assumed = _assumptions(asked)
     yield assumed
     yield _steps(asked.bound.parts, asked.bound.value)
-    yield _result(asked.value, asked.bound.formula, _argued("by the rule printed", assumed))
+    yield _result(asked.value, asked.bound.formula, _argued("by the printed rule", assumed))
     yield from _sharply(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
     yield md.Heading(("Why it holds",))
     yield md.Items(tuple((line,) for line in asked.bound.derivation))
@@ -123,7 +123,8 @@ def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = 
     atol, rtol = asked.needed
     shape = " × ".join(map(str, asked.bound.allowed.shape))
     return md.Document(
-        "bound", "bound", ("How far correct attention may be off, for given inputs",), tuple(_given(asked, sharp)),
+        "bound", "bound", ("Largest rounding error of correct attention, for given inputs",),
+        tuple(_given(asked, sharp)),
         subtitle=(f"{asked.precision.name} · output {shape}",),
         command=command,
         parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
@@ -146,11 +147,11 @@ def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
     of_mean = f"; {digits(mean)} for the mean of all {sharp.elements.size}" if isfinite(mean) else ""
     each = f" for each element (median {digits(sharp.median)}){of_mean}"
     yield md.Result("Rounding to nearest", (), (evidence,), (md.Code(f"atol={digits(sharp.largest)}, rtol=0"), each))
-    yield md.Note((f"But for a probability of {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
+    yield md.Note((f"Except with probability {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
     if sharp.worse:
         several = f"{sharp.worse} of {sharp.elements.size} elements"
-        why = "the sharp tolerance lets exponentials be off by 2⁻¹³, and the worst case by a few ulps of float32"
-        yield md.Note((f"Of {several} the worst case allows less, and is taken: {why}.",))
+        why = "the sharp tolerance allows exponentials an error of 2⁻¹³, the worst case one of a few ulps of float32"
+        yield md.Note((f"For {several} the worst case allows less and is used instead: {why}.",))
 
 
 def _told(sharp: Sharp | None) -> dict[str, Any]:
@@ -167,8 +168,8 @@ def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
     yield assumed
     if asked.bound.parts:
         yield _steps(asked.bound.steps(), atol)
-        yield md.Paragraph((f"The parts are those of the element with the largest bound, {list(asked.bound.where)}.",))
-    yield _result(atol, (), _argued("by the rule printed, for these inputs", assumed))
+        yield md.Paragraph((f"The shares are those of the element with the largest bound, {list(asked.bound.where)}.",))
+    yield _result(atol, (), _argued("by the printed rule, for these inputs", assumed))
     yield from _sharply(sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below"))
     columns = (md.Column(("row",)), *(md.Column((str(c),)) for c in range(min(asked.bound.allowed.shape[-1], 8))))
     rows = asked.bound.allowed.reshape(-1, asked.bound.allowed.shape[-1])
@@ -183,10 +184,10 @@ def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]
     """Describe what picked tolerances accept and refuse."""
     if not weighed:
         return
-    yield md.Heading(("What tolerances that people pick would say",))
+    yield md.Heading(("Common tolerances",))
     columns = (
         md.Column(("tolerance",), "left"), md.Column(("rtol",)), md.Column(("atol",)), md.Column(("inputs",), "left"),
-        md.Column(("accepts wrong",)), md.Column(("right needs",)),
+        md.Column(("accepted mistakes",)), md.Column(("correct code needs",)),
     )  # fmt: skip
     yield md.Table(columns, tuple(_weighed(w) for w in weighed))
     refused = [w for w in weighed if w.refuses]
@@ -196,13 +197,13 @@ def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]
         yield md.Note((f"{accepting.tolerance.name} on {accepting.family} accepts, among others: {few}.",))
     if refused:
         named = ", ".join(dict.fromkeys(w.tolerance.name for w in refused))
-        yield md.Note((f"Right code in this arithmetic is refused on some of these inputs by: {named}.",))
+        yield md.Note((f"Correct code in this arithmetic fails on some of these inputs with: {named}.",))
     yield md.Paragraph(
         (
-            f"Sampled, with {ROWS} queries and {min(asked.sizes.n_k, KEYS)} keys: of the kinds of known mistakes that"
-            " on these inputs are beyond what any implementation in this arithmetic can give, how many pass the rule;"
-            " and the error of the definition run in this arithmetic, as a part of what the rule allows (above 1 it is"
-            " refused).",
+            f"Sampled, with {ROWS} queries and {min(asked.sizes.n_k, KEYS)} keys. Accepted mistakes: the known mistakes"
+            " that the tolerance accepts, of those whose error on these inputs exceeds what any implementation in this"
+            " arithmetic can make. Correct code needs: the error of the definition run in this arithmetic, as a"
+            " fraction of the tolerance (above 1 it fails).",
         )
     )  # fmt: skip
 
@@ -229,7 +230,7 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
     reach = md.Assumption("A1", (f"{asked[0].reach.words}",))
     assumed = md.Assumptions((reach, md.Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",))))
     unbounded = Evidence(Grade.UNDECIDED, "where there is none")
-    argued = _argued("by the rule printed", assumed)
+    argued = _argued("by the printed rule", assumed)
     grades = {argued if isfinite(a.value) else unbounded for a in asked}
     blocks: tuple[md.Block, ...] = (
         assumed,
@@ -240,7 +241,7 @@ def table(asked: Sequence[Beforehand], command: str) -> md.Document:
                 "value": a.value if isfinite(a.value) else None, "parts": _parts(a.bound.parts)}
                for a in asked]  # fmt: skip
     return md.Document(
-        "bound", "bound", ("How far correct attention may be off",), blocks, command=command,
+        "bound", "bound", ("Largest rounding error of correct attention",), blocks, command=command,
         record={"formula": tex(formula()[0]), "bounds": entries},
     )  # fmt: skip
 

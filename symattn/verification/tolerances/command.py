@@ -55,6 +55,6 @@ def _found(wish: Wish, command: str) -> Iterator[Tolerance]:
         return
     lines = len(wish.n) * len(wish.dk) * len(wish.dtype)
     if lines > _MOST:
-        raise errors.InputError(f"{lines} bounds are asked for; a table has at most {_MOST}")
+        raise errors.InputError(f"{lines} bounds were requested; a table has at most {_MOST}")
     for dtype, d_k, n in product(wish.dtype, wish.dk, wish.n):
         yield bound(wish.spec, None, dtype, n=n, d_k=d_k, largest=wish.largest, **how)

@@ -27,9 +27,9 @@ def scene(seed: int = SEED) -> Scene:
         f"Over n at d_k = {_D_K}, the last of each line: {over_n}. Over d_k at n = {_N}: {over_d}."
     )
     note = (
-        "Squares: the tolerance of symattn bound for entries from N(0, 1), which no right implementation exceeds but "
-        f"for inputs of a probability of 10{{^−9}}. Discs: the largest error of {_QUERIES} outputs of {_D_V} entries "
-        f"against float64; sums in float32, inputs and outputs in the type; seed {seed}."
+        "Squares: the tolerance of symattn bound for entries from N(0, 1), which no correct implementation "
+        f"exceeds except for inputs of a probability of 10{{^−9}}. Discs: the largest error of {_QUERIES} outputs of "
+        f"{_D_V} entries against float64; sums in float32, inputs and outputs in the type; seed {seed}."
     )
     drawn.height = wrapped(drawn, 676, note) - 6
     return drawn

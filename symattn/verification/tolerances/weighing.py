@@ -99,7 +99,7 @@ def weigh(
 ) -> tuple[Weighed, ...]:
     """Every tolerance on every family of inputs. Raises ``InputError`` for what has no place for q, k, v."""
     if precision.input.name == "float64":
-        raise InputError("float64: what a tolerance accepts is told for narrower types; hint: --dtype float32")
+        raise InputError("float64: what a tolerance accepts is reported for narrower types; hint: --dtype float32")
     return tuple(w for name in FAMILIES for w in _weighed(spec, precision, name, sizes, tolerances, seed))
 
 

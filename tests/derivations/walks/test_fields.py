@@ -86,7 +86,7 @@ def test_values(field: str, value: Any, wanted: Any) -> None:
         (
             "position",
             "rotery",
-            "'rotery' is none of rotary, alibi, buckets, shaw, transformer-xl, disentangled. Did you",
+            "'rotery' is not one of rotary, alibi, buckets, shaw, transformer-xl, disentangled. Did you",
         ),
         ("position", {"rotary": {"bass": 10}}, "position: rotary: unknown name 'bass'. Did you mean 'base'?"),
         ("position", {"rotary": 3}, "rotary is an object of fields"),

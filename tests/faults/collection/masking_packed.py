@@ -56,7 +56,7 @@ def varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Arra
 
 
 @wrong(
-    "mask", "queries are cut by the bounds of the keys", "queries are told apart by the documents of the keys",
+    "mask", "queries are cut by the bounds of the keys", "queries are distinguished by the documents of the keys",
     spec=_CROSS, shows="bounds of queries and keys differ", near="varlen", at=At(given=_labelled), form=_bounds,
 )  # fmt: skip
 def varlen_by_keys(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array) -> Array:

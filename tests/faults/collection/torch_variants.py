@@ -127,7 +127,7 @@ def sdpa_half(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
     return F.scaled_dot_product_attention(q, k, v)
 
 
-@right("what is kept is given", spec=_DROP)
+@right("a kept weight is given", spec=_DROP)
 def dropout_given(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, drop: torch.Tensor) -> torch.Tensor:
     return (scores(q, k).softmax(-1) * drop / 0.5) @ v
 

@@ -41,7 +41,7 @@ def runs(name: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def coverage(names: list[str]) -> None:
-    """Calls seen, read, held to a configuration, accused; of each family."""
+    """Calls seen, read, compared with a configuration, accused; of each family."""
     import torch
 
     total: Counter[str] = Counter()

@@ -126,7 +126,7 @@ def _decoding(model: Any, ids: Any, mask: Any) -> None:
 
 
 def swept(family: str, dtype: str) -> Counter[str]:
-    """Calls seen, read, held to a configuration, accused; and what crashed."""
+    """Calls seen, read, compared with a configuration, accused; and what crashed."""
     import torch
 
     counts: Counter[str] = Counter(families=0)

@@ -50,7 +50,7 @@ def test_dropout_is_refused() -> None:
         torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
     assert report.exit_code == 3
     assert "dropout of 0.5 is on" in report.findings[0].verdict
-    with pytest.raises(AssertionError, match=r"undecided: 1 of 1 calls \(1 cannot be told\)"):
+    with pytest.raises(AssertionError, match=r"undecided: 1 of 1 calls \(1 cannot be determined\)"):
         report.raise_if_wrong(strict=True)
 
 

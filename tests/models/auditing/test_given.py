@@ -105,7 +105,7 @@ def eager_attention_of_a_test(
     [
         ("sinks", (1, 2, 1, 1), "pass as given", "pass as given"),
         ("sinks", (2, 2, 6, 1), "cannot tell", "sinks have the shape (2, 2, 6, 1)"),
-        ("gates", (2, 2, 6, 6), "cannot tell", "its argument gates is an array of which it is not known what it does"),
+        ("gates", (2, 2, 6, 6), "cannot tell", "its argument gates is an array whose effect is unknown"),
     ],
 )
 def test_arrays_that_a_function_names_are_known_or_said_not_to_be(

@@ -1,4 +1,4 @@
-"""Backward passes of audited calls: right ones pass, seeded faults are found and named, what cannot be told is told."""
+"""Backward passes of audited calls: right ones pass, seeded faults are found and named, undecided ones are reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_right_backward_passes_are_not_accused(dtype: Any, causal: bool, monkeyp
     for attend in kernels:
         report = trained(attend, dtype, monkeypatch, is_causal=causal)
         assert [f.verdict for f in report.findings] == ["pass as given"]
-        assert report.coverage == "coverage: 1 of 1 calls read, 0 held to a configuration, gradients of 1 judged"
+        assert report.coverage == "coverage: 1 of 1 calls read, 0 compared with a configuration, gradients of 1 judged"
         assert 0 < max(report.findings[0].backward.ratios.values()) <= 1  # type: ignore[union-attr]
 
 
@@ -227,7 +227,8 @@ def test_dropout_that_is_not_seen_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         return (torch.softmax(q @ k.mT / 8**0.5, -1) * kept / (1 - dropout_p)) @ v
 
     (found,) = trained(hidden, torch.float32, monkeypatch, dropout_p=0.3).findings
-    assert found.verdict == "CANNOT TELL: dropout of 0.3 is on, and what it drops was not seen; hint: model.eval()"
+    unseen = "dropout of 0.3 is on, and which weights it drops was not seen; hint: model.eval()"
+    assert found.verdict == f"CANNOT TELL: {unseen}"
 
 
 # -- mixed precision ---------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ MISTAKES = {
     "the mask is inverted": lambda s, m: s.with_mask(~m.allowed()),
     "the mask is ignored": lambda s, m: s.with_mask(None),
     "scores are not scaled": lambda s, m: replace(s, scale=1.0),
-    "scores are scaled by 1.1 times the right scale": lambda s, m: replace(s, scale=s.scale * 1.1),
+    "scores are scaled by 1.1 times the correct scale": lambda s, m: replace(s, scale=s.scale * 1.1),
     "the softcap is left out": lambda s, m: replace(s, softcap=None),
     "the sink is left out": lambda s, m: replace(s, sink=None),
     "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads": lambda s, m: replace(

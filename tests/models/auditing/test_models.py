@@ -79,7 +79,7 @@ def quiet(name: str) -> Any:
 @pytest.mark.parametrize(
     ("name", "argument", "change", "words"),
     [
-        ("llama", "scaling", lambda x: x * 1.02, "scores are scaled by 1.02 times the right scale"),
+        ("llama", "scaling", lambda x: x * 1.02, "scores are scaled by 1.02 times the correct scale"),
         ("gemma2", "attn_logit_softcapping", lambda x: None, "the softcap is left out"),
         ("gemma2", "attn_logit_softcapping", lambda x: x * 1.01, "the softcap is 5.05 in place of 5"),
         ("gpt_oss", "sliding_window", lambda x: x + 1, "the window is 7 in place of 6"),
@@ -124,7 +124,7 @@ def test_what_is_held_to_no_configuration_passes_as_given_alone() -> None:
         model(torch.arange(6)[None])
     assert (report.verdict.value, report.exit_code) == ("pass as given", 0)
     assert [f.verdict for f in report.findings] == ["pass as given"]
-    assert report.undecided == "undecided: 1 of 1 calls (1 held to what they received alone)"
+    assert report.undecided == "undecided: 1 of 1 calls (1 compared only with what they received)"
     report.raise_if_wrong()
     with pytest.raises(AssertionError, match=r"no family is called 'codegen'[^\n]*\nundecided: 1 of 1"):
         report.raise_if_wrong(strict=True)

@@ -201,7 +201,7 @@ def test_attention_that_is_lost_is_no_pass(heads: bool) -> None:
         model(torch.randn(2, 9, 16))
     assert [f.state for f in report.findings] == ["pass as given"]
     assert report.exit_code == (3 if heads else 0)
-    assert "whether it is attention is not known" in " ".join(report.text().split())
+    assert "whether it is attention is unknown" in " ".join(report.text().split())
 
 
 def test_arrays_without_data_or_storage_run_as_without_an_audit() -> None:
@@ -237,7 +237,7 @@ def test_a_softmax_that_chooses_is_not_held_to_be_attention() -> None:
         model(torch.randn(2, 4))
     assert (report.findings, report.others) == ([], 1)
     assert report.suspect == 0
-    assert "whether it is attention is not known" in " ".join(report.text().split())
+    assert "whether it is attention is unknown" in " ".join(report.text().split())
 
 
 def test_other_threads_are_followed() -> None:

@@ -68,7 +68,7 @@ def _passes(model: Any, run: reports.Run, configured: bool = True) -> Any:
         found = run()
     assert report.findings
     assert {f.state for f in report.findings} == {"pass" if configured else "pass as given"}
-    assert ("0 held to a configuration" in report.coverage) != configured
+    assert ("0 compared with a configuration" in report.coverage) != configured
     return found
 
 
@@ -104,7 +104,7 @@ def test_gemma2_refuses_what_cannot_cap() -> None:
 
 @pytest.mark.transformers
 def test_doge_and_tokens_to_come() -> None:
-    """transformers#48748: mended. With the mend taken back ``generation`` finds it; an audit does not, since no
+    """transformers#48748: mended. With the hint taken back ``generation`` finds it; an audit does not, since no
     configuration of Doge is read, and a call is right as given."""
     from transformers.models.doge import modeling_doge
 

@@ -49,7 +49,7 @@ def test_a_script_that_raises_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["audit", str(path)]) == 3
     said = capsys.readouterr()
     assert "ValueError: lost" in said.err
-    assert "no call of attention was seen" in said.out
+    assert "no attention call was seen" in said.out
 
 
 def test_the_command_that_is_told_judges_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def test_the_fast_path_takes_an_added_mask_for_a_boolean_one(norm_first: bool) -
         layer(x, src_mask=apart)
     (found,) = report.findings
     assert (found.via, found.state, found.certified) == ("torch fast path", "wrong", True)
-    assert found.cause == "what is added to the scores is taken for a mask: every number but 0 forbids"
+    assert found.cause == "what is added to the scores is read as a mask: every nonzero number forbids"
     with audit(layer) as report:
         layer(x, src_mask=apart)
     assert [f.state for f in report.findings] == ["pass as given"]

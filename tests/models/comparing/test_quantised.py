@@ -66,7 +66,7 @@ def test_a_step_of_quantisation_is_right_and_two_are_not() -> None:
     step = 2 / 255
     assert _held((X[:, :, :2], X[:, :, :2]), (X[:, :, 2:], _and(X[:, :, :2] + step, X[:, :, 2:]))) is None
     found = _held((X[:, :, :2], X[:, :, :2]), (X[:, :, 2:], _and(X[:, :, :2] + 4 * step, X[:, :, 2:])))
-    assert found.words.endswith("steps of quantisation from what was handed in")
+    assert found.words.endswith("steps of quantisation from what was stored")
 
 
 def test_each_call_may_move_by_a_step_from_the_last() -> None:
@@ -79,7 +79,7 @@ def test_tokens_that_are_taken_back_are_not_missed() -> None:
     calls = [(X, X), -2, (X[:, :, 1:2], _and(X[:, :, :1], X[:, :, 1:2]))]
     assert _held(*calls) is None
     left = _held(*calls[:2], (X[:, :, 1:2], _and(X, X[:, :, 1:2])))
-    assert left.words == "4 columns of keys come back where 2 were handed in"
+    assert left.words == "4 columns of keys are returned where 2 were stored"
 
 
 def test_mistakes_are_named() -> None:
@@ -87,11 +87,11 @@ def test_mistakes_are_named() -> None:
     for wrong, words in [
         (
             1.5 * X[:, :, :2],
-            "the keys in 2 columns, column 0 first, come back 1.5 times as large as they were handed in",
+            "the keys in 2 columns, column 0 first, are returned 1.5 times as large as they were stored",
         ),
-        (X[:, :, [1, 1]], "the keys in column 0 come back as those in column 1"),
-        (X[:, :, :2] * np.nan, "the keys in 2 columns, column 0 first, come back as what is no number"),
-        (X[:, :, :2] * 0, "the keys in 2 columns, column 0 first, come back 0 times as large as they were handed in"),
+        (X[:, :, [1, 1]], "the keys in column 0 are returned as those in column 1"),
+        (X[:, :, :2] * np.nan, "the keys in 2 columns, column 0 first, are returned as NaN or infinity"),
+        (X[:, :, :2] * 0, "the keys in 2 columns, column 0 first, are returned 0 times as large as they were stored"),
     ]:
         assert _held((X[:, :, :2], X[:, :, :2]), (late, _and(wrong, late))).words == words
 
@@ -114,11 +114,11 @@ def test_right_ones_pass(family: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("losing", "in layers.0 the keys in column 3 come back as those in column 2"),
-        ("scaling", "come back 1.5 times as large as they were handed in"),
-        ("zeros", "in layers.0 the keys in column 0 come back 0 times as large as they were handed in"),
-        ("stale", "come back as those in column"),
-        ("forgetting", "columns of keys come back where"),
+        ("losing", "in layers.0 the keys in column 3 are returned as those in column 2"),
+        ("scaling", "are returned 1.5 times as large as they were stored"),
+        ("zeros", "in layers.0 the keys in column 0 are returned 0 times as large as they were stored"),
+        ("stale", "are returned as those in column"),
+        ("forgetting", "columns of keys are returned where"),
     ],
 )
 def test_what_a_cache_loses_is_named(wrong: str, words: str) -> None:

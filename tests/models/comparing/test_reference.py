@@ -126,7 +126,7 @@ def test_where_nothing_decides_it_is_said_which_two_differ() -> None:
     assert (found.wrong, found.differing, found.exit_code) == ((), ("eager",), 1)
     words = " ".join(found.text().split())
     assert "eager differs from layers.0 on, first at token 7" in words
-    assert "Which of the two is wrong cannot be told: the masks that are built for sdpa and eager differ" in words
+    assert "Which of the two is wrong cannot be determined: the masks that are built for sdpa and eager differ" in words
     assert record(found["eager"])["verdict"] == "differs"
 
 

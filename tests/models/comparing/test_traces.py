@@ -130,4 +130,4 @@ def test_a_function_beside_a_trace_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert main(["compare", name, "attn.py:attention"]) == 2
     assert "give two traces, or two functions" in capsys.readouterr().err
     assert main(["compare", name, name, "--budget", "3"]) == 2
-    assert "--budget is for a function" in capsys.readouterr().err
+    assert "--budget applies to a function" in capsys.readouterr().err

@@ -250,7 +250,7 @@ def test_heads_that_do_not_divide_the_columns() -> None:
 
 
 def test_layers_and_kinds_that_there_are_not() -> None:
-    with pytest.raises(InputError, match="layer 4 is asked for; there are 4"):
+    with pytest.raises(InputError, match="layer 4 was requested; there are 4"):
         attention(LLAMA, 4)
     with pytest.raises(InputError, match="layer must be an integer, got True"):
         attention(LLAMA, True)

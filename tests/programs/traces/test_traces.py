@@ -220,7 +220,7 @@ def test_rotations_are_judged_where_all_queries_are(tmp_path: Path, base: int) -
 
 
 def test_a_file_of_another_suffix_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"not the name of a trace; names end in \.safetensors or \.npz"):
+    with pytest.raises(InputError, match=r"not named like a trace; names end in \.safetensors or \.npz"):
         verify_trace(str(tmp_path / "x.txt"))
 
 
@@ -234,7 +234,7 @@ def test_names_that_say_nothing_and_options_of_calls_are_refused(
     with pytest.raises(InputError, match="has no array o"):
         verify_trace(write(tmp_path / "t.safetensors", {n: arrays[n] for n in "qkv"}), CAUSAL)
     assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--time-limit", "3"]) == 2
-    assert "--time-limit is for a function" in capsys.readouterr().err
+    assert "--time-limit applies to a function" in capsys.readouterr().err
     assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--case", "sa6k4vc4v8c"]) == 2
-    assert "--case is for a function" in capsys.readouterr().err
+    assert "--case applies to a function" in capsys.readouterr().err
     assert is_trace("RUN.NPZ")

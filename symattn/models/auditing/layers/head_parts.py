@@ -19,7 +19,7 @@ from symattn.models.configurations.stored_weights import split
 from symattn.verification.definitions.rotary import subjects
 
 _BARE = "it is left out: attention is called with what was projected"
-_LOSSY = "the cache may hand back other {} than were projected: it quantizes them, or its code is not known"
+_LOSSY = "the cache may return other {} than were projected: it quantizes them, or its code is unknown"
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
@@ -105,10 +105,10 @@ class Heads(LayerParts):
         name, spec = "attention.position", self.spec.position
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
-            yield PartFinding(name, reason="attention was given no cosines and sines in a form that is known")
+            yield PartFinding(name, reason="attention was given no cosines and sines in a known form")
             return
         if isinstance(spec.scaling, NTKScaling):
-            yield PartFinding(name, reason="its frequencies depend on the longest sequence so far, which is not known")
+            yield PartFinding(name, reason="its frequencies depend on the longest sequence so far, which is unknown")
             return
         tables = [narrow(t.values, spec.width or columns) for t in self.seen.tables]
         inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
@@ -120,7 +120,7 @@ class Heads(LayerParts):
         name, spec = f"attention.{role}_rotated", self.spec.position
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
-            raise Open("attention was given no cosines and sines in a form that is known")
+            raise Open("attention was given no cosines and sines in a known form")
         got = self._called(role, made)
         cos, sin = (narrow(t.values, spec.width or made.values.shape[-1]) for t in self.seen.tables)
         subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
@@ -148,6 +148,6 @@ class Heads(LayerParts):
         if role != "q" and many == self.spec.heads != own:
             first = array.values[:, :: many // own]
             if not np.array_equal(np.repeat(first, many // own, axis=1), array.values, equal_nan=True):
-                raise Open("heads of keys and values are repeated in a way that is not known")
+                raise Open("heads of keys and values are repeated in an unknown way")
             return first
         return array.values

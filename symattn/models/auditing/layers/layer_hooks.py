@@ -88,7 +88,7 @@ class Layers:
         except Exception as error:
             seen = self._now()
             if seen is not None:
-                seen.reason = f"symattn failed to read it, a defect of its own: {in_words(error)}"
+                seen.reason = f"symattn failed to read it, which is a defect of symattn: {in_words(error)}"
 
     def _stack(self) -> list[tuple[Any, Pass | None]]:
         """The layers of this thread that are running."""
@@ -155,7 +155,7 @@ class Layers:
         if out is None:  # it raised
             return
         if seen is None:
-            self._told(LayerFinding(name, reason="what it is given are no tokens (b, n, d_model)"))
+            self._told(LayerFinding(name, reason="its input is not an array of tokens (b, n, d_model)"))
             return
         rows = seen.rows(out)
         if rows is not None:
@@ -167,7 +167,9 @@ class Layers:
             judging = Judge(seen, found, modules, self._searched < _SEARCHED)
             finding = LayerFinding(name, tuple(judging.findings()))
         except Exception as error:
-            finding = LayerFinding(name, reason=f"symattn failed to judge it, a defect of its own: {in_words(error)}")
+            finding = LayerFinding(
+                name, reason=f"symattn failed to judge it, which is a defect of symattn: {in_words(error)}"
+            )
         self._searched += finding.state == "wrong"
         self._told(finding)
 
@@ -207,7 +209,7 @@ def _refused(layer: Any, tokens: Any) -> str:
     import torch
 
     if torch.is_autocast_enabled(tokens.device.type):
-        return "autocast is on: in which format each part computes is not known"
+        return "autocast is on: the format of each part is unknown"
     if layer.training:
         return "the model is in training, where dropout may be on; hint: model.eval()"
     return ""

@@ -154,7 +154,7 @@ def _of_hidden(activation: str, gate: bool) -> Iterator[DefinitionMistake]:
     run = ACTIVATIONS[activation].run
     yield DefinitionMistake("project", "gate and up are exchanged", lambda up, gate: _hidden(run, gate, up))
     yield DefinitionMistake("project", "the gate is left out", lambda up, gate: run(up))
-    yield DefinitionMistake("project", "what is up is left out", lambda up, gate: run(gate))
+    yield DefinitionMistake("project", "the up projection is left out", lambda up, gate: run(gate))
     yield DefinitionMistake("project", "the activation comes after the product", lambda up, gate: run(gate * up))
 
 
@@ -175,9 +175,9 @@ def _added(order: tuple[str, ...], **given: Any) -> Any:
 
 
 def _of_stream(names: tuple[str, ...]) -> Iterator[DefinitionMistake]:
-    words = {"x": "the residual is left out", "y": "what the part gives is left out"}
+    words = {"x": "the residual is left out", "y": "the output of the part is left out"}
     if len(names) > 2:
-        words |= {"y": "what attention gives is left out", "z": "what the feed-forward layer gives is left out"}
+        words |= {"y": "the output of attention is left out", "z": "the output of the feed-forward layer is left out"}
     for name, cause in words.items():
         rest = tuple(n for n in names if n != name)
         yield DefinitionMistake("residual", cause, partial(_added, rest))

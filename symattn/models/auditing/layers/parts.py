@@ -19,7 +19,7 @@ from symattn.models.auditing.tensor_numbers import numbers
 from symattn.models.configurations.promised_blocks import Promised
 
 ANSWER = "attention.answered"  # what attention returned, heads side by side
-NOT_RUN = "its module did not run, or gave what is no array of the tokens"
+NOT_RUN = "its module did not run, or did not return an array of tokens"
 
 
 def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., Iterator[PartFinding]]:

@@ -95,7 +95,7 @@ class Pass:
         first = total - self.n if total <= past + self.n else past  # a static cache has empty room behind
         for name, tensor, start in (("q", received.q, 0), ("k", received.k, first), ("v", received.v, first)):
             token_rows = self.by_head(tensor, start)
-            self.called[name] = "it is of a form that is not known" if token_rows is None else token_rows
+            self.called[name] = "it is of an unknown form" if token_rows is None else token_rows
         whole = out.transpose(1, 2) if heads_last and out.ndim == 4 else out
         token_rows = self.by_head(whole) if hasattr(whole, "ndim") and whole.ndim == 4 else None
         if token_rows is not None:
@@ -124,10 +124,10 @@ def in_words(name: str) -> str:
 
 
 def format_of(*arrays: TokenRows) -> str:
-    """The roughest format of what a part reads and gives. Raises Open for one whose arithmetic is not known."""
+    """The roughest format of what a part reads and gives. Raises Open for one whose arithmetic is unknown."""
     for array in arrays:
         if array.dtype not in FORMATS:
-            raise Open(f"it is computed in {array.dtype}, whose arithmetic is not known")
+            raise Open(f"it is computed in {array.dtype}, whose arithmetic is unknown")
     return max((a.dtype for a in arrays), key=lambda dtype: Format(dtype).u)
 
 
@@ -168,7 +168,7 @@ def matrix(module: Any) -> tuple[Floats, Floats | None]:
     held = [getattr(module, name, None) for name in ("weight", "bias")]
     plain = all(type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_of(t) in FORMATS for t in held if t is not None)
     if code not in _PLAIN or not plain or held[0] is None:
-        raise Open(f"it is {type(module).__name__}, whose matrix is not known")
+        raise Open(f"it is {type(module).__name__}, whose matrix is unknown")
     w, b = (None if t is None else numbers(t) for t in held)
     assert w is not None
     return (w if _PLAIN[code] else w.T), b

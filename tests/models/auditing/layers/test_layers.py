@@ -136,8 +136,8 @@ def test_linear_layers_with_code_or_weights_of_their_own_are_left_open() -> None
         model(**inputs("llama", model.dtype))
     told = [{part.part: part.reason for part in layer.parts if part.state != "pass"} for layer in report.layers]
     assert told == [
-        {"mlp.down": "it is _Rounded, whose matrix is not known"},
-        {"attention.q": "it is Linear, whose matrix is not known"},
+        {"mlp.down": "it is _Rounded, whose matrix is unknown"},
+        {"attention.q": "it is Linear, whose matrix is unknown"},
     ]
 
 
