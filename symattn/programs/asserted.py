@@ -64,7 +64,5 @@ def _of_power(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     of = ready(asked)
     of = of._replace(inputs=on_cpu(of.inputs))  # what would be detected is NumPy's to tell
     words, results = sought(of, asked.out, asked.power, asked.alpha or 1.0, asked.rows)
-    missed = [
-        f"No fault was found, but {one.words} would not be detected\n{one.how}" for one in results if not one.seen
-    ]
+    missed = [f"No fault was found, but {r.words} would not be detected\n{r.how}" for r in results if not r.seen]
     return words or "\n".join(missed), results

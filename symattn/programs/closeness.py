@@ -220,8 +220,7 @@ def _legal(sharp: float, worst: float) -> str:
     """The smaller of two tolerances, and why the sharp one is not, where it is not."""
     if sharp <= worst:
         return f"the sharp tolerance is {sharp:.2g} (the worst case: {worst:.2g})"
-    rule = "the sharp tolerance allows exponentials an error of 2⁻¹³"
-    return f"at most {worst:.2g} is allowed by the worst-case bound; {rule}"
+    return f"at most {worst:.2g} is allowed by the worst case; the sharp tolerance allows exponentials an error of 2⁻¹³"
 
 
 def _describe_means(mean: MeanBeyondLimit, how: Stores | None, alpha: float) -> str:

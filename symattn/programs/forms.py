@@ -113,10 +113,6 @@ def _counted(keep: Any) -> Any:
     return result.reshape(-1) if result.ndim < 2 else result[:, 0]
 
 
-def _bounds(labels: Any) -> np.ndarray:
-    return np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [labels.shape[-1]]]).astype(np.int32)
-
-
 def _bounds_of(name: str, inputs: Inputs) -> np.ndarray:
     """Where each document begins among the queries or among the keys; it may have tokens among the others alone."""
     every = np.unique(np.concatenate([inputs["doc_q"], inputs["doc_k"]]))
@@ -126,7 +122,7 @@ def _bounds_of(name: str, inputs: Inputs) -> np.ndarray:
 _OTHERS: dict[str, Callable[[Any], Any]] = {
     "lengths": _counted,
     "length": lambda keep: int(_counted(keep)[0]),
-    "bounds": _bounds,
+    "bounds": lambda doc: np.array([0, *(np.flatnonzero(np.diff(doc)) + 1), doc.shape[-1]], np.int32),
     "nff": lambda table: np.concatenate([table, table], axis=-1),
     "nf2": lambda table: np.repeat(table, 2, axis=-1),
 }

@@ -86,9 +86,8 @@ class Packed:
     def note(self) -> str:
         """How the parts stand, for the report."""
         result = (_STACKED | _PROJECTED)[self.reading][1]
-        return " ".join(
-            f"{p} holds {', '.join(parts)}, {result}, determined by trial." for p, parts in self._groups.items()
-        )
+        groups = self._groups.items()
+        return " ".join(f"{p} holds {', '.join(parts)}, {result}, determined by trial." for p, parts in groups)
 
     def within(self, domain: Domain) -> Domain:
         """The domain, with arrays of one shape where they stand in one array."""

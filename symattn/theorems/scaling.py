@@ -251,8 +251,7 @@ slow_mean_gradient = state(
             " grows from 0 to 1, so the integral is 1. Times the greatest density $1/(2 √π τ)$, the first inequality"
             " gives the bound, and the second the lower bound $1 − c/(4 τ²)$ of the ratio, with $c = ∫ Δ² p_1 p_2$."
             " By the third, $p_1 p_2 ≤ e^{−|Δ|}$ for the gap in either order, so c is at most 4, twice the integral"
-            " of $x² e^{−x}$ from 0 on, which the last equation gives. And $|Δ| > 19/20 τ$ with a probability over"
-            " 1/2."
+            " of $x² e^{−x}$ from 0 on, which the last equation gives. And $|Δ| > 19/20 τ$ with a probability over 1/2."
         ),
     ),
     "folklore",

@@ -326,11 +326,8 @@ def test_the_document_says_the_shapes_of_the_trace() -> None:
     for part, step in zip(block.pipeline(given), steps, strict=True):
         words = step.reason[: step.reason.index(": ")] if ": " in step.reason else step.reason
         letters = [w for w in words if not isinstance(w, str)]
-        assert tuple(sizes[_letter(w)] for w in letters) == trace[part.name].shape, part.name
-
-
-def _letter(x: Any) -> str:
-    return "_".join([x.base, *(s.base for s in x.sub)])
+        names = ["_".join([x.base, *(s.base for s in x.sub)]) for x in letters]
+        assert tuple(sizes[name] for name in names) == trace[part.name].shape, part.name
 
 
 def test_letters_of_cross_attention_have_an_index() -> None:

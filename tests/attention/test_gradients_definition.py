@@ -31,15 +31,12 @@ BALL = kind("ball")
 def quotient(case: Case) -> list[Any]:
     """(f(x + h x') − f(x − h x')) / 2h, for each output; 0 where it is −∞."""
     x, d = case.given(BALL), case.direction(BALL)
+    width = 2 * BALL.lift(STEP).item()
     up, down = (parts(case.function(**{**x, **{n: x[n] + d[n] * (s * STEP) for n in d}})) for s in (1, -1))
     return [
-        BALL.lift(BALL.each(lambda a, b: 0 if isinstance(a, Forbidden) else (a - b) / (2 * _ball(STEP)), y, z))
+        BALL.lift(BALL.each(lambda a, b: 0 if isinstance(a, Forbidden) else (a - b) / width, y, z))
         for y, z in zip(up, down, strict=True)
     ]
-
-
-def _ball(x: Fraction) -> Any:
-    return BALL.lift(x).item()
 
 
 def inner(a: list[Any], b: list[Any]) -> Any:

@@ -136,16 +136,15 @@ class AuditReport(Printable):
         )  # fmt: skip
 
     def _unpromised(self) -> list[str]:
-        return [
-            f"Not compared with a configuration: {u}" for u in sorted({f.unknown for f in self.findings if f.unknown})
-        ]
+        reasons = sorted({f.unknown for f in self.findings if f.unknown})
+        return [f"Not compared with a configuration: {reason}" for reason in reasons]
 
     def _others(self) -> list[str]:
         if not self.others:
             return []
         many = "1 softmax" if self.others == 1 else f"{self.others} softmaxes"
         heads = f", {self.suspect} in a module that has heads" if self.suspect else ""
-        return [f"{many} without a matrix product that could be followed{heads}: whether it is attention is unknown"]
+        return [f"{many} followed into no matrix product{heads}: whether it is attention is unknown"]
 
     def _grade(self) -> Grade:
         if self.verdict is Verdict.UNDECIDED:

@@ -121,7 +121,7 @@ def _dropped(begun: Begun, draws: Draws) -> CallFinding:
 
 
 def _defect(error: Exception) -> str:
-    return f"symattn failed to read it, which is a defect of symattn: {in_words(error)}"
+    return f"symattn failed to read it (a defect of symattn): {in_words(error)}"
 
 
 def in_words(error: Exception) -> str:

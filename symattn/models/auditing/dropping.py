@@ -15,7 +15,7 @@ from symattn.models.auditing.received import AttentionCall, UnreadCall
 from symattn.models.auditing.setting import Floats, Mask
 from symattn.models.auditing.tensor_numbers import dtype_of
 
-UNSEEN = "dropout of {:g} is on, and which weights it drops was not seen; hint: model.eval()"
+UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")
 _UNIFORM = ("rand_like", "rand", "uniform_")
 

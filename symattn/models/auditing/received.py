@@ -149,9 +149,7 @@ def cast(received: Received) -> Received:
 
 def _check(received: Received, q: Any, k: Any, v: Any, dropping: bool) -> None:
     if received.dropout and not dropping:
-        raise UnreadCall(
-            f"dropout of {received.dropout:g} is on: which weights it drops is unknown; hint: model.eval()"
-        )
+        raise UnreadCall(f"dropout of {received.dropout:g} is on: what it drops is unknown; hint: model.eval()")
     if 0 in (*q.shape, *k.shape, *v.shape):
         raise UnreadCall("an array is empty")
     h, g = int(q.shape[1]), int(k.shape[1])

@@ -74,7 +74,7 @@ class Tracer:
         try:
             self._said(name, node, args, kwargs, out)
         except Exception as error:
-            words = f"symattn failed to follow {name}, which is a defect of symattn: {type(error).__name__}"
+            words = f"symattn failed to follow {name} (a defect of symattn): {type(error).__name__}"
             self.audit.unread("operators", _module(), words)
         return out
 

@@ -86,9 +86,7 @@ def _configured(module: Any) -> Attention:
     if not isinstance(layer, int) or not hasattr(module, "config"):
         raise UnreadCall("its attention does not say of which layer it is")
     if getattr(module.config, "is_encoder_decoder", False):
-        raise UnreadCall(
-            "whether attention of a model with an encoder belongs to the encoder or to the decoder is not stated"
-        )
+        raise UnreadCall("nothing states whether its attention belongs to the encoder or to the decoder")
     try:
         return promised(module.config, layer)
     except InputError as error:

@@ -207,7 +207,8 @@ def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
     if all(map(is_plain, arrays)) and not _has_float(*arrays):
         return np.concatenate([np.atleast_1d(np.asarray(a)) for a in arrays], axis=int(axis))
     lifted, k = [c.lifted(a) for a in arrays], place(axis, arrays[0].ndim)
-    if c.kind is None or any(not isinstance(length(a.shape[k]), int) for a in lifted) or not _by_numbers(lifted[0]):
+    by_numbers = any(hasattr(n, "blocks") for n in lifted[0].shape[:1])  # sums of products, whose parts are no bounds
+    if c.kind is None or any(not isinstance(length(a.shape[k]), int) for a in lifted) or not by_numbers:
         return c.xp.concat(lifted, axis=k)
     return _stacked(c, [one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], k)
 
@@ -286,11 +287,6 @@ def _namespace(c: Context, x: Any) -> Any:
 
 def _ints(x: object) -> list[int]:
     return [int(n) for n in np.atleast_1d(np.asarray(x))]
-
-
-def _by_numbers(x: Array) -> bool:
-    """Return whether its lengths are sums of products, of which parts are no boundaries."""
-    return bool(x.shape) and hasattr(x.shape[0], "blocks")
 
 
 def _slices(x: Array, k: int, places: Sequence[int]) -> list[Any]:

@@ -46,7 +46,8 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
     entries.
     """
     inputs = {name: a for name, a in arrays.items() if name not in MADE}
-    check_inputs(spec, {name: _stand_in(a) for name, a in inputs.items()})
+    zeros = {name: np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64) for name, a in inputs.items()}
+    check_inputs(spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()})  # takes no room
     own = 2 + (spec.heads > 1)
     front = arrays["q"].shape[: arrays["q"].ndim - own]
     _check_made(spec, arrays, front)
@@ -77,11 +78,6 @@ def _of_head(name: str, a: np.ndarray, head: int, shared: int) -> np.ndarray:
     if name in ("q", "k", "v"):
         return np.asarray(a[head if name == "q" else head // shared])
     return np.asarray(a[min(head, a.shape[0] - 1)]) if name in ("mask", "bias") and a.ndim == 3 else a
-
-
-def _stand_in(a: np.ndarray) -> np.ndarray:
-    """An array of the shape that takes no room, of floats where it holds numbers of any format."""
-    return np.broadcast_to(np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64), a.shape)
 
 
 def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[int, ...]) -> None:

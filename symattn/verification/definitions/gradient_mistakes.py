@@ -131,10 +131,7 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
     kept = _dropped(factors != 0)
     saved: Any = lambda p, dp: p * (dp - _rows(p * factors * dp))  # noqa: E731
     named = {"dropout is left out of the backward pass, except in rowsum(dO ⊙ O)": Formulas(scores=saved)}
-    for words, wrong in {
-        "dropout is left out of": Formulas(),
-        "a kept weight is not divided by 1 − r in": kept,
-    }.items():
+    for words, wrong in {"dropout is left out of": Formulas(), "the factor 1/(1 − r) is left out of": kept}.items():
         named[f"{words} the backward pass"] = wrong
         named |= {f"{words} dV": replace(right, dv=wrong.dv), f"{words} dP": replace(right, scores=wrong.scores)}
     for cause, formulas in _formulas(spec):

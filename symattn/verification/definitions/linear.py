@@ -63,9 +63,7 @@ class LinearAttention(Answering):
     def __post_init__(self) -> None:
         check(self)
         if (self.gate or self.delta) and not self.causal:
-            raise InputError(
-                "LinearAttention: gates and the delta rule depend on the order of tokens; hint: causal=True"
-            )
+            raise InputError("LinearAttention: gates and the delta rule need an order of tokens; hint: causal=True")
         if self.delta and self.normalised:
             raise InputError("LinearAttention: the delta rule has no normaliser; hint: normalised=False")
 

@@ -227,8 +227,7 @@ def test_dropout_that_is_not_seen_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         return (torch.softmax(q @ k.mT / 8**0.5, -1) * kept / (1 - dropout_p)) @ v
 
     (found,) = trained(hidden, torch.float32, monkeypatch, dropout_p=0.3).findings
-    unseen = "dropout of 0.3 is on, and which weights it drops was not seen; hint: model.eval()"
-    assert found.verdict == f"CANNOT TELL: {unseen}"
+    assert found.verdict == "CANNOT TELL: dropout of 0.3 is on, and what it drops was not seen; hint: model.eval()"
 
 
 # -- mixed precision ---------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class Layers:
         except Exception as error:
             seen = self._now()
             if seen is not None:
-                seen.reason = f"symattn failed to read it, which is a defect of symattn: {in_words(error)}"
+                seen.reason = f"symattn failed to read it (a defect of symattn): {in_words(error)}"
 
     def _stack(self) -> list[tuple[Any, Pass | None]]:
         """The layers of this thread that are running."""
@@ -167,9 +167,7 @@ class Layers:
             judging = Judge(seen, found, modules, self._searched < _SEARCHED)
             finding = LayerFinding(name, tuple(judging.findings()))
         except Exception as error:
-            finding = LayerFinding(
-                name, reason=f"symattn failed to judge it, which is a defect of symattn: {in_words(error)}"
-            )
+            finding = LayerFinding(name, reason=f"symattn failed to judge it (a defect of symattn): {in_words(error)}")
         self._searched += finding.state == "wrong"
         self._told(finding)
 
