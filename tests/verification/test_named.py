@@ -110,9 +110,9 @@ def _ragged(q: Array, k: Array, v: Array) -> Array:
 
 
 def _moved_back(q: Array, k: Array, v: Array) -> Array:
-    """The last tile of 16 is full: it begins before the end of the tile before."""
-    rest = len(k) % 16 if len(k) > 16 else 0
-    keys = np.r_[: len(k) - rest, len(k) - 16 * (rest > 0) : len(k)]
+    """The last tile of 40 is full: it begins before the end of the tile before."""
+    rest = len(k) % 40 if len(k) > 40 else 0
+    keys = np.r_[: len(k) - rest, len(k) - 40 * (rest > 0) : len(k)]
     return _plain(q, k[keys], v[keys])
 
 
@@ -287,7 +287,7 @@ _PAIRS = (
           "the wrong way round"),
     _Pair(_tiled(lambda old, new: old - new, 8, lambda i, t: max(i - t, 0)), _tiled(lambda old, new: old - new, 8),
           "values", "values are those of the tile before"),
-    _Pair(lambda q, k, v: _plain(q, k[-32:], v[-32:]), _plain, "mask", "only the last 32 keys take part"),
+    _Pair(lambda q, k, v: _plain(q, k[-70:], v[-70:]), _plain, "mask", "only the last 70 keys take part"),
     _Pair(lambda q, k, v: _plain(q, k, v).T, _plain, "output", "returned transposed"),
     _Pair(lambda q, k, v: _plain(q, k, v) + q, _plain, "residual", "the queries are added to the output",
           domain=Domain(square=True, same_width=True)),
@@ -305,8 +305,8 @@ _PAIRS = (
     _Pair(lambda q, k, v, mask: _plain_masked(q, k, v, mask | (np.arange(len(k)) < 2)),
           lambda q, k, v, mask: _plain_masked(q, k, v, mask), "mask", "the first 2 keys are always seen",
           Attention(mask="boolean")),
-    _Pair(_moved_back, _plain, "normalize", "keys of the tile before count twice (tiles of 16)"),
-    _Pair(lambda q, k, v: _plain(q, k[:512], v[:512]), _plain, "mask", "only the first 512 keys take part"),
+    _Pair(_moved_back, _plain, "normalize", "keys of the tile before count twice (tiles of 40)"),
+    _Pair(lambda q, k, v: _plain(q, k[:100], v[:100]), _plain, "mask", "only the first 100 keys take part"),
     _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is not a multiple of 64"),
     _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is not a multiple of 64",
           precision="bfloat16", examples=0),

@@ -20,6 +20,8 @@ from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
+_PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
+_FIRSTS, _RUNS = 12, 3000  # mistakes beside which others are tried, and runs in float64 for that
 _KEPT = 512  # entries of the inputs of cases whose outputs are kept
 Outputs = list[np.ndarray] | None
 
@@ -96,9 +98,26 @@ class InDefinition(Search[DefinitionMistake]):
             self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
         return self._known_of[spec]
 
-    def parts(self) -> list[DefinitionMistake]:
-        """Return the mistakes, those first that can be combined with another one."""
-        return sorted(self.possible, key=lambda m: m.spec is None and m.change is None)
+    def likely_pairs(self) -> Iterator[tuple[DefinitionMistake, DefinitionMistake]]:
+        """First the mistakes nearest to what was seen, each beside all others: a rule applied to what another gave."""
+        finite = [r for r in self.wrong if r.ratios is not None and _are_finite(r.parts)]
+        few = sorted(finite, key=lambda r: abs(r.case.size - _TELLING))[:_PAIRED]
+        every = [*self.subject.mistakes, *changes(self.subject), *of_arrays(self.subject), *self.subject.others]
+        self._begin(_RUNS)
+        nearness = {id(m): self._nearness(few, m) for m in every if not self._over}
+        self._begin(_RUNS)
+        for first in sorted(every, key=lambda m: nearness.get(id(m), (0.0, 0.0)), reverse=True)[:_FIRSTS]:
+            for second in every:
+                both = self.combined(first, second)
+                if both is not None and self._explains(both, few):
+                    yield first, second
+
+    def _nearness(self, cases: Sequence[CaseResult], mistake: DefinitionMistake) -> tuple[float, float]:
+        """Return how much of the errors the direction of a mistake takes away, and then how little it leaves."""
+        self.effort.spend(0, len(cases))
+        outputs = ((r, self._outputs(r, mistake)) for r in cases)
+        taken = [_taken(self._meant(r, wrong)) for r, wrong in outputs if wrong is not None]
+        return round(sum(share for share, _ in taken), 2), -sum(left for _, left in taken)
 
     def otherwise(self, found: tuple[DefinitionMistake, ...]) -> tuple[Cause[Any], ...]:
         """One cause for each output that is wrong, where that explains them all."""
@@ -227,6 +246,23 @@ def _compared(part: Part, wrong: np.ndarray) -> bool | None:
         size = max(largest(part.expected.near), 1e-300)
         slack = _LEGAL * (allowed + np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0) / size * np.abs(wrong))
     return screening.compared(got, wrong, part.expected.near, part.ratios, slack)
+
+
+def _are_finite(parts: Iterable[Part]) -> bool:
+    return all(part.got is not None and np.isfinite(part.got).all() for part in parts)
+
+
+def _taken(pairs: Sequence[tuple[Part, np.ndarray]]) -> tuple[float, float]:
+    """Return the share of the errors of a case that a mistake takes away with a factor, and what it leaves without."""
+    if any(part.got is None or not part.got.shape == a.shape == part.expected.near.shape for part, a in pairs):
+        return 0.0, 1.0
+    near, got, wrong = (
+        np.concatenate([np.ravel(a) for a in of])
+        for of in zip(*((part.expected.near, part.got, a) for part, a in pairs), strict=True)
+    )
+    if not np.isfinite([near, wrong]).all() or not (error := got - near).any():
+        return 0.0, 1.0
+    return matching.taken(wrong - near, error), float(((got - wrong) ** 2).sum() / (error**2).sum())
 
 
 def _left_most(part: Part, wrong: np.ndarray) -> bool:

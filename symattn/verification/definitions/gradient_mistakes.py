@@ -84,6 +84,10 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
     for cause, names in _PASSED.items():
         if steps.issuperset(names):
             yield DefinitionMistake("backward", cause, partial(_passed, spec, names))
+    for words, lost in _STOPPED.items():
+        named = " and ".join(f"d{name.upper()}" for name in lost)
+        cause = f"the gradient stops at the {words}: {named} {'are' if len(lost) > 1 else 'is'} 0"
+        yield DefinitionMistake("backward", cause, partial(_stopped, spec, lost))
 
 
 #: Steps that a backward pass may go through as if they changed nothing.
@@ -96,6 +100,15 @@ _PASSED = {
     "dQ is that of normalised queries: the norm is not differentiated": ("q_normed",),
     "dK is that of normalised keys: the norm is not differentiated": ("k_normed",),
 }
+
+
+#: Where a gradient may be detached, and the inputs that it does not reach then.
+_STOPPED = {"weights": "qk", "queries": "q", "keys": "k", "values": "v"}
+
+
+def _stopped(spec: Attention, lost: str, do: Any, **given: Any) -> tuple[Any, ...]:
+    result = vjp(spec, do, given, ("q", "k", "v"))
+    return tuple(0 * result[n] if n in lost else result[n] for n in "qkv")
 
 
 def _names(spec: Attention) -> frozenset[str]:

@@ -17,6 +17,7 @@ from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
 from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
 from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
+from symattn.verification.rules import softmaxes, tiling
 from symattn.verification.rules.families import families
 
 _MOST = 8  # mistakes that are judged by balls
@@ -25,6 +26,7 @@ _LOOKED_AT = 6  # wrong cases by which mistakes are put in order
 _PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
 _FIRSTS = 3  # mistakes beside which others are tried
 _LIKELY, _SEEN = 24, 60  # mistakes by rule, and the right cases that must not contradict them
+_WIDTHS = 32  # of tiles just below the least number of keys that shows something
 _BEYOND = 8  # times what is allowed
 _LARGE = 400  # entries of inputs of cases by which pairs are sought
 
@@ -46,8 +48,14 @@ class InAttention(Search[Mistake]):
         super().__post_init__()
 
     def every(self) -> list[Mistake]:
-        """The mistakes by rule that the bound holds for."""
-        return self._possible(rules.known(self.session.spec, self.names))
+        """The mistakes by rule that the bound holds for, and those by widths that the lengths leave open."""
+        known = self._possible(rules.known(self.session.spec, self.names))
+        if self.session.spec.normaliser != "softmax":
+            return known
+        wrong, right = ([self.session.subject.measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
+        widths = [t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS][:_WIDTHS]
+        tiles = tiling.mistakes(self.session.spec, widths) if widths else ()
+        return [*known, *tiles, *(kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right))]
 
     def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """See ``screening``."""

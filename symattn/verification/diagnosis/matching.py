@@ -87,9 +87,15 @@ def shares(screen: Screen, cases: Sequence[CaseResult], mistakes: Sequence[Mista
     result = []
     for mistake in mistakes if r.any() else ():
         d = _stacked([_weighed(screen, judged, mistake.variant) for judged in cases])
-        if d.shape == r.shape and d.any():
-            result.append((float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}"), mistake))
+        if share := taken(d, r):
+            result.append((share, mistake))
     return sorted(result, key=lambda x: -x[0])
+
+
+def taken(d: np.ndarray, r: np.ndarray) -> float:
+    """Return the share of r that the direction takes away; 0 where there is nothing to compare."""
+    some = d.shape == r.shape and d.any() and r.any()
+    return float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}") if some else 0.0
 
 
 def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:

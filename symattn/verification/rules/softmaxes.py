@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -260,46 +260,9 @@ _OF_LOGITS: Table = (
 
 
 # -- keys that take part -----------------------------------------------------------------------------------------------
-_TILES = (2, 4, 8, 16, 32, 64, 128)
-_CACHES = (256, 512, 1024)  # keys of buffers that are too short
-
-
-def _keys(spec: Attention) -> Iterator[Mistake]:
-    """Keys that are dropped, and keys of zeros that fill up."""
-    kept: dict[str, Callable[[int, Any], Any]] = {
-        "the last key is dropped": lambda n, j: j != n - 1,
-        "the first key is dropped": lambda n, j: j != 0,
-    }
-    for t in (*_TILES, *_CACHES):
-        if t in _TILES:
-            words = f"keys after the last full tile of {t} are dropped"
-            kept[words] = lambda n, j, t=t: j < n // t * t  # type: ignore[misc]
-        if t > 4:
-            kept[f"only the first {t} keys take part"] = lambda n, j, t=t: j < t  # type: ignore[misc]
-            kept[f"only the last {t} keys take part"] = lambda n, j, t=t: j >= n - t  # type: ignore[misc]
-    for words, test in kept.items():
-        yield in_steps("mask", words, weights=partial(_dropped, test))
-    for words, test in _counted_twice():
-        yield in_steps("normalize", words, weights=partial(_twice, test))
-    if spec.sink is None:
-        for words, extra in _extra(spec.masks_anything):
-            yield in_steps("mask", words, rows=False, weights=partial(_unfilled, extra))
-
-
-def _counted_twice() -> Iterator[tuple[str, Callable[[int, Any], Any]]]:
-    """Keys that are counted twice, by their places."""
-    yield "the last key counts twice", lambda n, j: j == n - 1
-    yield "the first key counts twice", lambda n, j: j == 0
-    for t in _TILES[1:]:
-        words = f"the last tile is moved back to be full, so that keys of the tile before count twice (tiles of {t})"
-        yield words, lambda n, j, t=t: (n % t > 0) & (j >= n - t) & (j < n // t * t)  # type: ignore[misc]
-        words = f"the first key of each later tile counts twice (tiles of {t})"
-        yield words, lambda n, j, t=t: (j % t == 0) & (j > 0)  # type: ignore[misc]
-
-
-def _twice(test: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
+def _twice(once: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
     at = At(spec, values, "weights")
-    more = test(at.n, np.arange(at.n))
+    more = ~once(at.n, np.arange(at.n))
     if at.n == 1 or not more.any():
         raise KeyError("no key counts twice")
     e = at.e * at.xp.asarray(more.astype(float), dtype=at.e.dtype)
@@ -309,6 +272,70 @@ def _twice(test: Callable[[int, Any], Any], spec: Attention, values: Values) -> 
 def _dropped(test: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
     at = At(spec, values, "weights")
     return at.weights(masks.forbid(at.first, test(at.n, np.arange(at.n))))
+
+
+_TILES = (2, 4, 8, 16, 32, 64, 128)
+_BUFFERS = (8, 16, 32, 64, 128, 256, 512, 1024)  # keys of buffers that are too short
+
+
+def _keys(spec: Attention) -> Iterator[Mistake]:
+    """Keys that are dropped, and keys of zeros that fill up."""
+    for number, place in ((-1, "last"), (0, "first")):
+        others = partial(_all_but, number)
+        yield in_steps("mask", f"the {place} key is dropped", weights=partial(_dropped, others))
+        yield in_steps("normalize", f"the {place} key counts twice", weights=partial(_twice, others))
+    for kind in BY_WIDTH:
+        yield from map(kind.of, kind.usual)
+    if spec.sink is None:
+        for words, extra in _extra(spec.masks_anything):
+            yield in_steps("mask", words, rows=False, weights=partial(_unfilled, extra))
+
+
+def _all_but(number: int, n: int, j: Any) -> Any:
+    return j != number % n
+
+
+@dataclass(frozen=True)
+class KeysByWidth:
+    """Keys that are lost, or count twice, by tiles or a buffer of a width t: ``once`` says which are as they should be.
+
+    ``usual`` are the widths that are always tried; others are where lengths leave them open.
+    """
+
+    step: str
+    words: str
+    wrong: Callable[..., Any]
+    once: Callable[[int, int, Any], Any]
+    usual: tuple[int, ...]
+
+    def of(self, width: int) -> Mistake:
+        """Return the mistake with this width."""
+        return in_steps(self.step, self.words.format(width), weights=partial(self.wrong, partial(self.once, width)))
+
+    def open(self, wrong: Iterable[int], right: Iterable[int]) -> list[int]:
+        """Return the other widths by which all ``wrong`` numbers of keys change, first those by which few others do."""
+
+        def changes(t: int, n: int) -> bool:
+            return n > t and not np.all(self.once(t, n, np.arange(n)))
+
+        lengths, others = sorted(set(wrong)), set(right)
+        every = set(range(2, lengths[0] if lengths else 0)).difference(self.usual)
+        fits = [t for t in every if all(changes(t, n) for n in lengths)]
+        return sorted(fits, key=lambda t: (sum(changes(t, n) for n in others), t))[:_MOST]
+
+
+_MOST = 64  # of the other widths
+_MOVED_BACK = "the last tile is moved back to be full, so that keys of the tile before count twice (tiles of {})"
+_FIRST_TWICE = "the first key of each later tile counts twice (tiles of {})"
+_AFTER_FULL = "keys after the last full tile of {} are dropped"
+BY_WIDTH = (
+    KeysByWidth("mask", _AFTER_FULL, _dropped, lambda t, n, j: j < n // t * t, _TILES),
+    KeysByWidth("mask", "only the first {} keys take part", _dropped, lambda t, n, j: j < t, _BUFFERS),
+    KeysByWidth("mask", "only the last {} keys take part", _dropped, lambda t, n, j: j >= n - t, _BUFFERS),
+    KeysByWidth("normalize", _FIRST_TWICE, _twice, lambda t, n, j: (j % t > 0) | (j == 0), _TILES[1:]),
+    KeysByWidth("normalize", _MOVED_BACK, _twice,
+                lambda t, n, j: (n % t == 0) | (j < n - t) | (j >= n // t * t), _TILES[1:]),
+)  # fmt: skip
 
 
 Extra = Callable[[int, Any], Any]  # of the number of keys, and of how many each query sees

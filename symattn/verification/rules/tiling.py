@@ -7,7 +7,7 @@ are normalised by themselves are merged by masses, which must be e^L with L the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
@@ -45,14 +45,14 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
 }
 
 
-def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Yield mistakes of every way to cut keys; of tiles of one key, those that rescale."""
+def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
+    """Yield mistakes of every way to cut keys, or of tiles of these widths; of tiles of one key, those that rescale."""
     if spec.normaliser != "softmax":
         return
     if spec.sink is not None:
-        yield from _with_sinks()
+        yield from _with_sinks(widths)
         return
-    for words, edges in cuts():
+    for words, edges in cuts(widths):
         for (above, below), (step, result) in _LEFT.items():
             if above == "before" and words == "2 parts":  # of two, the tile before has the largest score so far
                 continue
@@ -64,9 +64,9 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             yield in_steps("merge", f"{result} ({words})", rows=rows, weights=partial(_merged, edges, masses, result))
 
 
-def _with_sinks() -> Iterator[Mistake]:
+def _with_sinks(widths: Iterable[int]) -> Iterator[Mistake]:
     """Yield mistakes of kernels whose sink is the first of the maxima, or is added to the sum at the end."""
-    for words, edges in cuts():
+    for words, edges in cuts(widths):
         for (above, below), (step, result) in _LEFT.items():
             for first in (True, False) if {above, below} <= {"all", "so far"} else ():
                 wrong = partial(_beside_sink, edges, above, below, first)
@@ -106,15 +106,15 @@ _OTHER_TILES: dict[str, Callable[[int, Any], Any]] = {
 }
 
 
-def cuts() -> Iterator[tuple[str, Edges]]:
+def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
     """Where keys are cut: tiles of one width; equal parts, the longer ones first, or the rest last or one more."""
-    for width in WIDTHS:
+    for width in widths or WIDTHS:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
-    for count in (2, 3, 4, 8):
+    for count in () if widths else (2, 3, 4, 8):
         yield f"{count} parts", lambda n, c=count: [0, *accumulate(_equal(n, min(c, n)))]  # type: ignore[misc]
         yield f"{count} parts", lambda n, c=count: [*[*range(0, n, max(n // c, 1))][:c], n]  # type: ignore[misc]
-    for count in (2, 4):
+    for count in () if widths else (2, 4):
         yield f"{count} parts and the rest", lambda n, c=count: [*range(0, n, max(n // c, 1)), n]  # type: ignore[misc]
 
 
