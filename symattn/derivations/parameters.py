@@ -31,7 +31,7 @@ def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any], command
         if parameter not in known:
             error = unknown(f"{command} {name}", _SYMBOLS.get(called, called), (_SYMBOLS.get(p, p) for p in known))
             options = ", ".join(f"--{p.replace('_', '-')}" for p in known)
-            raise InputError(f"{error} (typed: {options})" if options else str(error))
+            raise InputError(f"{error} (as options: {options})" if options else str(error))
         if parameter in result:
             raise InputError(f"{command} {name}: {_SYMBOLS[parameter]} is given twice")
         result[parameter] = value

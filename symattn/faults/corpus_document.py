@@ -56,9 +56,9 @@ def compared(rows: Iterable[Detection]) -> Document:
     of = results[0].fault.name if len(results) == 1 else "--all"
     blocks = (
         Table(columns, lines),
-        Paragraph((f"Found, of {len(results)}: {words}.",)),
-        Note(("The first two rules at entries N(0, 1), n = d = 16, at five seeds; symattn with the inputs of verify, "
-              "of which the first that shows the fault is counted.",)),
+        Paragraph((f"Number found, of {len(results)}: {words}.",)),
+        Note(("The first two rules use entries from N(0, 1), n = d = 16 and five seeds. symattn uses the inputs of "
+              "verify; the number is that of the first input that shows the fault.",)),
     )  # fmt: skip
     return Document(
         "listing", "faults-found", ("Which rule finds which fault",), blocks, command=f"symattn faults run {of}",

@@ -270,7 +270,7 @@ def _logarithms(
 def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
     """Describe what is wrong with the shape or type of what came back; empty where nothing is."""
     if shape != wanted:
-        return f"{name} has the shape {shape} in place of {wanted}"
+        return f"{name} has the shape {shape}, expected {wanted}"
     if dtype not in FORMATS or Format(dtype).u > precision.returned.u:
         return f"{name} is of {dtype} for inputs of {precision.input.name}"
     return ""

@@ -142,6 +142,6 @@ def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, 
         raise InputError("gradients: q, k and v have batches of other shapes; hint: give each item its own k and v")
     wanted = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])
     if do.shape != wanted:
-        raise InputError(f"do has the shape {do.shape} in place of {wanted}, that of the output")
+        raise InputError(f"do has the shape {do.shape}, expected {wanted}, that of the output")
     if not all(np.isfinite(a).all() for a in (inputs["q"], inputs["k"], inputs["v"], do)):
         raise InputError("q, k, v or do is not finite: there are no exact gradients")

@@ -57,7 +57,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
             got, right = (x.astype(numpy_dtype(dtype)).astype(float).ravel() for x in both)
     except Exception:  # it raises under the function, too, which then gives nothing to judge
         return ""
-    words = next((f"{x:g} in place of {y:g}" for x, y in zip(got, right, strict=True) if x != y), "")
+    words = next((f"{x:g}, expected {y:g}" for x, y in zip(got, right, strict=True) if x != y), "")
     name = f"{runtime} {getattr(sys.modules.get(runtime), '__version__', '')}"
     other = " or ".join(f"--dtype {kind}" for kind in ("float32", "float16") if kind != dtype)
     return words and f"{name} itself multiplies matrices wrong in {dtype}, {words}; hint: {other}"

@@ -48,10 +48,10 @@ def shown(subject: Subject, judged: CaseResult) -> Counterexample:
 def shapes(subject: Subject, judged: CaseResult) -> str:
     """Name the shapes that came, and those expected."""
     if len(subject.outputs) == 1:
-        return f"shape {judged.outcome.shape} in place of {judged.parts[0].expected.allowed.shape}"
+        return f"shape {judged.outcome.shape}, expected {judged.parts[0].expected.allowed.shape}"
     got = [part.got.shape if part.got is not None else "no array" for part in judged.parts]
     wanted = [f"{n} {p.expected.allowed.shape}" for n, p in zip(subject.outputs, judged.parts, strict=True)]
-    return f"{', '.join(map(str, got))} in place of {', '.join(wanted)}"
+    return f"{', '.join(map(str, got))}, expected {', '.join(wanted)}"
 
 
 def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, str, str], ...]:

@@ -182,8 +182,8 @@ class _ResidueRun:
     def holds_for(self) -> str:
         """The class of inputs for which equality was tested."""
         others = [n for n in self.shapes if n not in self.given]
-        drawn = f"for the {', '.join(self.numbers)} drawn (whole numbers up to {LARGEST})"
-        return f"{drawn} and every {', '.join(others)}" if others else drawn
+        drawn = f"for random {', '.join(self.numbers)} (whole numbers up to {LARGEST})"
+        return f"{drawn} and all {', '.join(others)}" if others else drawn
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
         """Take pair after pair until enough of them agree, or two differ."""

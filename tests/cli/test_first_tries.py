@@ -274,8 +274,8 @@ def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
     tmp_path.joinpath("foreign.md").write_text("# Notes\n")
     tmp_path.joinpath("attn.py").write_text("def right(q, k, v): ...\n")
     for words, hint in (
-        (("derive", "jacobian", "--dk", "4"), "it takes n (typed: --tokens)"),
-        (("derive", "jacobian", "--mean", "0"), "typed: --tokens"),
+        (("derive", "jacobian", "--dk", "4"), "it takes n (as options: --tokens)"),
+        (("derive", "jacobian", "--mean", "0"), "as options: --tokens"),
         (("prove", "nosuch"), "`symattn prove --list` names them"),
         (("prove", "softmax-shfit"), "did you mean 'softmax-shift'?"),
         (("verify", f"{tmp_path}/atn.py:attention"), "did you mean attn.py?"),

@@ -147,7 +147,7 @@ def test_scale_none_is_no_scaling_everywhere(run) -> None:
     for name in FIELDS:
         assert "--scale" in run(name, "--help").stdout
     told = " ".join(run("help", "fields").stdout.split())
-    assert "1 turns scaling off (typed, also none)" in told
+    assert "1 turns scaling off (as an option also none)" in told
     assert "none is 1/sqrt" not in told
 
 

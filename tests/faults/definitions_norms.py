@@ -110,7 +110,7 @@ WRONG = (
     Program("first axis", first_axis, _LAYER, "mean and variance are taken over the first axis", "float64"),
     Program("not centred", not_centred, _LAYER, "the mean is not subtracted (as in RMSNorm)"),
     Program("no root", no_root, _LAYER, "it divides by the variance, without the root", "float16"),
-    Program("other eps", other_eps, _LAYER, "ε is 1e-06 in place of 1e-05"),
+    Program("other eps", other_eps, _LAYER, "ε is 1e-06, expected 1e-05"),
     Program("bias first", bias_first, _LAYER, "the gain multiplies the bias too"),
     Program("rms outside", rms_outside, _RMS, "ε is added to the root of the mean square, outside the root"),
     Program(

@@ -104,7 +104,7 @@ def test_strangers_behind_a_mask_are_of_no_account() -> None:
 def test_shapes_and_types_are_named() -> None:
     q, k, v = arrays()
     out = attention(q, k, v)
-    assert words(out[:, :1], q, k, v) == "out has the shape (3, 1) in place of (3, 2)"
+    assert words(out[:, :1], q, k, v) == "out has the shape (3, 1), expected (3, 2)"
     assert words(out.astype(np.float16), q, k, v) == "out is of float16 for inputs of float32"
     for given, told, match in (
         ((out, q[:, :3], k, v), {}, "d_k"),
@@ -206,7 +206,7 @@ def test_logarithms_of_what_no_query_sees_and_of_other_scores() -> None:
     out, spec = np.zeros((3, 2), np.float32), Attention(mask="boolean")
     assert_close_to_exact(out, q, k, v, spec, mask=mask, lse=np.full(3, -np.inf, np.float32))
     assert "−∞ is what the specification says" in words(out, q, k, v, spec, mask=mask, lse=np.zeros(3, np.float32))
-    assert words(attention(q, k, v), q, k, v, lse=np.zeros(2)) == "lse has the shape (2,) in place of (3,)"
+    assert words(attention(q, k, v), q, k, v, lse=np.zeros(2)) == "lse has the shape (2,), expected (3,)"
     capped = Attention(softcap=2)
     right = capped(q.astype(float), k.astype(float), v.astype(float)).astype(np.float32)
     with pytest.raises(InputError, match="scaled dot products"):

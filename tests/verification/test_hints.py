@@ -93,7 +93,7 @@ def test_a_right_function_is_tested_and_its_report_says_with_which_epsilon() -> 
     assert str(report.grade).startswith("tested ε ≤ ")
     assert "it does not speak of rounding, overflow, underflow" in " ".join(str(report).split())
     assert record(found)["epsilon"] == found.epsilon
-    assert any("and every k, v" in note for note in report.notes)
+    assert any("and all k, v" in note for note in report.notes)
     assert set(CALLS) == {"ndarray"}, "what residues change stays in a copy of the process"
 
 
@@ -145,7 +145,7 @@ def test_what_has_no_bound_on_residues_is_told_as_sampled() -> None:
     report = verify(plain, Attention(), domain=Domain(width_multiple_of=3), examples=5)
     assert report.verdict is Verdict.NO_FAULT
     (note,) = (note for note in report.notes if "esidues it" in note)
-    assert note.startswith("On residues it computes what the specification says (sampled for the q drawn")
+    assert note.startswith("On residues it computes what the specification says (sampled for random q")
     assert note.endswith("), with no bound on the probability of a mistake.")
     line = check(report)
     assert line is not None

@@ -40,8 +40,8 @@ def test_the_specification_itself_passes_and_says_for_what() -> None:
     assert found.agrees
     assert found.evidence.grade is Grade.TESTED
     assert str(found.evidence).startswith("tested ε ≤ ")
-    assert "for the q drawn (whole numbers up to 2) and every k, v" in found.evidence.where
-    assert "for the k drawn (whole numbers up to 2) and every q, v" in found.evidence.where
+    assert "for random q (whole numbers up to 2) and all k, v" in found.evidence.where
+    assert "for random k (whole numbers up to 2) and all q, v" in found.evidence.where
     assert "n_q = 3, n_k = 5, d_k = 4, d_v = 3" in found.evidence.where
     assert set(found.pairs) <= set(primes.pairs())
 
@@ -57,7 +57,7 @@ def test_projections_and_cross_attention() -> None:
     spec = Attention(heads=2)
     found = found_for(spec, spec, names=names)
     assert found.evidence.grade is Grade.TESTED
-    assert "for the x, y, w_k, b_k drawn (whole numbers up to 2) and every w_q, w_v, w_o, b_q, b_v, b_o" in str(
+    assert "for random x, y, w_k, b_k (whole numbers up to 2) and all w_q, w_v, w_o, b_q, b_v, b_o" in str(
         found.evidence
     )
 
@@ -70,7 +70,7 @@ def test_projections_and_cross_attention() -> None:
 def test_tokens_without_parameters_are_numbers_alone() -> None:
     found = found_for(Attention(), names=("x",))
     assert found.evidence.grade is Grade.TESTED
-    assert found.evidence.where.startswith("for the x drawn")
+    assert found.evidence.where.startswith("for random x")
 
 
 def test_two_pairs_must_differ_before_a_difference_is_believed() -> None:

@@ -268,8 +268,9 @@ def _particulars(made: Walk) -> Iterator[Block]:
     words = [_field(name, value) for name, value in written(spec, changed=True).items() if name not in _SAID]
     more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
     if words or more:
+        label = " and ".join(["fields"] * bool(words) + ["sizes"] * bool(more)).capitalize()
         between = " · " if words and more else ""
-        yield Paragraph((" · ".join(words) + between, *_sizes(more), "."))
+        yield Paragraph((f"{label}: {' · '.join(words)}{between}", *_sizes(more), "."))
 
 
 def _field(name: str, value: object) -> str:

@@ -73,7 +73,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
     if np.ndim(asked):
         zero = name == "sink" and not np.any(asked)
         return "the sink's logits are ignored: 0 is used for all of them" if zero else f"the {name} is another"
-    return f"the {name} is {asked:g} in place of {promised:g}"
+    return f"the {name} is {asked:g}, expected {promised:g}"
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

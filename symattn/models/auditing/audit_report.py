@@ -136,8 +136,7 @@ class AuditReport(Printable):
         )  # fmt: skip
 
     def _unpromised(self) -> list[str]:
-        reasons = sorted({f.unknown for f in self.findings if f.unknown})
-        return [f"Not compared with a configuration: {reason}" for reason in reasons]
+        return [f"Not compared with a configuration: {u}" for u in sorted({f.unknown for f in self.findings} - {""})]
 
     def _others(self) -> list[str]:
         if not self.others:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from symattn.document.codec import record
@@ -137,7 +137,7 @@ class Comparison(Printable):
             report = side.report
             step = report.faults[0].step if report.faults else ""
             rows.append(((name,), (report.verdict.value,), (step,), (str(report.cases),), (ratio(side.worst),),
-                         (str(report.grade),)))  # fmt: skip
+                         (str(replace(report.grade, where="")),)))  # fmt: skip
         return Table(columns, tuple(rows))
 
     def _faults(self) -> Iterator[Block]:

@@ -113,7 +113,7 @@ def _fault(spec: Gradient, program: Program, difference: Difference, seed: int) 
     given = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
     right = expected(known, given, _JUDGED, known.ways[:1])[program.output]
     if got.shape != right.allowed.shape:
-        said = f"the gradient by {name} has the shape {got.shape} in place of {right.allowed.shape}"
+        said = f"the gradient by {name} has the shape {got.shape}, expected {right.allowed.shape}"
         return Fault("backward", None, said, certified=True)
     if not (right.ratios(got) > 1).any():
         return None

@@ -41,7 +41,7 @@ def multi_head_attention(
     if bias is not None:
         ends = list(accumulate((whole(x.shape[-1], "the columns") for x in tokens), initial=0))
         if tuple(bias.shape) != (ends[-1],):
-            raise InputError(f"bias has the shape {tuple(bias.shape)} in place of {(ends[-1],)}")
+            raise InputError(f"bias has the shape {tuple(bias.shape)}, expected {(ends[-1],)}")
         parts = (part(c, c.lifted(bias), 0, start, end) for start, end in pairwise(ends))
         tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
     past = 0 if past_key is None else length(past_key.shape[-2])

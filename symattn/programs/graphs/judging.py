@@ -188,7 +188,7 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
         got = np.asarray(program(inputs), dtype=np.float64)
     right = spec(**inputs)
     if got.shape != right.shape:
-        said = f"the graph gives the shape {got.shape} in place of {right.shape}"
+        said = f"the graph gives the shape {got.shape}, expected {right.shape}"
         return Fault("output", None, said, certified=True)
     at = np.unravel_index(int(np.nan_to_num(np.abs(got - right), nan=np.inf).argmax()), got.shape)
     where = tuple(int(n) for n in at)

@@ -88,7 +88,7 @@ def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[
     for name in MADE:
         wanted = (*front, *heads, *own[name])
         if name in arrays and arrays[name].shape != wanted:
-            raise InputError(f"{name} has the shape {arrays[name].shape} in place of {wanted}; hint: --heads, --layout")
+            raise InputError(f"{name} has the shape {arrays[name].shape}, expected {wanted}; hint: --heads, --layout")
 
 
 def _check_size(piece: TracePiece) -> None:

@@ -117,7 +117,7 @@ def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> No
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
         if entry.start != at:
             word = "overlaps the one before" if entry.start < at else "leaves bytes out before it"
-            raise InputError(f"{path}: the range of {name[:40]!r} {word}, {entry.start} in place of {at}")
+            raise InputError(f"{path}: the range of {name[:40]!r} {word}, {entry.start}, expected {at}")
         at = entry.end
     if at != there:
         raise InputError(f"{path}: its arrays need {at} bytes, and it has {there}; the file is damaged")

@@ -100,7 +100,7 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         yield by("ε is squared within the root", lambda xp, v, e: xp.sqrt(v + e * e))
     for k in (0, 2, 3, 5, 6, 8, 12) if kind != "l2" else ():
         if float(eps) != float(other := Fraction(1, 10**k)):
-            yield f"ε is {float(other):g} in place of {float(eps):g}", replace(good, eps=other)
+            yield f"ε is {float(other):g}, expected {float(eps):g}", replace(good, eps=other)
     yield by(f"it divides by ({square} + ε)²", lambda xp, v, e: (v + e) * (v + e))
     yield by(f"it divides by the {square}, without the root", lambda xp, v, e: v + e)
     yield by("it is multiplied by the root, not divided", lambda xp, v, e: 1 / xp.sqrt(v + e))

@@ -96,7 +96,9 @@ def test_bank_in_its_context(run) -> None:
 def test_a_context_decides_what_an_average_means(run) -> None:
     river = np.array(walk("river-bank-flows").record["steps"][-1]["decimal"][1], float)
     assert river[0] < 0.5 < river[1]  # nearer to nature than bank is by itself
-    output = walk("average-meaning").record["steps"][-1]
+    walked = walk("average-meaning")
+    assert "\nFields: documents.\n" in walked.text()
+    output = walked.record["steps"][-1]
     assert output["exact"][1] == ("19/20", "3/20")
     assert float(output["decimal"][3][1]) > 1 > float(output["decimal"][3][0])
     assert run("claim", "equal", "9/10*[1, 0] + 1/10*[0, 1]", "[9/10, 3/10]").status == 1

@@ -81,8 +81,8 @@ def quiet(name: str) -> Any:
     [
         ("llama", "scaling", lambda x: x * 1.02, "scores are scaled by 1.02 times the correct scale"),
         ("gemma2", "attn_logit_softcapping", lambda x: None, "the softcap is left out"),
-        ("gemma2", "attn_logit_softcapping", lambda x: x * 1.01, "the softcap is 5.05 in place of 5"),
-        ("gpt_oss", "sliding_window", lambda x: x + 1, "the window is 7 in place of 6"),
+        ("gemma2", "attn_logit_softcapping", lambda x: x * 1.01, "the softcap is 5.05, expected 5"),
+        ("gpt_oss", "sliding_window", lambda x: x + 1, "the window is 7, expected 6"),
     ],
 )
 def test_an_argument_that_is_not_promised_is_a_fault_whatever_the_numbers_show(

@@ -85,7 +85,7 @@ with torch.no_grad():
 @pytest.mark.transformers
 @pytest.mark.parametrize(
     ("times", "code", "words"),
-    [("1", 0, "1 of 1 whole layers judged"), ("10", 1, "CERTIFIED WRONG: mlp_norm: ε is 0.1 in place of 0.01")],
+    [("1", 0, "1 of 1 whole layers judged"), ("10", 1, "CERTIFIED WRONG: mlp_norm: ε is 0.1, expected 0.01")],
 )
 def test_whole_layers_are_judged_where_they_are_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], times: str, code: int, words: str

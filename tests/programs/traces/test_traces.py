@@ -123,7 +123,7 @@ def test_arrays_are_mapped_and_one_head_is_read_at_a_time(tmp_path: Path) -> Non
 def _lies() -> dict[str, tuple[object, int | None, str]]:
     good = header(_core(np.float32))
     change = {
-        "beyond": ({"o": {**good["o"], "data_offsets": [2**40, 2**40 + 4 * 4 * 48 * 16]}}, None, "in place of"),
+        "beyond": ({"o": {**good["o"], "data_offsets": [2**40, 2**40 + 4 * 4 * 48 * 16]}}, None, ", expected "),
         "overlap": ({"v": {**good["v"], "data_offsets": good["k"]["data_offsets"]}}, None, "overlaps"),
         "shape": ({"q": {**good["q"], "shape": [2**59, 2**59]}}, None, "its range is"),
         "no such array": ({"q": {**good["q"], "shape": [0, 2**59, 2**59]}}, None, "which no array has"),

@@ -66,7 +66,7 @@ def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> De
         gain = 1 + gain if one_plus and gain is not None else gain
         return right("layer" if kind == "layer" else "rms")(x, other, gain, bias)
 
-    return DefinitionMistake("norm", f"ε is {other:g} in place of {float(eps):g}", run)
+    return DefinitionMistake("norm", f"ε is {other:g}, expected {float(eps):g}", run)
 
 
 # -- rotations ---------------------------------------------------------------------------------------------------------

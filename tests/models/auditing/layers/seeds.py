@@ -163,7 +163,7 @@ def _no_residual(self: Any, x: Any, residual: Any) -> Any:
 
 _OTHER_PAIRS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
 SEEDS = (
-    Seed("llama", "attention_norm", "ε is 0.0001 in place of 1e-05", _named("input_layernorm", _eps),
+    Seed("llama", "attention_norm", "ε is 0.0001, expected 1e-05", _named("input_layernorm", _eps),
          {"rms_norm_eps": 1e-5, "scale": 0.005}),
     Seed("gemma2", "mlp_norm_after", "the gain, stored as an offset from one, is used without the 1",
          _forward("post_feedforward_layernorm", _no_one)),
@@ -183,13 +183,13 @@ SEEDS = (
          _forward("layers.0", _after_norm)),
     Seed("llama", "attention.q", "it reads the tokens that the layer is given, not what attention_norm gave",
          _forward("layers.0", _before_norm)),
-    Seed("bert", "attention_norm", "ε is 0.1 in place of 0.01",
+    Seed("bert", "attention_norm", "ε is 0.1, expected 0.01",
          _named("attention.output.LayerNorm", _ten_times), {"layer_norm_eps": 0.01}),
     Seed("bert", "mlp.hidden", "the activation is gelu_tanh, not gelu", _named(".intermediate", _tanh_between)),
     Seed("bloom", "attention_stream", "the residual starts from the tokens after the norm",
          _named("h.0", _added_to_normed)),
     Seed("mpt", "output", "the residual is left out", _forward(".ffn", _no_residual)),
-    Seed("gpt_neo", "mlp_norm", "ε is 0.1 in place of 0.01", _named("ln_2", _ten_times),
+    Seed("gpt_neo", "mlp_norm", "ε is 0.1, expected 0.01", _named("ln_2", _ten_times),
          {"layer_norm_epsilon": 0.01}),
     Seed("olmo", "mlp_norm", "it is not normalised at all", _forward("post_attention_layernorm", lambda self, x: x)),
     Seed("olmo2", "attention.q_norm", "it is not normalised at all", _forward("q_norm", lambda self, x: x)),

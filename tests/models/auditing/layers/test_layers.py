@@ -111,7 +111,7 @@ def test_what_cannot_be_excluded_is_said() -> None:
     model = made("llama", torch.bfloat16)
     with torch.no_grad(), audit(model, layers=True, rows=1) as report:
         model(**inputs("llama", model.dtype))
-    assert "pass (cannot exclude: attention_norm: ε is 1e-05 in place of 1e-06" in report.layers[0].verdict
+    assert "pass (cannot exclude: attention_norm: ε is 1e-05, expected 1e-06" in report.layers[0].verdict
     assert "2 of 2 whole layers judged" in report.coverage
     assert '"part": "mlp.hidden"' in report.json()
 
