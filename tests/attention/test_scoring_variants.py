@@ -49,15 +49,13 @@ def truth(variant: Any) -> list[Any]:
 def looped(variant: Variant, fields: Mapping[str, Any] | None = None) -> list[Any]:
     """The elements by loops; ``fields`` in the place of the variant's own."""
     with mpmath.workdps(50):
-        spread = {n: _spread(n, a) for n, a in variant.given.items()}
+        wide = {
+            n: (*a.shape[:-2], N_Q, N_K) if n in ("mask", "bias", "drop") else a.shape for n, a in variant.given.items()
+        }
+        spread = {n: np.broadcast_to(a, wide[n]) for n, a in variant.given.items()}  # loops know no axes of length one
         given = {n: a.tolist() if n in PLAIN and a.dtype != float else nested(a) for n, a in spread.items()}
         found = attend(fields or variant.fields, *[nested(QKV[n]) for n in "qkv"], given)
     return [x for part in found[: 1 + bool(variant.fields.get("lse"))] for x in np.array(part, dtype=object).flat]
-
-
-def _spread(name: str, a: np.ndarray) -> np.ndarray:
-    """Axes of length one spread out, which loops do not know."""
-    return np.broadcast_to(a, (*a.shape[:-2], N_Q, N_K)) if name in ("mask", "bias", "drop") else a
 
 
 def same(variant: Variant, wanted: list[Any]) -> bool:

@@ -58,12 +58,9 @@ def test_floats_are_near(name: str) -> None:
     walk = walked(name)
     for step in walk.pipeline:
         exact = [x for x in walk.arrays[step].flat if not isinstance(x, Forbidden)]
-        far = [abs(float(c) - x.to_float()) for x, c in zip(exact, _finite(walk.computed[step]), strict=True)]
+        finite = [float(x) for x in np.asarray(walk.computed[step]).flat if x != -np.inf]
+        far = [abs(c - x.to_float()) for x, c in zip(exact, finite, strict=True)]
         assert max(far, default=0) < 1e-9, step
-
-
-def _finite(array: Any) -> list[float]:
-    return [float(x) for x in np.asarray(array).flat if x != -np.inf]
 
 
 def cover() -> list[str]:
