@@ -62,7 +62,7 @@ def judged() -> Iterator[tuple[str, Document]]:
         "exercises": symattn.exercises(1, answers=True),
         "blank walk": symattn.walk("eight-step", blank=(5, 6)),
         "proof": symattn.prove("softmax-shift"),
-        "audit": _audited(),
+        "audit": audited(),
     }
     for name, shown in found.items():
         yield name, shown.document()
@@ -84,7 +84,8 @@ def _attend(q: Any, k: Any, v: Any, scale: float) -> Any:
     return (p / p.sum(-1, keepdims=True)) @ v
 
 
-def _audited() -> Printable:
+def audited() -> Printable:
+    """The audit of a layer of PyTorch."""
     import torch
 
     layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()

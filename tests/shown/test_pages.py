@@ -15,12 +15,12 @@ import symattn
 from symattn.document.model import Document
 from symattn.drawing import names as pictures
 from tests.shown.node import FOLDER
+from tests.shown.pages import AROUND
 
 pytestmark = pytest.mark.node
 
 VNU = FOLDER / "node_modules" / "vnu-jar" / "build" / "dist" / "vnu.jar"
 KINDS = {"derivation", "walk", "proof", "verification", "bound", "claim", "audit"}
-AROUND = "<!doctype html>\n<html lang='en'><head><title>around</title></head><body>{}</body></html>\n"
 
 
 def complaints(pages: Iterable[Path]) -> list[str]:

@@ -206,12 +206,12 @@ def _draw(drawn: Scene, plane: DrawingPlane, terms: Sequence[DrawnTerm], output:
     steps = (term.step for term in terms)
     corners = list(accumulate(steps, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0.0, 0.0)))
     for start, end in pairwise(corners):
-        drawn.line(plane.at(start), plane.at(end), role="v", head=True)
+        drawn.line(plane.at(start), plane.at(end), role="v", width=1.7, head=True)
     end, side = plane.at(corners[-1]), plane.at(terms[-1].step)
     if len(terms) > 1:
         drawn.line(plane.origin, side, role="v", width=1.4, head=True)
         drawn.line(side, end, role="mute", width=1, dash="5 4")
-    drawn.line(plane.origin, end, role="output", width=2.6, head=True)
+    drawn.line(plane.origin, end, role="output", width=3.2, head=True)
     ends = [(term.name, plane.at(term.point)) for term in terms] + [(output, end)]
     for (called, (x, _)), y in zip(ends, apart([y for _, (_, y) in ends], 18.0), strict=True):
         small(drawn, x + 9, y + 4, called, "ink")

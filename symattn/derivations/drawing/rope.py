@@ -53,7 +53,7 @@ def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[An
     for letter, tip, before, place in tips:
         role: Role = "q" if letter == "q" else "k"
         if place:
-            drawn.line(plane.origin, plane.at((float(before[0]), float(before[1]))), role=role, width=1, dash="1 4")
+            drawn.line(plane.origin, plane.at((float(before[0]), float(before[1]))), role="mute", width=1, dash="1 4")
         drawn.line(plane.origin, plane.at(tip), role=role, width=2.6 if letter == "q" else 2.0, head=True)
     turned = [degrees(atan2(tip[1], tip[0])) for _, tip, _, _ in tips]
     drawn.add(plane.arc(turned[1], 24, start=turned[0]))

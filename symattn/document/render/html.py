@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from html import escape
 from itertools import count
@@ -19,7 +19,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.measure import width
 from symattn.document.render import common
 from symattn.document.render.html_arrays import array_of, cells_of, heat, told_of
-from symattn.document.render.html_style import STYLE, WHOLE, read
+from symattn.document.render.html_style import MATHEMATICS, STYLE, WHOLE, read
 from symattn.document.render.mathml import link, mathml
 from symattn.document.tex import tex
 from symattn.document.text import text as plain
@@ -59,10 +59,11 @@ def render(
     return _page(document.command, document.title or (document.name,), inner, scripts)
 
 
-def _page(command: str, title: md.Text, inside: str, scripts: Iterable[str]) -> str:
+def _page(command: str, title: md.Text, inside: str, scripts: Collection[str]) -> str:
     """A whole page around what is ``inside``; the scripts run at its end."""
     view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-    style = f"<style>{STYLE}\n{WHOLE}</style>"
+    formulas = MATHEMATICS if "<math" in inside or len(scripts) > 1 else ""  # scripts that compute write formulas
+    style = f"<style>{STYLE}\n{WHOLE}{formulas}</style>"
     top = f'<html lang="en"><head>{view}<title>{escape(common.plain_text(title))}</title>{style}</head>'
     run = "".join(f"<script>{read(name)}</script>" for name in scripts)
     made_by = f"{common.comment(common.made(command))}\n<!doctype html>"

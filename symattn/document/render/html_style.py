@@ -34,14 +34,12 @@ STYLE = f"{read('page.css')}\n.symattn{{{_ROLES}}}{_LETTERS}{_FORMS}"
 
 A fragment is light, and dark in a page that says so: by ``data-theme``, ``dark`` or ``auto``, as themes of Sphinx do,
 or as dark notebooks do. One without a title, such as an array, takes no more room than it needs.
+Print has no ligatures, since Firefox gives them no letters in a PDF, so that "float32" could not be searched there.
 """
 
-WHOLE = (
-    read("whole.css")
-    + _font("SA Serif", 400, "serif.woff2")
-    + _font("SA Serif", 600, "serif-bold.woff2")
-    + _font("SA Math", 400, "math.woff2")
-)
-"""What a whole page adds: its paper, and Source Serif 4 and STIX Two Math, cut down to the signs that pages have
-(``web/OFL.txt`` is their licence).
-"""
+WHOLE = read("whole.css") + _font("SA Serif", 400, "serif.woff2") + _font("SA Serif", 600, "serif-bold.woff2")
+"""What a whole page adds: its paper, and Source Serif 4, cut down to the signs that pages have (``web/OFL.txt`` is the
+licence of the fonts)."""
+
+MATHEMATICS = _font("SA Math", 400, "math.woff2")
+"""What a page with formulas adds: STIX Two Math, cut down likewise."""

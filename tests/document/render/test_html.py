@@ -23,7 +23,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.render import render
 from symattn.document.render.common import MARK, comment
 from symattn.document.render.files import written_by_symattn
-from symattn.document.render.html_style import STYLE, WHOLE
+from symattn.document.render.html_style import MATHEMATICS, STYLE, WHOLE
 from symattn.document.render.mathml import ROLES, mathml
 from symattn.document.tex import COLOURS
 from tests.document.render import samples
@@ -211,7 +211,7 @@ def test_colours_of_text_stand_out_from_both_papers() -> None:
 
 
 def test_fonts_are_small() -> None:
-    fonts = re.findall(r"base64,([^)]*)\)", WHOLE)
+    fonts = re.findall(r"base64,([^)]*)\)", WHOLE + MATHEMATICS)
     assert len(fonts) == 3
     assert sum(map(len, fonts)) <= 60_000
 

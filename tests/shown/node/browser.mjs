@@ -1,8 +1,9 @@
-// node browser.mjs chrome|firefox PATH WISH PAGE…: what a browser makes of each page, a line of JSON for each.
+// node browser.mjs chrome|firefox PATH WISH[@DEVICE] PAGE…: what a browser makes of each page, a line of JSON for each.
 import { pathToFileURL } from 'node:url';
 import puppeteer from 'puppeteer-core';
+import { facts } from './facts.mjs';
 
-const [kind, executablePath, wish, ...paths] = process.argv.slice(2);
+const [kind, executablePath, wished, ...paths] = process.argv.slice(2), [wish, only] = wished.split('@');
 const WIDTHS = { desktop: 1200, phone: 390 };
 
 // A page as it opens, with what went wrong on it, and what it asked for.
@@ -49,6 +50,12 @@ async function handled(page) {
   await press('decimal', 'd');
   await press('printed', 'p');
   await press('exact', 'e');
+  found.copied = await page.evaluate(() => {
+    let copied = '';
+    Object.defineProperty(navigator, 'clipboard', { value: { writeText: async text => { copied = text; } } });
+    document.querySelector('#step-5 figure[data-array=weights] .copy').click();
+    return copied;
+  });
   await page.$eval('#step-5 .heat [data-c]', at => at.previousElementSibling.setAttribute('tabindex', -1));
   await page.$eval('#step-5 .heat th[scope=row]', at => at.focus());
   await press('cell', 'Tab');
@@ -61,26 +68,44 @@ async function handled(page) {
   return found;
 }
 
-// Labels and grades of every section that touch each other, and what is too small for a finger.
-const misplaced = page => page.evaluate(() => {
-  const wrong = [], body = document.querySelector('.symattn');
-  body.classList.remove('one');
-  for (const at of document.querySelectorAll('summary,figcaption,.forms label,caption')) at.box = at.getBoundingClientRect();
-  const cross = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
-  for (const grade of document.querySelectorAll('summary')) {
-    for (const label of document.querySelectorAll('figcaption,.forms label,caption')) {
-      if (cross(grade.box, label.box)) wrong.push(`${grade.textContent} touches ${label.textContent}`);
-    }
+// A page and a page of the site differ in where they say their theme.
+const theme = (page, name) => page.evaluate(to => {
+  for (const at of [document.documentElement, document.body]) at.dataset.theme = to;
+}, name);
+
+// All of a page, in light and dark; and at a step that a link names, with a cell that is pointed at.
+async function looked(page) {
+  const found = {}, record = async name => { found[name] = await page.evaluate(facts); };
+  const one = on => page.evaluate(yes => document.querySelector('.symattn:has(.step)')?.classList.toggle('one', yes), on);
+  const walk = await page.$eval('body', at => Boolean(at.querySelector('.symattn.one')));
+  await one(false);
+  await record('whole');
+  await theme(page, 'dark');
+  await record('dark');
+  if (!walk) return found;
+  await theme(page, 'light');
+  await page.evaluate(() => { location.hash = '#step-5'; });
+  await one(true);
+  await new Promise(done => setTimeout(done, 50));
+  await record('fifth');
+  await (await page.$('#step-5 .heat td[data-c]')).hover();
+  await record('pointed');
+  await page.keyboard.press('d');
+  await record('decimal');
+  return found;
+}
+
+// The screen in light and dark, as pictures beside the page.
+async function screens(page, path, device) {
+  const pictures = [];
+  for (const name of ['light', 'dark']) {
+    await theme(page, name);
+    const file = `${path.replace(/\.html#?/, '-').replace(/-$/, '')}-${device}-${name}.png`;
+    await page.screenshot({ path: file, optimizeForSpeed: false });
+    pictures.push(file);
   }
-  for (const at of document.querySelectorAll('button,summary,nav a,.forms label')) {
-    if (at.checkVisibility() && !at.disabled && !at.matches('.copy,.why summary') && at.getBoundingClientRect().height < 24) {
-      wrong.push(`${at.textContent} is ${at.getBoundingClientRect().height} high`);
-    }
-  }
-  for (const at of document.querySelectorAll('math:not([alttext])')) wrong.push(`no alttext: ${at.textContent}`);
-  body.classList.add('one');
-  return wrong;
-});
+  return { pictures };
+}
 
 // The exact numbers that the page to explore shows, by their places.
 const numbers = page => page.evaluate(() => Object.fromEntries(
@@ -109,9 +134,10 @@ async function explored(page) {
 const args = kind === 'chrome' ? ['--no-sandbox', '--disable-dev-shm-usage'] : [];
 const browser = await puppeteer.launch({ browser: kind, executablePath, args });
 for (const path of paths) {
-  for (const [device, width] of Object.entries(WIDTHS)) {
+  for (const [device, width] of Object.entries(WIDTHS).filter(([name]) => !only || name === only)) {
     const { page, told } = await open(browser, path, width);
-    const more = { read: boxes, explore: explored, handle: handled, place: async p => ({ misplaced: await misplaced(p) }),
+    const more = { read: boxes, explore: explored, look: looked, handle: handled,
+      screen: p => screens(p, path, device),
       print: async p => { await p.pdf({ path: `${path}.${device}.pdf`, format: 'A4' }); return {}; } }[wish];
     const result = await more(page);
     console.log(JSON.stringify({ path, device, ...told, ...result }));

@@ -73,6 +73,9 @@
       ? `<mrow><mn>${a}</mn><mo>·</mo><msup><mn>10</mn><mn>${`${+b}`.replace('-', '−')}</mn></msup></mrow>`
       : `<mn>${a}</mn>`;
   };
+  const maths = (inside, spoken, more = '') => `<math${more} alttext="${escape(spoken)}">${inside}</math>`;
+  const rounded = s => maths(digits(s), s);
+  const entry = x => maths(mathml(formula(x)), text(formula(x)), ' displaystyle="true"');
   function grid(rows) {
     const body = rows
       .map(row => `<mtr>${row.map(([cell, inner]) => `<mtd${cell}>${inner}</mtd>`).join('')}</mtr>`)
@@ -112,6 +115,7 @@
           )
           .join('')
       : '';
+    const spoken = `${of.letter.toUpperCase()}, ${rows.length} by ${rows[0].length}`;
     const parts = names
       .map((form, i) => {
         const cellsOf = cells.map((row, r) =>
@@ -119,7 +123,7 @@
         );
         const said = several ? `<span class="said">${form}</span>` : '';
         const sign = form === 'exact' ? '<mo>=</mo>' : form === 'decimal' ? '<mo>≈</mo>' : '<mspace width=".6em"/>';
-        return `<div class="form wide${i || !several ? '' : ' roomy'}">${said}<math display="block"><mrow>${of.symbol}${sign}${grid(cellsOf)}</mrow></math></div>`;
+        return `<div class="form wide${i || !several ? '' : ' roomy'}">${said}${maths(`<mrow>${of.symbol}${sign}${grid(cellsOf)}</mrow>`, spoken, ' display="block"')}</div>`;
       })
       .join('');
     return (
@@ -131,17 +135,17 @@
   // -- weights --------------------------------------------------------------------------------------------------------
   const words = i => (state.words[i] ? escape(state.words[i]) : '');
   const label = (base, i, role) =>
-    `<math>${name(base, `<mn>${i + 1}</mn>`, role)}</math>${words(i) ? ` <small>${words(i)}</small>` : ''}`;
+    `${maths(name(base, `<mn>${i + 1}</mn>`, role), `${base}_${i + 1}`)}${words(i) ? ` <small>${words(i)}</small>` : ''}`;
   const share = x => Number(decimal(x, 6)) || 0;
   function heat(weights, array, rule) {
     const rows = lifted(weights).map((row, i) => {
       const cells = row.map((x, j) => {
         const w = share(x),
           colour = `background:color-mix(in oklab,var(--sa-weight) ${(100 * w).toPrecision(4)}%,var(--sa-tint))`;
-        const small = isWhole(x) ? '' : `<small><math>${digits(decimal(x, 3))}</math></small>`;
+        const small = isWhole(x) ? '' : `<small>${rounded(decimal(x, 3))}</small>`;
         return (
           `<td style="${colour}"${w > 0.6 ? ' class="over"' : ''}${cellOf(array, 'a', i, j, x)}>` +
-          `<math displaystyle="true">${mathml(formula(x))}</math>${small}</td>`
+          `${entry(x)}${small}</td>`
         );
       });
       return `<tr><th scope="row">${label('q', i, 'query')}</th>${cells.join('')}</tr>`;
@@ -186,11 +190,11 @@
       row.map((x, j) => {
         const y = computed[i][j],
           gap = y instanceof Fraction ? x.minus(y) : null;
-        const shown = gap ? `<math>${digits(decimal(gap, 3))}</math>` : '–';
+        const shown = gap ? rounded(decimal(gap, 3)) : '–';
         return (
-          `<tr><td><math>${name('o', `<mn>${i + 1}${j + 1}</mn>`, 'output')}</math></td>` +
-          `<td class="right"><math displaystyle="true">${mathml(formula(x))}</math></td>` +
-          `<td class="right"><math>${digits(format.shortest(y))}</math></td><td class="right">${shown}</td></tr>`
+          `<tr><td>${maths(name('o', `<mn>${i + 1}${j + 1}</mn>`, 'output'), `o_${i + 1}${j + 1}`)}</td>` +
+          `<td class="right">${entry(x)}</td>` +
+          `<td class="right">${rounded(format.shortest(y))}</td><td class="right">${shown}</td></tr>`
         );
       }),
     );

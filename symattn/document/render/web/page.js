@@ -25,15 +25,42 @@
   label();
   page.querySelector('header')?.firstElementChild?.after(theme);
 
-  // -- copies of formulas ---------------------------------------------------------------------------------------------
-  for (const at of all('[data-tex]')) {
+  // -- copies as LaTeX ------------------------------------------------------------------------------------------------
+  const SIGNS = { '−': '-', '·': '\\cdot ', '≈': '\\approx ', '∞': '\\infty ', '\u2062': '', '[': '\\left[', ']': '\\right]' };
+  const PARTS = {
+    mfrac: (a, b) => `\\frac{${a}}{${b}}`,
+    msup: (a, b) => `${a}^{${b}}`,
+    msub: (a, b) => `${a}_{${b}}`,
+    msqrt: (...inside) => `\\sqrt{${inside.join('')}}`,
+    mtr: (...cells) => cells.join(' & '),
+    mtable: (...rows) => `\\begin{matrix} ${rows.join(' \\\\ ')} \\end{matrix}`,
+  };
+  function latex(at) {
+    const parts = [...at.children].map(latex),
+      own = at.textContent;
+    if (PARTS[at.localName]) return PARTS[at.localName](...parts);
+    if (parts.length) return parts.join('');
+    if (at.localName === 'mi' && (own.length > 1 || own === 'e')) return `\\mathrm{${own}}`;
+    return [...own].map(x => SIGNS[x] ?? x).join('');
+  }
+  function copied(at, place, source) {
+    if (place.querySelector('.copy')) return;
     const copy = make('button', { className: 'copy', type: 'button', title: 'Copy as LaTeX' }, 'TeX');
     copy.onclick = () =>
-      navigator.clipboard.writeText(at.dataset.tex).then(() => {
+      navigator.clipboard.writeText(source()).then(() => {
         copy.textContent = 'copied';
       });
-    (at.querySelector('.n') ?? at).append(copy);
+    place.append(copy);
   }
+  // A formula as symattn writes it, and an array in the form that is shown.
+  function copies() {
+    for (const at of all('[data-tex]')) copied(at, at.querySelector('.n') ?? at, () => at.dataset.tex);
+    for (const at of all('figure:has(.form)')) {
+      const shown = () => all('.form math', at).filter(form => form.checkVisibility());
+      copied(at, at.querySelector('figcaption'), () => shown().map(latex).join('\n'));
+    }
+  }
+  copies();
   addEventListener('beforeprint', () =>
     all('details:not(.why *)').forEach(at => {
       at.open = true;
@@ -285,7 +312,10 @@
     page.append(make('div', { className: 'bar' }, ...(all('[data-c]').length ? [where] : []), ends));
   }
   reach();
-  page.addEventListener('symattn:changed', reach);
+  page.addEventListener('symattn:changed', () => {
+    reach();
+    copies();
+  });
   show(Math.max(0, asked()), false);
   if (asked() > 0) show(asked());
 }
