@@ -70,7 +70,8 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
 
 def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Array:
     """Booleans (n_q, n_k): what the masks of the specification allow that are not given, and the documents given."""
-    bare = replace(spec, mask=None, padding=False, documents=bool(labels))
+    own = spec.mask is None and not spec.padding and spec.documents == bool(labels)
+    bare = spec if own else replace(spec, mask=None, padding=False, documents=bool(labels))
     if not bare.masks_anything:
         return np.ones((n_q, n_k), dtype=bool)
     names = {"q", "k", "v", *labels}

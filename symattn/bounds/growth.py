@@ -22,6 +22,7 @@ _OF_FLOAT32 = 80.0
 _UP = 1 + 2.0**-50
 
 
+@lru_cache(64)
 def rate(f: Format) -> float:
     """λ, rounded up."""
     return float(rate_of(f.u)) * (1 + 2.0**-52)
@@ -62,6 +63,7 @@ def growth(x: Any, most: float | None = None) -> NDArray[Any]:
     return values if most > _OF_FLOAT32 else values.astype(x.dtype)
 
 
+@lru_cache(64)
 def power_up(x: float) -> float:
     """e^x, rounded up."""
     return (1 + growth_of(x)) * (1 + 2.0**-52)

@@ -54,7 +54,7 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
 
 def usual_or_sink(spec: Attention) -> bool:
     """Return whether scores are scaled dot products, and weights their masked softmax, with or without a sink."""
-    return usual(replace(spec, sink=None))
+    return usual(spec if spec.sink is None else replace(spec, sink=None))
 
 
 def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:

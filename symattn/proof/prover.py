@@ -113,7 +113,7 @@ def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
     with listening() as notes:
         result: dict[str, Any] = {"proved": True}
         try:
-            with recorded() as noted:
+            with recorded() as noted, once():
                 every = [(indices, *_settled(*at(), indices), at) for indices, at in _elements(left, right)]
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")

@@ -116,10 +116,11 @@ class Session:
     @property
     def over(self) -> bool:
         """Return whether the effort is spent, or the function gives nothing."""
-        errors = [r.outcome.error for r in self.called]
-        reasons = [e.reason for e in errors if e is not None]
-        enough = len(errors) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
-        return (enough and len(reasons) == len(errors)) or self.effort.over
+        if any(r.outcome.error is None for r in self.records):
+            return self.effort.over
+        reasons = [r.outcome.error.reason for r in self.called if r.outcome.error is not None]
+        enough = len(reasons) >= _DUMB or reasons.count("ended") >= _ENDS or len(self.late) >= _NEVER
+        return enough or self.effort.over
 
     def call(self, case: Case) -> Outcome:
         """Call, and judge nothing."""
