@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from enum import Enum
+from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
@@ -148,12 +149,27 @@ def _row(p: inspect.Parameter, whose: str, lines: list[str], helps: dict[str, st
     if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
         default = "required"
     else:
-        default = "none" if p.default in (None, p.empty) or callable(p.default) else f"``{p.default!r}``"
+        default = _default(p.default)
     told = helps.get(p.name.replace("_", ""), "").split(" Default:")[0].replace("|", r"\|")
     listed = MEANINGS.get(f"{whose}.{p.name}") or _field(p.name, lines) or MEANINGS.get(p.name)
     meaning = listed or told or _sentences(p.name, lines) or "see above"
     unit = UNITS.get(f"{whose}.{p.name}") or UNITS.get(p.name, "")
     return f"``{p.name}``", f"``{kind}``" if kind else "any", unit, default, meaning
+
+
+def _default(value: Any) -> str:
+    """Return a default as it would be typed; a value that is made by each call has no literal.
+
+    >>> _default(Fraction(1, 8)), _default("dot"), _default(None)
+    ('``1/8``', "``'dot'``", 'none')
+    """
+    if (
+        value in (None, inspect.Parameter.empty)
+        or callable(value)
+        or type(value).__name__ == "_HAS_DEFAULT_FACTORY_CLASS"
+    ):
+        return "none"
+    return f"``{value}``" if isinstance(value, Fraction) else f"``{value!r}``"
 
 
 def _paragraphs(lines: list[str]) -> list[list[str]]:

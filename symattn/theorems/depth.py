@@ -230,7 +230,7 @@ rank_collapse = state(
     "Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.",
     (
         "the rows of every P sum to 1 and no entry is below ε, $ε ≥ 0$",
-        "no skip connection, no values, no MLP; osc is used for each column",
+        "no skip connection, no values, no MLP; osc is computed for each column",
     ),
     _MANY_LAYERS.also(
         defined={"P": lambda reader: _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))},

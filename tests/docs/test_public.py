@@ -41,7 +41,7 @@ def test_every_public_name_is_there_and_is_told() -> None:
     for name in symattn.__all__:
         value = getattr(symattn, name)
         assert value.__name__ == name
-        assert value.__doc__, name
+        assert ">>> " in value.__doc__, f"{name} has no example"
 
 
 def test_a_page_with_other_names_has_other_names() -> None:
