@@ -135,11 +135,12 @@ def test_what_is_not_drawn_is_found(pages: list[str], tmp_path: Path) -> None:
         "a fraction in one line": ("</style>", "mfrac{display:inline-flex}</style>"),
         "rows beside each other": ("</style>", "mtr{display:inline}</style>"),
         "a formula of no size": ("</style>", ".symattn.symattn math{font-size:0!important}</style>"),
+        "msub with 1 parts": ("<msub><mi>d</mi><mi>model</mi>", "<msub><mi>d</mi>"),
     }
     assert all(right in page for right, _ in spoiled.values())
     read = told("read", [page.replace(*change) for change in spoiled.values()], tmp_path)
     for fault, seen in zip(spoiled, read[::2], strict=True):
-        assert fault in undrawn(seen)
+        assert fault in [*undrawn(seen), *faults(seen)]
 
 
 @pytest.mark.parametrize("browser", BROWSERS)
