@@ -25,9 +25,9 @@ from symattn.document.errors import InputError
 from symattn.document.model import Text
 
 _CALLED = {
-    "exact": "the exact ones",
-    "nearest": "those of rounding to nearest",
-    "sum": "those of the rounding that keeps the sum of each row (largest remainders)",
+    "exact": "which leaves them exact",
+    "nearest": "to nearest",
+    "sum": "by largest remainders, which keep the sum of each row",
 }
 
 
@@ -116,16 +116,15 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
     result = reproduced_by(walk)
     called = f"to {places(walk)} decimal{'s' if places(walk) > 1 else ''}"
     if result:
-        by_hand = f": --rounding {result[0]}" if len(result) == 1 else ""
-        says = " and ".join(_CALLED[how] for how in result)
-        yield (f"The text rounds its weights {called}. They are {says}{by_hand}.",)
+        option = f" (--rounding {result[0]})" if len(result) == 1 else ""
+        yield (f"The text rounds its weights {called}, {' and '.join(_CALLED[how] for how in result)}{option}.",)
     else:
         yield (f"The text rounds its weights {called}, by none of the roundings known here: {', '.join(ROUNDINGS)}.",)
     if "nearest" not in result:
         yield from _against_nearest(walk, printed.rounded["weights"])
     if "output" in printed.rounded:
-        yield (("What it goes on to print follows exactly from these weights." if follows(walk) else
-                "What it goes on to print does not follow from these weights."),)  # fmt: skip
+        yield (("What it prints next follows exactly from these weights." if follows(walk) else
+                "What it prints next does not follow from these weights."),)  # fmt: skip
 
 
 def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
@@ -135,8 +134,8 @@ def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
         if near[index] == shown[index]:
             continue
         total = sum(near[index[:-1]], Quotient.of(0))
-        yield ("To nearest, ", decimal(exact[index], 3), f" is {near[index].decimal(6)}, not "
-               f"{shown[index].decimal(6)}; row {index[-2] + 1} would then sum to {total.decimal(6)} "
+        yield ("Rounded to nearest, ", decimal(exact[index], 3), f" would be {near[index].decimal(6)}, not "
+               f"{shown[index].decimal(6)}, and row {index[-2] + 1} would sum to {total.decimal(6)} "
                "(--rounding nearest).")  # fmt: skip
         return
 

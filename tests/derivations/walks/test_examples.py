@@ -119,11 +119,11 @@ def test_eight_step_in_three_roundings(run) -> None:
 
 def test_eight_step_says_which_rounding_the_text_used(run) -> None:
     text = " ".join(run("walk", "E1").stdout.split())
-    assert "the rounding that keeps the sum of each row" in text
-    assert "To nearest, 0.0634 is 0.1, not 0; row 1 would then sum to 1.1" in text
+    assert "by largest remainders, which keep the sum of each row (--rounding sum)" in text
+    assert "Rounded to nearest, 0.0634 would be 0.1, not 0, and row 1 would sum to 1.1" in text
     assert "all 9 are the exact numbers, correctly rounded" in text
     assert "this example cannot tell QKᵀ from KQᵀ" in text.replace("Q Kᵀ", "QKᵀ").replace("K Qᵀ", "KQᵀ")
-    assert "What it goes on to print follows exactly from these weights" in text
+    assert "What it prints next follows exactly from these weights" in text
 
 
 def test_another_printed_rounding_is_told_by_comparing(sheet, run) -> None:
@@ -131,7 +131,7 @@ def test_another_printed_rounding_is_told_by_comparing(sheet, run) -> None:
     data = json.loads(run("examples", "show", "E1", "-f", "json").stdout)["sheet"]
     data["printed"]["rounded"]["weights"][0] = ["0.1", "0.5", "0.5"]
     text = " ".join(run("walk", sheet(data)).stdout.split())
-    assert "those of rounding to nearest" in text
+    assert "to 1 decimal, to nearest (--rounding nearest)" in text
     assert "does not follow from these weights" in text
     data["printed"]["rounded"]["weights"][0] = ["0.2", "0.4", "0.4"]
     assert "by none of the roundings known here" in " ".join(run("walk", sheet(data)).stdout.split())
