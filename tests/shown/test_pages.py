@@ -61,3 +61,11 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
     }
     told = complaints(written({name: AROUND.format(fault) for name, fault in faults.items()}, tmp_path))
     assert {one.partition(".html")[0] for one in told} == {path.stem for path in tmp_path.glob("*.html")}
+
+
+def test_faint_text_of_a_site_is_found(tmp_path: Path) -> None:
+    page = "<p style='color:#767676'>clear</p><div style='background:#ddd'><p style='color:#717171'>faint</p></div>"
+    (tmp_path / "a.html").write_text(AROUND.format(page), encoding="utf-8")
+    command = ["node", "contrast.mjs", shutil.which("chromium") or "", str(tmp_path)]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.count("faint\n"), "clear" in done.stdout) == (1, 3, False)
