@@ -27,7 +27,7 @@ from tests.attention.scoring_variants import VARIANTS
 
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a window without a side": ({"window": 3}, "looks back from the query; hint: causal=True, or window=.left, right."),
-    "a window that is none": ({"window": (None, None)}, "open on both sides is none"),
+    "a window that is none": ({"window": (None, None)}, "open on both sides hides nothing"),
     "a prefix of what is open": ({"prefix": 2}, "a prefix opens keys that a causal mask closes"),
     "a prefix in a window": ({"prefix": 2, "causal": True, "window": 2}, "closes keys that a prefix opens"),
     "a prefix in blocks": ({"prefix": 2, "causal": True, "block": 2}, "closes keys that a prefix opens"),
@@ -35,7 +35,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "cosines of unit vectors": ({"score": "cosine", "qk_norm": "l2"}, "normalise queries and keys themselves"),
     "distances to a latent": ({"score": "distance", "latent": Latent()}, "hint: score='dot', truncate=None"),
     "a cut latent": ({"truncate": 1, "latent": Latent()}, "hint: score='dot', truncate=None"),
-    "rotations and tanh": ({"score": "additive", "position": Rotary()}, "rotations tell distances in dot products"),
+    "rotations and tanh": ({"score": "additive", "position": Rotary()}, "rotations encode distances only in dot"),
     "a sink of no sum": ({"sink": "zero", "normaliser": "relu"}, "sink belongs to normaliser 'softmax'"),
     "a base of no power": ({"base": 2, "normaliser": "entmax"}, "base belongs to normaliser 'softmax'"),
     "a logarithm of no sum": ({"lse": True, "normaliser": "sigmoid"}, "lse belongs to normaliser 'softmax'"),

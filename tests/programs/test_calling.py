@@ -206,7 +206,7 @@ def test_the_causal_mask_is_no_input_that_a_caller_gives() -> None:
         (lambda q, k, v: v, {"mask_arg": "m"}, "has no parameter m"),
         (lambda q, k, v, m: v, {"mask_arg": "m"}, "the specification has no mask"),
         (lambda q, k, v, causal=0: v, {"call": (("casual", True),)}, "did you mean causal?"),
-        (lambda q, k, v, m: v, {"mask_arg": "m", "call": (("m", 1),), "masks": ("mask",)}, "told twice"),
+        (lambda q, k, v, m: v, {"mask_arg": "m", "call": (("m", 1),), "masks": ("mask",)}, "set twice"),
     ],
 )
 def test_what_stays_open_is_refused(function: Callable[..., Any], request_: dict[str, Any], words: str) -> None:

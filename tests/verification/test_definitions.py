@@ -123,7 +123,7 @@ def test_numbers_of_fields_are_fitted_and_two_mistakes_found_at_once() -> None:
 def test_two_fields_at_once_and_a_scale_are_named() -> None:
     other = LinearAttention(feature="relu", normalised=False)
     (fault,) = verify(lambda q, k, v: other(q, k, v), LinearAttention(), examples=0).faults
-    assert fault.cause == "the feature map is relu, not elu; and it is not divided by the sum of the weights"
+    assert fault.cause == "it is not divided by the sum of the weights; and the feature map is relu, not elu"
     spec = Gradient(Attention())
 
     def scaled(q, k, v, do):

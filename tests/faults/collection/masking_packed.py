@@ -151,7 +151,7 @@ def prefix(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "mask", "the first rows are open, not the first columns", "taken for queries",
+    "mask", "the first rows are open, not the first columns", "applied to queries",
     spec=_PREFIX, shows="more keys than the prefix", near="prefix", domain=_SQUARE, at=At(n_q=7),
 )  # fmt: skip
 def prefix_of_rows(q: Array, k: Array, v: Array) -> Array:

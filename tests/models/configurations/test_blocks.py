@@ -47,7 +47,7 @@ def test_norms_of_queries_that_no_module_is_known_to_compute_are_refused(monkeyp
     told = {**_TOLD, "model_type": "qwen3"}
     assert block(told).attention.qk_norm == "rms"
     monkeypatch.setitem(LAYOUTS, "qwen3", LAYOUTS["llama"])  # whose paths name no such norms
-    with pytest.raises(CannotTell, match=r"nobody has written down by which modules of the layer"):
+    with pytest.raises(CannotTell, match=r"by modules of the layer that are not described"):
         block(told)
 
 

@@ -137,8 +137,8 @@ REFUSED: dict[str, tuple[str, dict[str, np.ndarray], dict[str, Any], str]] = {
     ),
     "lengths of others": (GROUP, PROMPT | {"seqlens_k": np.array([4], np.int32)}, _HEADS, "1 entries for 2 sequences"),
     "fewer queries": (GROUP, _tokens(32, 16, 16, n_q=3) | _lengths(5), _HEADS, "another number of new keys"),
-    "short bias": (MULTI, _tokens(8, 8, 8) | {"bias": np.ones(17, np.float32)}, {"num_heads": 2}, r"of \(24,\)"),
-    "long bias": (MULTI, _tokens(8, 8, 8) | {"bias": np.ones(30, np.float32)}, {"num_heads": 2}, r"of \(24,\)"),
+    "short bias": (MULTI, _tokens(8, 8, 8) | {"bias": np.ones(17, np.float32)}, {"num_heads": 2}, r"expected \(24,\)"),
+    "long bias": (MULTI, _tokens(8, 8, 8) | {"bias": np.ones(30, np.float32)}, {"num_heads": 2}, r"expected \(24,\)"),
     "one column of bias": (
         MULTI, _tokens(8, 8, 8) | {"attention_bias": np.ones((1, 1, 5, 1), np.float32)}, {"num_heads": 2},
         "the last of 5",

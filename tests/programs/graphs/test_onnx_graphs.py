@@ -141,4 +141,4 @@ def test_options_of_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     path = tmp_path / "layer.onnx"
     onnx.save(layer(), path)
     assert main(["verify", str(path), "--examples", "3"]) == 2
-    assert "--examples is for a function" in capsys.readouterr().err
+    assert "--examples applies to a function" in capsys.readouterr().err
