@@ -90,7 +90,7 @@ def broken(q: Array, k: Array, v: Array) -> Array:
         (broken, Attention(), "the function refuses these inputs (ValueError: queries are zero"),
         (attention(compensated), Attention(), "no order of adding loses what this sum loses"),
         (attention(loop), Attention(causal=True, position=Alibi()), "with queries of zeros the weights of keys differ"),
-        (lambda q, k, v: attention(loop)(q, k, v) * np.nan, Attention(), "come back as NaN or infinite"),
+        (lambda q, k, v: attention(loop)(q, k, v) * np.nan, Attention(), "give NaN or infinity"),
         (lambda q, k, v: attention(loop)(q, k, v) * 0, Attention(), "do not add up to their number"),
     ],
     ids=["refuses", "compensated", "slopes", "NaN", "zeros"],

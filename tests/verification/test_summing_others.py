@@ -47,7 +47,7 @@ def test_numpy_adds_in_eight_lanes() -> None:
         (of_rows(compensated), "no order of adding loses what this sum loses"),
         (lambda x: x.mean(axis=-1), "do not add up to their number"),
         (lambda x: x.sum(), "gives an output of the shape (), and not (64,)"),
-        (lambda x: x.nothing, "refuses what is asked"),
+        (lambda x: x.nothing, "refuses these inputs"),
     ],
 )
 def test_what_is_no_sum(function: Any, why: str) -> None:
