@@ -31,7 +31,7 @@ skipped: list[str] = []
 #: Of a table of more cases than these the first one runs by default; ``-m deep`` runs the others,
 SHORT = 2
 #: but of a still longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
-DEEP = 24
+DEEP = 16
 _MARKER = re.compile(r"\bmark\.(\w+)")
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
 BY_HAND = ("deep", "exhaustive", "guests", "cuda")

@@ -79,7 +79,7 @@ def test_the_whole_catalogue(run):
 
 
 @pytest.mark.latex
-@pytest.mark.parametrize("explain", [False, True])
+@pytest.mark.parametrize("explain", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_the_whole_book_compiles(tmp_path: Path, explain: bool):
     assert shutil.which("pdflatex"), "pdflatex is needed"
     document = volume(*TOPICS, explain=explain)
