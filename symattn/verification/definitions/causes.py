@@ -21,7 +21,7 @@ from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
 _PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
-_FIRSTS, _RUNS = 12, 3000  # mistakes beside which others are tried, and runs in float64 for that
+_FIRSTS = 12  # mistakes beside which others are tried
 _KEPT = 512  # entries of the inputs of cases whose outputs are kept
 Outputs = list[np.ndarray] | None
 
@@ -103,9 +103,8 @@ class InDefinition(Search[DefinitionMistake]):
         finite = [r for r in self.wrong if r.ratios is not None and _are_finite(r.parts)]
         few = sorted(finite, key=lambda r: abs(r.case.size - _TELLING))[:_PAIRED]
         every = [*self.subject.mistakes, *changes(self.subject), *of_arrays(self.subject), *self.subject.others]
-        self._begin(_RUNS)
         nearness = {id(m): self._nearness(few, m) for m in every if not self._over}
-        self._begin(_RUNS)
+        self._begin(self.guesses)
         for first in sorted(every, key=lambda m: nearness.get(id(m), (0.0, 0.0)), reverse=True)[:_FIRSTS]:
             for second in every:
                 both = self.combined(first, second)
