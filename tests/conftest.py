@@ -30,11 +30,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 skipped: list[str] = []
 #: Of a table of more cases than these the first one runs by default; ``-m deep`` runs the others,
 SHORT = 2
-#: but of a still longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
+#: but of a still longer one, and of a long table marked deep, so many; ``-m exhaustive`` runs all that remain.
+#: A fixed seed draws them.
 DEEP = 16
 _MARKER = re.compile(r"\bmark\.(\w+)")
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
-BY_HAND = ("deep", "exhaustive", "guests", "cuda")
+BY_HAND = ("exhaustive", "guests", "cuda")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -87,16 +88,17 @@ def _idle(path: Path, expression: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    tables: dict[str, list[pytest.Item]] = {}
+    tables: dict[tuple[str, bool], list[pytest.Item]] = {}
     for item in items:
         if not any(item.get_closest_marker(name) for name in BY_HAND):
-            tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for table, cases in tables.items():
+            deep = item.get_closest_marker("deep") is not None
+            tables.setdefault((item.nodeid.partition("[")[0], deep), []).append(item)
+    for (table, deep), cases in tables.items():
         drawn = {*range(len(cases))}
         if len(cases) > DEEP and not cases[0].get_closest_marker("docs"):  # each page is to be true
             drawn = {*Random(table).sample(range(len(cases)), DEEP)}
         for i, item in enumerate(cases):
-            if len(cases) > SHORT and i > 0:
+            if len(cases) > SHORT and (deep or i > 0):
                 item.add_marker(pytest.mark.deep if i in drawn else pytest.mark.exhaustive)
 
 
