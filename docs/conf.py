@@ -33,8 +33,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types stand in the table of parameters
 python_maximum_signature_line_length = 88
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
-myst_fence_as_directive = ["math"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 # `sphinx-build -b linkcheck` asks the hosts that the pages link to; what is no page of theirs ends it.
