@@ -30,8 +30,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 skipped: list[str] = []
 #: Of a table of more cases than these the first one runs by default; ``-m deep`` runs the others,
 SHORT = 2
-#: but of a still longer one, and of a long table marked deep, so many; ``-m exhaustive`` runs all that remain.
-#: A fixed seed draws them.
+#: of a longer one, marked deep or not, only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
 DEEP = 16
 _MARKER = re.compile(r"\bmark\.(\w+)")
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
@@ -91,8 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tables: dict[tuple[str, bool], list[pytest.Item]] = {}
     for item in items:
         if not any(item.get_closest_marker(name) for name in BY_HAND):
-            deep = item.get_closest_marker("deep") is not None
-            tables.setdefault((item.nodeid.partition("[")[0], deep), []).append(item)
+            tables.setdefault((item.nodeid.partition("[")[0], bool(item.get_closest_marker("deep"))), []).append(item)
     for (table, deep), cases in tables.items():
         drawn = {*range(len(cases))}
         if len(cases) > DEEP and not cases[0].get_closest_marker("docs"):  # each page is to be true

@@ -80,17 +80,11 @@ class Entries(Planes):
     @classmethod
     def _made(cls, data: Any, convert: Callable[[Any], Any]) -> Self:
         source = _object(data)
-        values = np.empty(source.shape, dtype=object)
-        memo: dict[Any, Any] = {}
-        for index, value in enumerate(source.flat):
-            key = (type(value), value) if isinstance(value, (int, float)) else None
-            element = memo.get(key) if key else None
-            if element is None:
-                element = convert(value)
-                if key:
-                    memo[key] = element
-            values.flat[index] = element
-        return cls(values)
+        if isinstance(data, np.ndarray) and data.dtype.kind in "biuf":
+            numbers = data.ravel().tolist()
+            once = {x: convert(x) for x in set(numbers)}
+            return cls(np.fromiter((once[x] for x in numbers), object, len(numbers)).reshape(source.shape))
+        return cls(_object(np.frompyfunc(convert, 1, 1)(source)))
 
     @classmethod
     def _finite(cls, value: Any) -> Any:

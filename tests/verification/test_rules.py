@@ -150,10 +150,7 @@ _MASKS: tuple[tuple[Callable[[Array, Array, int], Array], Attention, str], ...] 
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("allowed", "spec", "cause"),
-    [_MASKS[0], *(pytest.param(*told, marks=pytest.mark.deep) for told in _MASKS[1:])],
-)
+@pytest.mark.parametrize(("allowed", "spec", "cause"), _MASKS)
 def test_a_mask_is_named_by_its_edge_and_corner(
     allowed: Callable[[Array, Array, int], Array], spec: Attention, cause: str
 ) -> None:

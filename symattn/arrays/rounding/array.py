@@ -65,7 +65,7 @@ class ComputedNumber(Planes):
         A number alone, and whole numbers, are the program's own, and held in ``score``.
         """
         value, whole = Ball.lift(data), isinstance(data, np.ndarray) and data.dtype.kind in "biu"
-        return cls._read(value, cls.precision.score if whole or not value.ndim else cls.precision.input)
+        return cls._read(value, cls.precision.score if whole or not value.ndim else cls.precision.input, data)
 
     @classmethod
     @sharply
@@ -73,8 +73,8 @@ class ComputedNumber(Planes):
         return cls._read(Ball.literal(value), cls.precision.score)
 
     @classmethod
-    def _read(cls, value: Ball, f: Format) -> Self:
-        x = bounds.floats(value.entries)
+    def _read(cls, value: Ball, f: Format, data: object = None) -> Self:
+        x = bounds.floats(value.entries, data)
         read = np.where(bounds.holds(f, x), 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f))
         return cls(value.entries, bounds.bounded(read), *np.zeros((3, *value.plain_shape)), *x)
 

@@ -78,8 +78,10 @@ class Floats(NamedTuple):
         return np.asarray(np.where(self.off == 0, np.abs(self.near), below))
 
 
-def floats(balls: np.ndarray) -> Floats:
-    """The numbers in an array of balls and special elements."""
+def floats(balls: np.ndarray, data: object = None) -> Floats:
+    """The numbers in an array of balls and special elements, which were made from ``data``."""
+    if isinstance(data, np.ndarray) and data.dtype.kind == "f":
+        return Floats(data.astype(np.float64), np.zeros(data.shape))
     near, off = _FLOATS(balls)
     return Floats(np.array(near, dtype=np.float64), np.array(off, dtype=np.float64))
 
@@ -95,6 +97,15 @@ def _float(x: Any) -> tuple[float, float]:
 
 
 _FLOATS = np.frompyfunc(_float, 1, 2)
+
+
+def times(x: Floats, y: Floats) -> Floats:
+    """The products: |x y − ``near``| ≤ |x| y.off + |y| x.off + x.off y.off, and half an ulp of float64."""
+    near = x.near * y.near
+    off = UP * (np.abs(x.near) * y.off + np.abs(y.near) * x.off + x.off * y.off + np.abs(near) * 2.0**-53 + TINY)
+    zero = (x.near == 0) & (x.off == 0) | (y.near == 0) & (y.off == 0)
+    known = np.isfinite(near) & np.isfinite(off)
+    return Floats(np.where(known & ~zero, near, 0.0), np.where(zero, 0.0, np.where(known, off, inf)))
 
 
 def holds(f: Format, values: Floats) -> np.ndarray:

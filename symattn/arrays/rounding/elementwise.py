@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, sharply, special
-from symattn.arrays.rounding.bounds import SLACK, Floats, bounded, floats, growth, holds, product, rounding, up
+from symattn.arrays.rounding.bounds import SLACK, Floats, bounded, floats, growth, holds, product, rounding, times, up
 from symattn.document.errors import InputError, Undecided
 
 
@@ -154,7 +154,9 @@ class RoundedElementwise(ComputedNumber):
         share = np.where(e == 0, 0.0, up(e / y.low))
         terms = _scaled(a, b, lambda: up(1 / np.maximum(y.low - e, 0)))
         lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
-        slopes = [(floats(inverse.entries), a), (floats((-value * inverse).entries), b)]
+        of_a = floats(inverse.entries)
+        by_b = times(floats(value.entries), of_a)
+        slopes = [(of_a, a), (Floats(-by_b.near, by_b.off), b)]
         return cls.made(
             value,
             cls.linear(value.plain_shape, slopes),

@@ -16,7 +16,7 @@ from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_arrays, of_outputs
 from symattn.verification.definitions.subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.diagnosis import matching, outofrange, screening
-from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
+from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
@@ -97,6 +97,18 @@ class InDefinition(Search[DefinitionMistake]):
         if spec not in self._known_of:
             self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
         return self._known_of[spec]
+
+    def plainest(
+        self, mistakes: tuple[DefinitionMistake, ...], tried: Sequence[CaseResult]
+    ) -> tuple[DefinitionMistake, ...]:
+        """Return the first of the mistakes that give the same numbers: two rules may say one thing."""
+        distinct: list[tuple[DefinitionMistake, list[Outputs]]] = []
+        cases = [r for r in (*self.wrong, *self.right, *tried) if r.case.size <= _KEPT]
+        for mistake in plainest(mistakes) if len(mistakes) > 1 else ():
+            outputs = [self._outputs(r, mistake) for r in cases]
+            if not any(all(map(_are_alike, outputs, others)) for _, others in distinct):
+                distinct.append((mistake, outputs))
+        return tuple(mistake for mistake, _ in distinct) or mistakes
 
     def likely_pairs(self) -> Iterator[tuple[DefinitionMistake, DefinitionMistake]]:
         """First the mistakes nearest to what was seen, each beside all others: a rule applied to what another gave."""
@@ -245,6 +257,10 @@ def _compared(part: Part, wrong: np.ndarray) -> bool | None:
         size = max(largest(part.expected.near), 1e-300)
         slack = _LEGAL * (allowed + np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0) / size * np.abs(wrong))
     return screening.compared(got, wrong, part.expected.near, part.ratios, slack)
+
+
+def _are_alike(one: Outputs, other: Outputs) -> bool:
+    return one is not None and other is not None and all(map(alike, one, other))
 
 
 def _are_finite(parts: Iterable[Part]) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
@@ -20,11 +22,13 @@ from symattn.verification.definitions.subject import (
     DefinitionForm,
     DefinitionMistake,
     Input,
+    Numbered,
     Numbers,
 )
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
+_BASES = tuple(np.geomspace(1.1, 100, 25))  # from which on another base is sought
 _SHAPES = {"nd": "n d", "bnd": "b n d", "nhd": "n h d", "bhnd": "b h n d", "bnhd": "b n h d"}
 Lift = Callable[[Any], Any]
 
@@ -91,6 +95,7 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
         outputs=("output", "lse"),
         ways=tuple(DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()),
         mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec.base)),
+        numbered=(Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),),
         shapes=tuple(shapes),
         families={**FEW, "offset": _offset},
         settings={"base": spec.base},
@@ -128,6 +133,12 @@ def _by_sigmoid(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[A
     return o1 - other / (one + other) * (o1 - o2), l1 + (top + logarithms(one + other, base))
 
 
+def _by_tanh(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    difference, two = l2 - l1, logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
+    half = (difference if base is None else difference * two) / 2
+    return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1), _by_sigmoid(base, o1, l1, o2, l2)[1]
+
+
 def _in_other_base(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
     times, back = _factors(base, o1)
     o, lse = _merged(None if base else 2, o1, times(l1), o2, times(l2))
@@ -145,6 +156,7 @@ _WAYS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merged,
     "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _by_total,
     "o₁ − σ (o₁ − o₂), σ = w₂/(w₁ + w₂)": _by_sigmoid,
+    "o₁ + σ (o₂ − o₁), σ = (1 + tanh((l₂ − l₁)/2))/2, as compilers write 1/(1 + e^{l₁ − l₂})": _by_tanh,
     "the first with logarithms of the other base, e or 2": _in_other_base,
 }
 
@@ -174,6 +186,16 @@ _MISREAD = {
     "the second of the {meant} is taken as {taken}, and so is that of both": (False, True, True),
 }
 _RETURNED = (False, False, True)
+
+
+#: A base that is neither e nor 2.
+_OTHER_BASE = "log-sums are taken as logarithms of base {}"
+
+
+def _in_base(x: float, base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    factor = logarithms(namespace_of(o1).asarray(x, dtype=o1.dtype), base)
+    o, lse = _merged(base, o1, factor * l1, o2, factor * l2)
+    return o, lse / factor
 
 
 def _weights_alone(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:

@@ -120,7 +120,7 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
     for words, reference in _OTHERS.items():
         lost = vanishes if reference in (_with_zero, all_keys_maxima) else overflows
         yield "max", f"{words} is subtracted, not the largest score of the row: {lost}", _subtracting(f, reference)
-    for width in WIDTHS:
+    for width in dict.fromkeys((*WIDTHS, *range(1, 129))):  # the usual ones first
         words = f"each tile's own maximum is subtracted, not the largest so far (tiles of {width}): what is rescaled"
         words += f" overflows in {f.name} where a tile is {most} below one before"
         yield "max", words, _tile_maxima(width, f)

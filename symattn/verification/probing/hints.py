@@ -77,7 +77,8 @@ def unexplained(found: IdentityResult | None) -> Iterator[str]:
     if found is not None and found.difference is not None and not found.nearly and not _opaque(found):
         yield (
             f"on residues it differs from the specification ({_where(found.difference)}), no number that is tiny, huge "
-            "or rounded explains it, and no input in floats shows it; hint: what cuts numbers off, such as a minimum"
+            "or rounded explains it, and no input in floats shows it; hint: look for what cuts numbers off, such as a "
+            "minimum, and for a table of rounded numbers that would cancel exactly, such as a random rotation"
         )
 
 

@@ -15,7 +15,7 @@ _FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that every sco
 _POSITIVE = ("scale", "slopes")  # kernels take the largest product for that of the largest score
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
-_MASKED_TILES = (16, 64, 128)  # keys of a tile, which masks hide from some query of those tried
+_MASKED_TILES = (16, 64, 128)  # keys of a tile: masks hide whole tiles of up to as many from some queries
 
 
 def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -116,24 +116,24 @@ def offsets(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[Named]:
-    """Every score near ±1000 or ±100, where some queries see no key after the first ones, as many as in a tile: a
-    kernel that takes 0 for the largest score of a tile without any key loses the row."""
+    """Every score near ±1000 or ±100, where some queries see the first or the last few keys alone: a kernel that takes
+    a number for the largest score of a tile without any key loses the row, whatever the width of its tiles."""
     n = tile + 4
     if not maker.spec.masks_anything or n > maker.domain.max_tokens:
         return
-    q, k, v = np.zeros((8, 4)), np.zeros((n, 4)), rng.integers(-8, 9, (n, 3)).astype(float)
+    q, k, v = np.zeros((n, 4)), np.zeros((n, 4)), rng.integers(-8, 9, (n, 3)).astype(float)
     k[:, 0], k[:, 1] = min(125.0, 0.9 * maker.largest_score / 8), rng.integers(-2, 3, n)
-    q[:, 0], q[:, 1] = np.tile((-16, -1.625, 1.625, 16), 2), 1
+    q[:, 0], q[:, 1] = np.resize((-16.0, -1.625, 1.625, 16.0), n), 1
     result = maker.from_heads(q, k, v)
     for hidden in ("last", "first") if result and {"mask", "keep"} & {*result} else ("",):
-        masked = _with_mask(maker, result, _seen(maker, result, tile, hidden)) if result and hidden else result
+        masked = _with_mask(maker, result, _seen(maker, result, hidden)) if result and hidden else result
         yield f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"), masked
 
 
-def _seen(maker: Maker, made: dict[str, Array], tile: int, hidden: str) -> Array:
-    """All but the keys after the first tile, or, where a mask may, all but those of it."""
+def _seen(maker: Maker, made: dict[str, Array], hidden: str) -> Array:
+    """The first few keys, or, where a mask may hide the first, the last few."""
     j = np.arange(made["mask" if "mask" in made else "keep"].shape[-1])
-    return j < tile if hidden == "last" or _counted(maker) else j >= tile
+    return j < 4 if hidden == "last" or _counted(maker) else j >= len(j) - 4
 
 
 def _counted(maker: Maker) -> bool:

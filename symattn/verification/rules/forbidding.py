@@ -18,7 +18,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.at import At, told
 from symattn.bounds.mistake import Mistake, before, in_fields, in_steps, number, own, shape, weights
 from symattn.bounds.reference import Values
-from symattn.verification.rules.tiling import Edges, cuts
+from symattn.verification.rules.tiling import WIDTHS, Edges, cuts
 
 _BARE = Attention()
 
@@ -88,7 +88,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if spec.causal or spec.padding or spec.mask is not None:
         yield told("mask", "the mask is ignored", masked=lambda at: added(at.spec, at.values) * 1)
     yield opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
-    for n in (1, 2, 4, 8):
+    for n in WIDTHS:
         words = f"the first {n} keys are" if n > 1 else "the first key is"
         yield opening(f"{words} always seen", partial(_with_first, n))
     yield _filling(_NOTHING, lambda at, s: at.number(0))
@@ -100,7 +100,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield from _joined(spec)
     yield from _empty_rows()
     if spec.causal and not spec.documents:
-        for n in (2, 4, 8, 16, 32, 64, 128):
+        for n in WIDTHS[1:]:
             words = f"the causal mask works in blocks of {n}: a query sees all keys of its own block"
             yield opening(words, partial(_by_blocks, n))
     yield from _counted_anew()
