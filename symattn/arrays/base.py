@@ -24,6 +24,9 @@ _UFUNC = {
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "positive",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "invert": "logical_not",
 }
 _REDUCE = {
     "add": "sum",

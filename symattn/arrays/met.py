@@ -12,6 +12,8 @@ from math import isfinite, prod
 from numbers import Rational, Real
 from typing import Any
 
+from symattn.document.errors import Refused
+
 Polynomial = Mapping[tuple[str, ...], Fraction | int]  # in sizes: a product of letters → its coefficient
 
 
@@ -19,12 +21,14 @@ Polynomial = Mapping[tuple[str, ...], Fraction | int]  # in sizes: a product of 
 class Met:
     """``numbers`` became elements of arrays, ``places`` were compared with positions or sizes.
 
-    ``branches`` are the polynomials in sizes that the code compared with 0, where ``sizes`` decide which way it takes.
+    ``branches`` are the polynomials in sizes that the code compared with 0, where ``sizes`` decide which way it takes;
+    ``remainders`` are polynomials, what they were divided by, and what the remainder was compared with.
     """
 
     numbers: set[Fraction] = field(default_factory=set)
     places: set[int] = field(default_factory=set)
     branches: list[Polynomial] = field(default_factory=list)
+    remainders: list[tuple[Polynomial, int, int]] = field(default_factory=list)
     sizes: Mapping[str, int] | None = None
 
 
@@ -52,6 +56,15 @@ def meet_branch(gap: Polynomial) -> Fraction | None:
         return None
     result.branches.append(gap)
     return value_at(gap, result.sizes)
+
+
+def meet_remainder(length: Polynomial, modulus: int, compared: int) -> int:
+    """Tell whoever looks at sizes what the remainder of a length is compared with; return the remainder."""
+    result = _meeting.get()
+    if result is None or result.sizes is None:
+        raise Refused("indexed: a remainder of a length in letters")
+    result.remainders.append((length, modulus, compared % modulus))
+    return int(value_at(length, result.sizes) % modulus)
 
 
 def any_way() -> bool:

@@ -37,8 +37,8 @@ A2: All entries of $W_Q$ and $W_K$ are independent, with mean 0 and variance $σ
 result: Var(s) = d_k σ⁴ ‖x‖² ‖y‖²
 not variance
 # The output
-The weights $p_j$ are fixed, positive, and sum to 1; the values $v_j$ are independent, with one mean and the variance
-    $σ²$:
+A3: The weights $p_j$ are fixed, positive, and sum to 1
+A4: The values $v_j$ are independent, with one mean and the variance $σ²$ :: any law
 drawn- Var(Σ_{j=1}^{n_k} p_j v_j) = σ² Σ_{j=1}^{n_k} p_j² :: variances add up
 fixed- σ²/n_k ≤ σ² Σ_{j=1}^{n_k} p_j² ≤ σ² :: of equal weights, and of one key alone
     gap σ²/n_k: σ² {Σ_{j=1}^{n_k} (n_k p_j - 1)²}/n_k²
@@ -77,7 +77,8 @@ def _letters() -> dict[str, Glossary]:
     weights = {"p": lambda reader: softmax(reader.arrays["t"], stabilised=False)}
     fixed = Glossary({"t": "n_k", "σ": ""}, index={"j": "n_k", "l": "n_k"}, defined=weights)
     given = {"t": "n_k", "v": "n_k", "σ": "", "μ": ""}
-    return {"": every, "drawn": replace(fixed, given=given, laws={"v": law_with("σ", "μ")}), "fixed": fixed}
+    drawn = replace(fixed, given=given, laws={"v": law_with("σ", "μ")}, labels={"p": "A3", "v": "A4"})
+    return {"": every, "drawn": drawn, "fixed": fixed}
 
 
 def _table(dk: int, dmodel: int) -> Table:

@@ -295,9 +295,14 @@ def _numbers(
         solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
         return [{**one, **outcome} for one, outcome in zip(drawn, solved, strict=False)] or solved
     functions = [(relation, sympy.lambdify(symbols, x, "math")) for relation, x in constraints]
-    result = list(islice((one for one in drawn if _holds(functions, one.values())), _POINTS))
+    zeros = [x for relation, x in constraints if relation == "="]
+
+    def holds(one: Mapping[Any, Fraction]) -> bool:
+        return _holds(functions, one.values()) and all(_vanishes(x, one) for x in zeros)
+
+    result = list(islice(filter(holds, drawn), _POINTS))
     lines = _on_lines([f for _, f in functions], drawn[:_LINES]) if not result else ()
-    return result or list(islice((one for one in lines if _holds(functions, one.values())), 1))
+    return result or list(islice(filter(holds, lines), 1))
 
 
 def _on_lines(
@@ -350,6 +355,11 @@ def _holds(functions: Sequence[tuple[str, Any]], numbers: Any) -> bool:
     except (ArithmeticError, ValueError):
         return False
     return all(x == 0 if relation == "=" else x > 1e-9 or (x == 0 and relation == "≥") for relation, x in values)
+
+
+def _vanishes(x: Any, values: Mapping[Any, Fraction]) -> bool:
+    """Return whether ``x`` is 0 exactly; floats are 0 beside a root, too."""
+    return bool(sympy.expand(x.subs({t: sympy.Rational(v.numerator, v.denominator) for t, v in values.items()})) == 0)
 
 
 def _decided(x: Any) -> bool:

@@ -14,7 +14,7 @@ from math import prod
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from symattn.arrays.met import Met, Polynomial, meeting
+from symattn.arrays.met import Met, Polynomial, meeting, value_at
 from symattn.arrays.notes import listening
 from symattn.document.errors import SymattnError
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
@@ -49,19 +49,39 @@ def named(sides: Sides, declared: Declared) -> NamedNumbers:
 
 
 def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int], ...], str]:
-    """The sizes at which, and next to which, what the code asks of its sizes changes; and what is beyond them."""
+    """The sizes at which, and next to which, what the code asks of its sizes changes; and what is beyond them.
+
+    The next sizes that leave a remainder are taken after each size but those that were taken for a remainder.
+    """
     open_: list[dict[str, int]] = [dict.fromkeys(declared.sorts(), n) for n in (1, 2, 3, 4)]
     result: list[dict[str, int]] = []
+    periodic: list[dict[str, int]] = []
     while open_:
         sizes = open_.pop()
-        gaps = {tuple(sorted(gap.items())): gap for gap in _met(sides, declared, Letters(), sizes).branches}
-        for gap, sort in ((gap, sort) for gap in gaps.values() for sort in sizes if any(sort in k for k in gap)):
-            turns, far = _turns(gap, sort, sizes)
-            fresh = [new for new in ({**sizes, sort: n} for n in turns) if new not in result]
+        met = _met(sides, declared, Letters(), sizes)
+        gaps = {tuple(sorted(gap.items())): gap for gap in met.branches}
+        turns = [(sort, *_turns(gap, sort, sizes)) for gap in gaps.values() for sort in _letters(gap, sizes)]
+        repeated = [] if sizes in periodic else [
+            (sort, _next(*one, sort, sizes), False) for one in met.remainders for sort in _letters(one[0], sizes)
+        ]  # fmt: skip
+        for n, (sort, lengths, far) in enumerate([*turns, *repeated]):
+            fresh = [new for new in ({**sizes, sort: length} for length in lengths) if new not in result]
             result, open_ = result + fresh, open_ + fresh
+            periodic += fresh if n >= len(turns) else []
             if far or len(result) > _BRANCHES:
                 return tuple(result), "the code branches on sizes, and not all of its ways were tried"
     return tuple(result), ""
+
+
+def _letters(length: Polynomial, sizes: Mapping[str, int]) -> list[str]:
+    return [sort for sort in sizes if any(sort in letters for letters in length)]
+
+
+def _next(length: Polynomial, modulus: int, remainder: int, sort: str, sizes: Mapping[str, int]) -> list[int]:
+    """The next size of ``sort`` at which the length leaves the remainder, and those beside it; none may be there."""
+    after = range(sizes[sort] + 1, sizes[sort] + modulus + 1)
+    fitting = (n for n in after if value_at(length, {**sizes, sort: n}) % modulus == remainder)
+    return next(([n, n + 1] if n == after[0] else [n - 1, n, n + 1] for n in fitting), [])
 
 
 def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[int], bool]:
@@ -88,8 +108,8 @@ def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapp
             for pair in pairs(sides, declared, world):
                 for side in pair:
                     _look_at(side)
-        except (SymattnError, ArithmeticError):
-            pass
+        except (SymattnError, ArithmeticError, TypeError):
+            pass  # a number that only some sizes give, say a remainder, can only be compared
     return result
 
 

@@ -322,3 +322,13 @@ def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
     evidence = section.claim(equals(mean(q("l")), 0), "").evidence
     assert evidence is not None
     assert evidence.where == "all sizes, under A1 and A2"
+
+
+def test_a_variance_is_claimed_of_arrays_alone_whose_law_is_an_assumption() -> None:
+    glossary = initialisation._letters()["drawn"]
+    formula = equals(var(nt.name("v", "j")), nt.Name("σ") ** nt.node(2))
+    evidence = Section(glossary).claim(formula, "").evidence
+    assert evidence is not None
+    assert evidence.where == "all sizes, under A4"
+    with pytest.raises(FalseStep, match="no assumption says how v is drawn"):
+        Section(replace(glossary, labels={"p": "A3"})).claim(formula, "")

@@ -150,6 +150,11 @@ class Indexed(ArrayBase):
     def __and__(self, other: object) -> Any:
         return self.xp.logical_and(self, other)
 
+    def __or__(self, other: object) -> Any:
+        return self.xp.logical_or(self, other)
+
+    __rand__, __ror__ = __and__, __or__
+
     def astype(self, dtype: Any, copy: bool = True, **_: object) -> Indexed:
         """Return the same elements where the cast changes none of them; refuse any other cast."""
         to = None if dtype is None else np.dtype(dtype)

@@ -13,7 +13,7 @@ from typing import Any
 
 from symattn.arrays.index.building import add, as_written, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
-from symattn.arrays.met import meet_branch
+from symattn.arrays.met import any_way, meet_branch, meet_remainder
 from symattn.document.errors import Refused, Undecided
 
 Factor = str | int
@@ -124,6 +124,36 @@ class Linear(Compared):
             return add(*[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()])
 
 
+class Remainder:
+    """What a division of a length by a number leaves, where sizes decide comparisons; it can only be compared."""
+
+    def __init__(self, length: Linear, modulus: int) -> None:
+        self.length, self.modulus = length, modulus
+
+    def _value(self, other: object) -> int:
+        return meet_remainder(self.length.coefficients, self.modulus, other if isinstance(other, int) else 0)
+
+    def __eq__(self, other: object) -> bool:
+        return self._value(other) == other
+
+    def __lt__(self, other: int) -> bool:
+        return self._value(other) < other
+
+    def __gt__(self, other: int) -> bool:
+        return self._value(other) > other
+
+    def __le__(self, other: int) -> bool:
+        return self < other + 1
+
+    def __ge__(self, other: int) -> bool:
+        return self > other - 1
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Axis(Compared):
     """A length that is a sum of products of sorts and numbers."""
 
@@ -180,9 +210,14 @@ class Axis(Compared):
             return Axis(self.blocks[:size])
         raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
 
-    def __mod__(self, other: Any) -> int:
-        """0 where the length is a multiple; anything else is refused."""
-        self // other
+    def __mod__(self, other: Any) -> int | Remainder:
+        """0 where the length is a multiple; anything else is refused, but where sizes are looked at."""
+        try:
+            self // other
+        except Refused:
+            if not (any_way() and isinstance(other, int) and other > 0):
+                raise
+            return Remainder(self.linear(), other)
         return 0
 
     def __int__(self) -> int:

@@ -148,6 +148,9 @@ class IndexedNamespace(structure.IndexStructure):
     def logical_and(self, a: object, b: object) -> Indexed:
         return each(build.multiply, a, b)
 
+    def logical_or(self, a: object, b: object) -> Indexed:
+        return self.logical_not(self.logical_and(self.logical_not(a), self.logical_not(b)))
+
     def isfinite(self, a: Any) -> Indexed:
         """Where a score is allowed. An opaque maximum counts as finite, which is a hypothesis and is noted."""
         return each(_is_finite, a)
