@@ -10,7 +10,7 @@ from .variants import MODEL
 
 CALL = under("How the function is called", "calling")
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-LAYOUTS = ("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")
+LAYOUTS = ("nd", "bnd", "nbd", "nhd", "bhnd", "bnhd", "nbhd", "nc", "bnc", "nbc")
 
 SEARCH = under("How much is tried", "effort")
 

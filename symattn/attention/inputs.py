@@ -183,9 +183,10 @@ def required(spec: Attention) -> list[str]:
     return [name for name, wanted in NEEDED.items() if wanted(spec)]
 
 
-def accepted(spec: Attention) -> set[str]:
+@lru_cache(maxsize=512)
+def accepted(spec: Attention) -> frozenset[str]:
     """The inputs beside tokens, projections and documents that the specification needs, or can take."""
-    return {name for name, wanted in _ASKED.items() if wanted(spec)}
+    return frozenset(name for name, wanted in _ASKED.items() if wanted(spec))
 
 
 def needed(spec: Attention, given: Collection[str]) -> list[str]:

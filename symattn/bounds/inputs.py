@@ -185,7 +185,7 @@ class Maker:
     @property
     def _same_width(self) -> bool:
         """Return whether d_v = d_k always: by promise, or where one width is meant by all heads side by side."""
-        side_by_side = self.convention.layout in ("nc", "bnc") and not self.tokens
+        side_by_side = self.convention.layout[-1] == "c" and not self.tokens
         promised = self.domain.same_width or self.domain.square_weights
         return promised or self._plain or self.spec.packed or side_by_side
 

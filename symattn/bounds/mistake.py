@@ -98,17 +98,18 @@ BARE = "by a reshape alone, without moving their axis"
 
 
 @lru_cache(maxsize=512)
-def _pipeline(spec: Attention, names: frozenset[str]) -> Mapping[str, Step]:
-    return {step.name: step for step in spec.pipeline(names)}
+def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
+    """The steps of a definition in which arrays of these names were made."""
+    foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
+    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(spec) & values
+    names -= {"q", "k", "v"} if "x" in values else set()
+    names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
+    return {step.name: step for step in spec.pipeline(frozenset(names))}
 
 
 def step(spec: Attention, values: Values, name: str) -> Step:
     """The definition's own step. Raises ``KeyError`` where there is none."""
-    foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
-    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(spec) & values.keys()
-    names -= {"q", "k", "v"} if "x" in values else set()
-    names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
-    return _pipeline(spec, frozenset(names))[name]
+    return _pipeline(spec, frozenset(values))[name]
 
 
 def own(spec: Attention, values: Values, name: str, *first: Any) -> Any:

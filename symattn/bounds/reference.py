@@ -113,7 +113,7 @@ class Run:
         """The scores as the normaliser receives them."""
         return self.values[self.chain[-1]]
 
-    @property
+    @cached_property
     def allowed(self) -> np.ndarray:
         """Booleans (…, n_q, n_k): which scores are no −∞."""
         result: np.ndarray = np.asarray(self.kind.xp.isfinite(self.final_scores))

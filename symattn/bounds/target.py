@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 Framework = Literal["numpy", "torch"]
-Layout = Literal["nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc"]
+Layout = Literal["nd", "bnd", "nbd", "nhd", "bhnd", "bnhd", "nbhd", "nc", "bnc", "nbc"]
 Front = Literal["none", "taken", "promised"]
 #: How many axes q, k, v have before they are brought into a layout: …, [h], n, d.
-AXES: Mapping[Layout, int] = {"nd": 2, "bnd": 3, "nhd": 3, "bhnd": 4, "bnhd": 4, "nc": 3, "bnc": 4}
+AXES: Mapping[Layout, int] = {layout: len(layout.replace("c", "hd")) for layout in get_args(Layout)}
 #: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only.
 Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen"]
 #: Those in which arrays have gaps or their axes another order.
@@ -46,7 +46,7 @@ class Argument:
     ``form`` says which axes the function wants where they are not those of the layout: ``b1qk`` for a mask
     (b, 1, n_q, n_k); ``lengths`` for the number of valid keys in the place of booleans; see ``symattn.programs.forms``.
     ``numbers`` says that a boolean mask is passed as numbers: ``ones``, 1 for True and 0 for False; ``additive``, 0 for
-    True and −∞ for False.
+    True and −∞ for False; ``shifted``, 1 and −∞.
     """
 
     parameter: str
@@ -56,7 +56,7 @@ class Argument:
     required: bool = False
     inverted: bool = False
     form: str = ""
-    numbers: Literal["", "ones", "additive"] = ""
+    numbers: Literal["", "ones", "additive", "shifted"] = ""
 
     def __str__(self) -> str:
         given = repr(self.value) if self.input is None else _WORDS.get(self.form, _WORDS.get(self.input, self.input))

@@ -34,7 +34,9 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
         raise InputError(f"--mask-arg ~{a.parameter}: only a boolean mask has a negation")
     value = ~value if a.inverted else value
     if a.numbers:
-        value = value.astype(np.int64) if a.numbers == "ones" else np.where(value, 0.0, -np.inf)
+        value = (
+            value.astype(np.int64) if a.numbers == "ones" else np.where(value, float(a.numbers == "shifted"), -np.inf)
+        )
     if not a.form:
         return to_layout(a.input, value, how.layout)
     if a.form == "bounds" and a.input != "doc":

@@ -10,22 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.bounds.target import AXES, Inputs, Layout
+from symattn.bounds.target import Inputs, Layout
 from symattn.programs.signature import without_partial
 
 _HEADS = ("q", "k", "v")
 _TOKENS = ("x", "y")  # (b, n, d_model)
-_SWAPPED = ("bnhd", "nhd")
-_SIDE_BY_SIDE = ("nc", "bnc")
-_WORDS: Mapping[Layout, str] = {
-    "nd": "(n, d)", "bnd": "(b, n, d)", "nhd": "(n, h, d)", "bhnd": "(b, h, n, d)", "bnhd": "(b, n, h, d)",
-    "nc": "(n, h d)", "bnc": "(b, n, h d)",
-}  # fmt: skip
 
 
 def in_words(layout: Layout) -> str:
-    """``(b, h, n, d)``."""
-    return _WORDS[layout]
+    """``(b, h, n, d)``; c is the h heads of width d side by side."""
+    return f"({', '.join('h d' if axis == 'c' else axis for axis in layout)})"
+
+
+def _order(name: str, layout: Layout) -> str:
+    """The axes of an input in a layout, heads apart: those of tokens have no heads, and a batch in every layout."""
+    letters = layout.replace("c", "hd")
+    if name in _HEADS:
+        return letters
+    return "nbd" if letters.find("b") > 0 else "bnd"
+
+
+def _usual(order: str) -> list[int]:
+    """Where the axes of an order stand among the usual ones, (b, h, n, d)."""
+    return [sorted(order, key="bhnd".index).index(axis) for axis in order]
 
 
 def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
@@ -48,12 +55,11 @@ def to_layout(name: str, values: Any, layout: Layout) -> Any:
     """
     if layout == "nd" or name not in (*_HEADS, *_TOKENS, "keep"):
         return values
-    wanted = AXES[layout] if name in _HEADS else 3 if name in _TOKENS else 2
-    values = values.reshape((1,) * (wanted - values.ndim) + tuple(values.shape))
-    if name not in _HEADS or layout not in (*_SWAPPED, *_SIDE_BY_SIDE):
-        return values
-    values = values.swapaxes(-3, -2)
-    if layout in _SIDE_BY_SIDE:
+    if name == "keep":
+        return values.reshape((1,) * (2 - values.ndim) + tuple(values.shape))
+    order = _order(name, layout)
+    values = values.reshape((1,) * (len(order) - values.ndim) + tuple(values.shape)).transpose(*_usual(order))
+    if name in _HEADS and layout[-1] == "c":
         *front, h, d = values.shape
         values = values.reshape((*front, h * d))
     return values
@@ -64,18 +70,18 @@ def from_layout(output: Any, inputs: Inputs, layout: Layout) -> Any:
     if layout == "nd":
         return output
     source = "q" if "q" in inputs else "x"
-    axes = 3 if source == "x" else AXES[layout]
-    array = inputs[source]
-    if output.ndim != max(axes, array.ndim) - (layout in _SIDE_BY_SIDE and source == "q"):
+    order, array = _order(source, layout), inputs[source]
+    joined = source == "q" and layout[-1] == "c"
+    if output.ndim != max(len(order), array.ndim) - joined:
         return output
-    if source == "q" and layout in _SIDE_BY_SIDE:
+    if joined:
         h = array.shape[-3] if array.ndim > 2 else 1
         if output.shape[-1] % h:
             return output
         output = output.reshape((*output.shape[:-1], h, output.shape[-1] // h))
-    if source == "q" and layout in (*_SWAPPED, *_SIDE_BY_SIDE):
-        output = output.swapaxes(-3, -2)
-    added = max(axes - array.ndim, 0)
+    if output.ndim == len(order):
+        output = output.transpose(*map(_usual(order).index, range(len(order))))
+    added = max(len(order) - array.ndim, 0)
     return output.reshape(output.shape[added:]) if tuple(output.shape[:added]) == (1,) * added else output
 
 
@@ -100,7 +106,9 @@ _NEXT, _ANY = r"\s*[, ]\s*", r"\w+"
 _PATTERNS: tuple[tuple[Layout, str], ...] = (
     ("bhnd", _NEXT.join((_BATCH_WORDS, _HEADS_WORDS, _ANY, _ANY))),
     ("bnhd", _NEXT.join((_BATCH_WORDS, _TOKENS_WORDS, _HEADS_WORDS, _ANY))),
+    ("nbhd", _NEXT.join((_TOKENS_WORDS, _BATCH_WORDS, _HEADS_WORDS, _ANY))),
     ("bnd", _NEXT.join((_BATCH_WORDS, _TOKENS_WORDS, _ANY)) + r"\s*[\])=]"),
+    ("nbd", _NEXT.join((_TOKENS_WORDS, _BATCH_WORDS, _ANY)) + r"\s*[\])=]"),
     ("nhd", r"[\[(]\s*" + _NEXT.join((_TOKENS_WORDS, _HEADS_WORDS, _ANY)) + r"\s*[\])]"),
 )
 
@@ -113,7 +121,7 @@ def documented(function: Callable[..., Any]) -> tuple[Layout, ...]:
 
 
 _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
-_BY_PLACE: Mapping[tuple[int, int], Layout] = {(4, 1): "bnhd", (4, 2): "bhnd", (3, 0): "nhd", (3, 1): "bnd"}
+_BY_PLACE: Mapping[int, tuple[Layout, ...]] = {4: ("nbhd", "bnhd", "bhnd"), 3: ("nhd", "bnd")}  # where tokens stand
 
 
 def lettered(function: Callable[..., Any]) -> frozenset[Layout]:
@@ -121,13 +129,13 @@ def lettered(function: Callable[..., Any]) -> frozenset[Layout]:
 
     Arrays may have been turned before, so that this is no more than a hint.
     """
-    result = set()
+    result: set[Layout] = set()
     for texts in _EINSUM.findall(_text(function)):
         one, other, out = (x.split() if " " in x.strip() else [*x.strip()] for x in texts)
         tokens = [x for x in one if x not in other]
         if len(tokens) == 1 and one[-1] == other[-1] and one[-1] not in out:
-            result.add(_BY_PLACE.get((len(one), one.index(tokens[0]))))
-    return frozenset(layout for layout in result if layout)
+            result |= {*_BY_PLACE.get(len(one), ())[one.index(tokens[0]) :][:1]}
+    return frozenset(result)
 
 
 def _text(function: Callable[..., Any]) -> str:

@@ -71,7 +71,7 @@ OF_POSITIONS = {
 TILE = 16  # where a size of tiles must be given
 
 # True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: trial decides.
-AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask")
+AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask", "padding", "ispadding")
 
 
 _MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {

@@ -8,7 +8,7 @@ name, and one in which a head of keys changes no output of another head: a wrong
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -36,13 +36,11 @@ _LEVELS = (  # the last ones for functions that take multiples of powers of two 
     Sizes(64, 64, 64, 64, 128),
 )  # fmt: skip
 _BATCH = (2, 3)
-_MASKS = {
-    "nd": ("",), "nhd": ("",), "nc": ("",),
-    "bnd": ("bqk", "b1qk", "qk", "1qk"),
-    "bhnd": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
-    "bnhd": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
-    "bnc": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
-}  # fmt: skip
+_MASKS: Mapping[Layout, tuple[str, ...]] = {
+    **dict.fromkeys(("nd", "nhd", "nc"), ("",)),
+    **dict.fromkeys(("bnd", "nbd"), ("bqk", "b1qk", "qk", "1qk")),
+    **dict.fromkeys(("bhnd", "bnhd", "nbhd", "bnc", "nbc"), ("b1qk", "bqk", "bhqk", "qk", "11qk")),
+}
 _KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
 _LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
 
@@ -132,7 +130,8 @@ class _LayoutTrial:
     def _other_readings(self, best: Possible) -> Iterator[str]:
         """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""
         chosen = best.convention.layout
-        if best.near and self._request.layout == "auto" and self._documented and chosen not in self._documented:
+        names = {chosen, chosen.replace("c", "d")}
+        if best.near and self._request.layout == "auto" and self._documented and not names & {*self._documented}:
             yield undocumented(self._documented[0], chosen)
         if best.near and (chosen == "nd" or chosen in self._documented):
             return  # axes in front of n and d are looked at apart
@@ -243,9 +242,9 @@ class _LayoutTrial:
         if self._request.layout != "auto":
             return (self._request.layout,)
         tokens, heads = "x" in convention.inputs, self._request.heads > 1
-        usual: tuple[Layout, ...] = ("nd", "bnd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd")
+        usual: tuple[Layout, ...] = ("nd", "bnd", "nbd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd", "nbhd")
         if heads and not tokens:
-            usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc")
+            usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc", "nbhd", "nbc")
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
 
     def _is_plain(self, layout: Layout) -> bool:
@@ -268,8 +267,24 @@ class _LayoutTrial:
             right, got = self._right(inputs), self._call(convention, inputs).output
             if right is not None and got is not None and got.shape == right.shape:
                 named = convention.layout in self._lettered
-                return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got), named)
+                near = self._near(got, right) and not self._hides(convention, level)
+                return Possible(convention, level, near, self._local(convention, inputs, got), named)
         return None
+
+    def _hides(self, convention: Convention, level: int) -> bool:
+        """Return whether a mask passed as 0 and −∞ is not added, but read as a truth, of keys to ignore: −∞ is true.
+
+        What is added may as well be 1 and −∞, where weights are a softmax over the keys alone.
+        """
+        spec = self._request.spec
+        if spec.normaliser != "softmax" or spec.sink is not None:
+            return False
+        shifted = (
+            _with(convention, i, replace(a, numbers="shifted"))
+            for i, a in enumerate(convention.arguments)
+            if a.numbers == "additive"
+        )
+        return not all(possible and possible.near for possible in (self._possible(how, at=level) for how in shifted))
 
     def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:
         """Inputs of these sizes, the same ones wherever they can be; None where the specification has none."""
@@ -277,7 +292,7 @@ class _LayoutTrial:
         axes = convention.batch_axes(r.heads)
         batch = _BATCH[:axes] if batch is None else batch
         forms = tuple((a.input, a.form) for a in convention.arguments)
-        key = (sizes, batch, axes, convention.layout in ("nc", "bnc"), forms)
+        key = (sizes, batch, axes, convention.layout[-1] == "c", forms)
         if key not in self._made:
             maker = Maker(r.spec, convention, Precision.of(r.dtype), r.domain)
             rng = np.random.default_rng(0)
@@ -362,7 +377,7 @@ def _forms(convention: Convention, request: Request) -> Iterator[Convention]:
 
 
 def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
-    batch = "b" if layout.startswith("b") else ""
+    batch = "b" if "b" in layout else ""
     if a.input == "keep":
         return _LENGTHS[batch] if a.form else _KEEPS[batch]
     if a.input in ("mask", CAUSAL_MASK):
@@ -406,7 +421,9 @@ def _notes(convention: Convention, request: Request) -> Iterator[str]:
         yield f"The axes are {in_words(convention.layout)}, determined by trial; --layout sets another order."
     for a in convention.arguments:
         if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
-            yield f"True in {a.parameter} is taken to mean {'ignore' if a.inverted else 'keep'}, determined by trial."
+            read, other = ("ignore", "") if a.inverted else ("keep", "~")
+            more = "" if request.mask_arg else f"; --mask-arg {other}{a.parameter} sets the other reading"
+            yield f"True in {a.parameter} is taken to mean {read}, determined by trial{more}."
         if a.numbers:
             given = (
                 "1 where it is True and 0 elsewhere" if a.numbers == "ones" else "0 where it is True and −∞ elsewhere"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +15,24 @@ from symattn.programs.apart import NotDone, apart
 def test_the_result_comes_back_and_what_was_changed_does_not() -> None:
     kept: list[int] = []
 
-    def task() -> list[int]:
+    def task() -> Iterator[list[int]]:
         kept.append(1)
-        return [*kept, *range(100_000)]
+        yield [*kept, *range(100_000)]
+        yield kept
 
-    assert apart(task, 20.0)[:3] == [1, 0, 1]
+    first, second = apart(task, 20.0)
+    assert (first[:3], second) == ([1, 0, 1], [1])
     assert kept == []
+
+
+@pytest.mark.parametrize("end", [lambda: time.sleep(60), lambda: os._exit(3), lambda: 1 / 0])
+def test_what_came_before_the_end_counts(end: Callable[[], Any]) -> None:
+    def task() -> Iterator[int]:
+        yield 7
+        end()
+        yield 8
+
+    assert apart(task, 0.3) == [7]
 
 
 def _raising() -> Any:
@@ -36,7 +49,7 @@ def _leaving() -> Any:
         (_raising, "ValueError: not today"),
         (_leaving, "it ended its process"),
         (lambda: time.sleep(60), "it did not end within 0.3 s"),
-        (lambda: lambda: 0, "Can't pickle|local object|pickle"),
+        (lambda: [lambda: 0], "Can't pickle|local object|pickle"),
     ],
 )
 def test_what_gives_no_result_says_why(task: Any, words: str) -> None:

@@ -54,6 +54,19 @@ def tokens_first(q: Any, k: Any, v: Any) -> Any:
     return np.einsum("xyij,xjyd->xiyd", weights, v)
 
 
+def before_the_batch(q: Any, k: Any, v: Any) -> Any:
+    turned = [np.transpose(x, (1, 2, 0, 3)) for x in (q, k, v)]
+    return np.transpose(any_axes(*turned), (2, 0, 1, 3))
+
+
+def side_by_side_before_the_batch(q: Any, k: Any, v: Any) -> Any:
+    return np.swapaxes(side_by_side(*(np.swapaxes(x, 0, 1) for x in (q, k, v))), 0, 1)
+
+
+def of_tokens_before_the_batch(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
+    return np.swapaxes(of_tokens(np.swapaxes(x, 0, 1), w_q, w_k, w_v), 0, 1)
+
+
 def tokens_first_unscaled(q: Any, k: Any, v: Any) -> Any:
     return np.einsum("xyij,xjyd->xiyd", softmax(np.einsum("xiyd,xjyd->xyij", q, k)), v)
 
@@ -99,6 +112,8 @@ def of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
         (tokens_first_unscaled, Attention(), "bnhd"), (square_unscaled, Attention(), "bnhd"),
         (promised, Attention(), "bhnd"), (of_tokens, Attention(), "bnd"),
         (any_axes, TWO, "nd"), (heads_first, TWO, "bhnd"), (tokens_first, TWO, "bnhd"), (side_by_side, TWO, "bnc"),
+        (before_the_batch, Attention(), "nbhd"), (before_the_batch, TWO, "nbhd"),
+        (side_by_side_before_the_batch, TWO, "nbc"), (of_tokens_before_the_batch, Attention(), "nbd"),
         (tokens_first_unscaled, TWO, "bnhd"), (heads_mixed, Attention(), "bnhd"), (heads_mixed, TWO, "bnhd"),
     ],
 )  # fmt: skip
@@ -261,6 +276,7 @@ def test_documents_by_bounds_of_queries_and_of_keys() -> None:
         ("q: (batch, heads, seq, dim)", ("bhnd",)), ("B, H, N, D = q.shape", ("bhnd",)), ("(b, s, h, d)", ("bnhd",)),
         ("x (b, n, d_model)", ("bnd",)), ("rows are tokens", ()), ("[batch n_heads q_len d]", ("bhnd",)),
         ("q: (batch_size, seqlen_q, nheads, head_dim)", ("bnhd",)), ("k (batch, n_heads_kv, seq_len_k, d)", ("bhnd",)),
+        ("query of shape (seq_len, batch, heads, d)", ("nbhd",)), ("T, B, C = x.shape", ("nbd",)),
     ],
 )  # fmt: skip
 def test_what_the_documentation_says(text: str, layouts: tuple[Layout, ...]) -> None:
@@ -275,6 +291,7 @@ def test_what_the_documentation_says(text: str, layouts: tuple[Layout, ...]) -> 
     [
         ("einsum('bthd,bshd->bhts', q, k)", {"bnhd"}), ('einsum("b h i d, b h j d -> b h i j", q, k)', {"bhnd"}),
         ("einsum('bqd,bkd->bqk', q, k)", {"bnd"}), ("einsum('qhd,khd->hqk', q, k)", {"nhd"}),
+        ("einsum('qbhd,kbhd->bhqk', q, k)", {"nbhd"}),
         ("einsum('bhts,bshd->bthd', p, v)", set()), ("a, b -> c", set()),
     ],
 )  # fmt: skip
@@ -406,8 +423,12 @@ def test_masks_as_numbers(what: str, numbers: str, layout: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda s, m: s - m.astype(np.float32), lambda s, m: s * m, lambda s, m: _CHANGES[""](s, ~m)]
-)
+    "change",
+    [
+        lambda s, m: s - m.astype(np.float32), lambda s, m: s * m, lambda s, m: _CHANGES[""](s, ~m),
+        lambda s, m: np.where(m, np.float32(-np.inf), s), lambda s, m: np.where(m != 0, np.float32(-1e30), s),
+    ],
+)  # fmt: skip
 def test_masks_that_are_wrong_as_booleans_and_as_numbers(change: Callable[[Any, Any], Any]) -> None:
     spec = Attention(causal=True)
     found = settled(_with_mask(change), spec)
@@ -417,8 +438,10 @@ def test_masks_that_are_wrong_as_booleans_and_as_numbers(change: Callable[[Any, 
 @pytest.mark.deep
 def test_a_causal_mask_of_the_wrong_polarity_is_found() -> None:
     spec = Attention(causal=True)
-    wrong = _with_mask(lambda s, m: _CHANGES[""](s, ~m))
-    assert verify(wrong, spec, framework="numpy", examples=0).verdict.value == "fault"
+    for change in (lambda s, m: _CHANGES[""](s, ~m), lambda s, m: np.where(m, np.float32(-np.inf), s)):
+        report = verify(_with_mask(change), spec, framework="numpy", examples=0)
+        assert report.verdict.value == "fault"
+        assert any("--mask-arg ~" in note for note in report.notes)
 
 
 def test_a_boolean_mask_that_the_specification_gives_is_not_made_additive() -> None:

@@ -365,6 +365,20 @@ def _wrong_heads(q: Array, k: Array, v: Array) -> Array:
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(lambda keep: ~keep, "the padding mask is inverted: True is read as padding"),
+     (lambda keep: keep[..., ::-1], "padding is counted at the other end")],
+)  # fmt: skip
+def test_a_mask_that_is_read_wrong_has_one_name_where_it_leaves_rows_without_keys(change: Any, words: str) -> None:
+    def function(q: Array, k: Array, v: Array, keep: Array) -> Array:
+        return _plain_masked(q, k, v, change(keep)[..., None, :])
+
+    causes = [fault.cause for fault in verify(function, Attention(padding=True)).faults]
+    assert causes == [words]
+
+
+@pytest.mark.deep
 def test_equal_weights_do_not_clear_the_keys() -> None:
     """Keys and values of other heads, each in its own way: the smallest input has equal weights."""
     first = _verified(_Pair(_wrong_heads, _wrong_heads, "", "", Attention(heads=4)), _wrong_heads).faults[0]

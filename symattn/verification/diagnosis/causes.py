@@ -291,7 +291,7 @@ class Search(ABC, Generic[M]):
         """Return the mistakes that balls do not contradict, at most ``_MOST``."""
         result: list[M] = []
         many_wrong, many_right, many_raised = self.judged
-        cases = [*self.wrong[:many_wrong], *self.right[:many_right], *self.raised[:many_raised]]
+        cases = [*self._telling(many_wrong), *self.right[:many_right], *self.raised[:many_raised]]
         for mistake in mistakes:
             if self._over:
                 self.cut = True
@@ -301,6 +301,12 @@ class Search(ABC, Generic[M]):
             if len(result) >= _MOST:
                 break
         return tuple(result)
+
+    def _telling(self, many: int) -> list[CaseResult]:
+        """The smallest wrong cases; the last ones have numbers where the others have none, as these tell nothing."""
+        first = self.wrong[:many]
+        numbers = [] if any(map(_has_numbers, first)) else [*filter(_has_numbers, self.wrong[many:])][: many // 2]
+        return [*first[: many - len(numbers)], *numbers]
 
     def _explained(self, judged: CaseResult, mistake: M) -> bool | None:
         """Ask balls whether a mistake explains a case, once."""
@@ -325,6 +331,10 @@ def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bo
     if mistake.where is None or mistake.where.holds(judged):
         return ask(judged, mistake)
     return False if judged.finding in OF_VALUES else None
+
+
+def _has_numbers(judged: CaseResult) -> bool:
+    return any(part.got is not None and bool(np.isfinite(part.got).any()) for part in judged.parts)
 
 
 def explains_all(answers: Iterable[bool | None]) -> bool:

@@ -71,6 +71,11 @@ def opening(words: str, open_: Open) -> Mistake:
     )
 
 
+def leaving_some_keys(mistake: Mistake) -> Mistake:
+    """Return the mistake in how a mask is read; of rows that it leaves without any key nothing is said."""
+    return replace(mistake, variant=replace(mistake.variant, steps={"weights": some_keys}))
+
+
 def _filling(words: str, fill: Callable[[At, Any], Any]) -> Mistake:
     """Something finite in the place of −∞: ``fill`` of the scores."""
 
@@ -87,7 +92,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         return
     if spec.causal or spec.padding or spec.mask is not None:
         yield told("mask", "the mask is ignored", masked=lambda at: added(at.spec, at.values) * 1)
-    yield opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
+    if replace(spec, padding=False).masks_anything:  # else it is that of padding that is inverted
+        yield opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
     for n in WIDTHS:
         words = f"the first {n} keys are" if n > 1 else "the first key is"
         yield opening(f"{words} always seen", partial(_with_first, n))

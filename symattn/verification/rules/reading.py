@@ -11,6 +11,7 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.bounds.at import read
 from symattn.bounds.mistake import Mistake
+from symattn.verification.rules.forbidding import leaving_some_keys
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
@@ -27,7 +28,8 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes in the inputs that a specification has."""
     for name, step, words, change in _changes(spec.heads):
         if name in names:
-            yield read(step, words, **{name: lambda spec, a, change=change: change(a)})
+            mistake = read(step, words, **{name: lambda spec, a, change=change: change(a)})
+            yield leaving_some_keys(mistake) if name == "keep" else mistake
     if spec.mask == "boolean" and (spec.causal or spec.padding or spec.window is not None or spec.documents):
         yield read("mask", "the mask given is inverted", mask=lambda spec, a: ~a)
 
