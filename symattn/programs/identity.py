@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -16,11 +16,12 @@ from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.target import Convention
+from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Evidence, Grade
 from symattn.programs.apart import NotDone, apart
 from symattn.programs.calling import agree
 from symattn.programs.forms import argument, placed
-from symattn.programs.frameworks import is_of_jax
+from symattn.programs.frameworks import import_torch, is_of_jax
 from symattn.programs.layouts import from_layout
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
@@ -83,8 +84,6 @@ def understood(
     What stands in the way is the ``reason`` of an identity that neither agrees nor differs.
     """
     numbers = {"doc", "doc_q", "doc_k", "positions", "positions_q", "drop"} & {*how.inputs}
-    if how.framework != "numpy":
-        return _not_tried("it takes tensors, not NumPy arrays")
     if numbers or spec.documents:
         return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
     if is_of_jax(function):
@@ -92,25 +91,43 @@ def understood(
 
         # JAX does not outlive a copy of the process
         return _quietly(lambda: identity(function, spec, how, domain=domain, make=on_kind))
-    result = _within(lambda: identity(function, spec, how, domain=domain), seconds)
-    if not result.agrees:
-        return result
-    large = _within(lambda: identity(function, spec, how, LARGE, domain=domain), seconds)
-    return large if large.agrees is False else result.joined(large) if large.agrees else result
+    try:
+        make = substitute if how.framework == "numpy" else _of_tensors(how.dtype)
+    except (InputError, MissingExtra) as error:  # nothing can be exported
+        return _not_tried(str(error))
+
+    def tests() -> Iterator[IdentityResult]:
+        yield (result := _quietly(lambda: identity(function, spec, how, domain=domain, make=make)))
+        if result.agrees:
+            yield _quietly(lambda: identity(function, spec, how, LARGE, domain=domain, make=make))
+
+    try:
+        results: list[IdentityResult] = apart(tests, seconds)
+    except NotDone as error:
+        return _not_tried(str(error))
+    first, last = results[0], results[-1]
+    if last is first or last.agrees is None:
+        return first
+    return first.joined(last) if last.agrees else last
+
+
+def _of_tensors(dtype: str) -> Make:
+    from symattn.programs.graphs.torch_reader import on_kind, warm
+
+    warm()
+    graphs: dict[Any, Any] = {}
+
+    def make(function: Callable[..., Any], kind: type[Modular]) -> Callable[..., Any]:
+        import_torch().set_num_threads(1)  # threads do not outlive a copy of the process
+        return on_kind(function, kind, dtype, graphs)
+
+    return make
 
 
 def _quietly(test: Callable[[], IdentityResult]) -> IdentityResult:
     with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return test()
-
-
-def _within(test: Callable[[], IdentityResult], seconds: float) -> IdentityResult:
-    try:
-        result: IdentityResult = apart(lambda: _quietly(test), seconds)
-    except NotDone as error:
-        return _not_tried(str(error))
-    return result
 
 
 def _not_tried(reason: str) -> IdentityResult:

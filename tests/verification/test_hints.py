@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -159,9 +160,9 @@ def test_what_never_ends_on_residues_is_ended() -> None:
     assert (found.agrees, found.reason) == (None, "it did not end within 0.5 s")
 
 
-def test_tensors_and_whole_numbers_are_not_tried() -> None:
-    tensors = Convention((), framework="torch")
-    assert "tensors" in understood(plain, tensors, Attention(), 1.0).reason
+def test_tensors_without_their_framework_and_whole_numbers_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "torch" in understood(plain, Convention((), framework="torch"), Attention(), 1.0).reason
     spec = Attention(documents=True)
     runner = target(lambda q, k, v, doc: v, Request.of(spec, dtype="float32", framework="numpy", layout="nd"))
     assert "whole numbers" in runner.semantics(spec, 1.0).reason

@@ -2,19 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError
+from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs.form import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.ranges import type_name, whole
+from symattn.programs.graphs.running import run, unknown
 from symattn.programs.graphs.torch_table import RULES
+from symattn.programs.loading import one_line
 
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
 _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
+#: Options that say where a tensor lies, not what it is.
+_PLACED = ("device", "layout", "pin_memory", "memory_format")
+_FUSED = "scaled_dot_product_attention"
+
+
+def on_kind(
+    function: Callable[..., Any], kind: type[Planes], dtype: str = "float32", graphs: dict[Any, Graph] | None = None
+) -> Callable[..., Any]:
+    """``function`` of tensors for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
+
+    Of several outputs it gives the first. ``graphs`` keeps what was exported, by shapes and constants. Raises
+    ``InputError`` where the function cannot be exported, where an operator is not read, and where the whole attention
+    is one operator, of which no code would run.
+    """
+    graphs = {} if graphs is None else graphs
+
+    def called(*places: Any, **keywords: Any) -> Any:
+        leaves = [*places, *keywords.values()]
+        at = [i for i, x in enumerate(leaves) if isinstance(x, kind)]
+        shapes = {i: tuple(leaves[i].plain_shape) for i in at}
+        fixed = {i: x for i, x in enumerate(leaves) if i not in shapes}
+        key = str([*shapes.items(), *((i, x.tolist() if isinstance(x, np.ndarray) else x) for i, x in fixed.items())])
+        if key not in graphs:
+            graphs[key] = _graph(function, shapes, fixed, (len(places), *keywords), dtype)
+        pairs = zip((x.name for x in graphs[key].inputs), (leaves[i] for i in at), strict=True)
+        return run(graphs[key], dict(pairs), leaves[at[0]])[0]
+
+    return called
+
+
+def _graph(
+    function: Callable[..., Any], shapes: Mapping[int, tuple[int, ...]], fixed: Mapping[int, Any],
+    form: tuple[Any, ...], dtype: str,
+) -> Graph:  # fmt: skip
+    """What a call does with tensors of these shapes; ``form`` is how many arguments go by place, and the others' names.
+
+    Raises ``InputError`` where it is not read.
+    """
+    torch, label = import_torch(), getattr(function, "__name__", type(function).__name__)
+    constants = {i: _constant(torch, x, dtype) for i, x in fixed.items()}
+    places, *names = form
+
+    def of_tensors(*tensors: Any) -> Any:
+        filled = {**constants, **dict(zip(shapes, tensors, strict=True))}
+        every = [filled[i] for i in sorted(filled)]
+        result = function(*every[:places], **dict(zip(names, every[places:], strict=True)))
+        return result[0] if isinstance(result, (tuple, list)) else result
+
+    examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes.values()]
+    graph = of_program(_exported(torch, of_tensors, examples, label), label)
+    if any(_FUSED in node.operator for node in graph.nodes):
+        raise InputError(f"{label} calls {_FUSED}, one operator of torch, whose own code residues do not see")
+    if others := unknown(graph):
+        raise InputError(f"{label}: torch's operator {others[0]} is not read")
+    return graph
+
+
+def _constant(torch: Any, x: Any, dtype: str) -> Any:
+    if not isinstance(x, np.ndarray):
+        return x
+    tensor = torch.from_numpy(np.array(x))
+    return tensor.to(getattr(torch, dtype)) if x.dtype.kind == "f" else tensor
+
+
+def _exported(torch: Any, function: Callable[..., Any], examples: list[Any], label: str) -> Any:
+    """The program, without operators that change their operands."""
+
+    class Exported(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, *tensors: Any) -> Any:
+            return function(*tensors)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own
+            program = torch.export.export(Exported(), tuple(examples), strict=False)
+            called = (node.target for node in program.graph.nodes if node.op == "call_function")
+            if any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in called):
+                program = program.run_decompositions({})
+    except Exception as error:  # whatever a foreign function raises
+        raise InputError(f"{label} cannot be exported: {one_line(error)}") from error
+    return program
+
+
+@cache
+def warm() -> None:
+    """Export something once, as what that imports takes seconds, which copies of this process then share."""
+    torch = import_torch()
+    _exported(torch, lambda x: x.add_(1), [torch.zeros(1)], "nothing")
 
 
 def of_program(program: Any, name: str = "the program") -> Graph:
@@ -55,10 +149,9 @@ def _node(node: Any) -> Iterator[GraphNode]:
     operator = str(packet) if packet is not None else str(getattr(node.target, "__name__", node.target))
     if operator.rpartition(".")[2] in _LEFT_OUT:
         return
-    results: Mapping[str, Any] = {k: _operand(v) for k, v in node.kwargs.items() if k not in ("device", "layout")}
-    results = {k: v for k, v in results.items() if k not in ("pin_memory", "memory_format")}
+    keywords = {k: _operand(v) for k, v in node.kwargs.items() if k not in _PLACED}
     result = type_name(getattr(node.meta.get("val"), "dtype", ""))
-    yield GraphNode(operator, tuple(map(_operand, node.args)), (node.name,), results, (result,))
+    yield GraphNode(operator, tuple(map(_operand, node.args)), (node.name,), keywords, (result,))
 
 
 def _operand(x: Any) -> Any:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import attending as at
 from symattn.programs.graphs import operators as op
 from symattn.programs.graphs.form import Rule
 from symattn.programs.graphs.ranges import bits, cast, cast_like
-from symattn.programs.graphs.values import Context, length
+from symattn.programs.graphs.values import Context, decimal, length
 
 
 def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
@@ -60,6 +61,77 @@ def _softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
     return at.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
 
+def _rsub(c: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return _add(op.binary("subtract"))(c, b, a, alpha)
+
+
+def _extreme(name: str, reduced: str) -> Rule:
+    """The largest or smallest of two, or along an axis, where places are not given."""
+
+    def run(c: Context, x: Any, other: Any = None, keep: bool = False) -> Any:
+        if other is None:
+            return op.reduce(reduced)(c, x, None, False)
+        if isinstance(other, int):
+            return op.reduce(reduced)(c, x, other, keep), None
+        return op.binary(name)(c, x, other)
+
+    return run
+
+
+def _filled_like(value: Any = None) -> Rule:
+    def run(c: Context, x: Any, *told: Any, dtype: str | None = None, **_: object) -> Any:
+        filled = told[-1] if value is None else value
+        return op.full(c, x.shape, filled if dtype is None else cast(c, filled, dtype))
+
+    return run
+
+
+def _never_read(c: Context, shape: Any, *_: object, **__: object) -> Any:
+    """An array whose elements must be written before they are read: until then they are a number that nobody means."""
+    return op.full(c, getattr(shape, "shape", shape), float(2**31 - 1))
+
+
+def _einsum(c: Context, formula: str, arrays: list[Any], **_: object) -> Any:
+    return c.xp.einsum(formula, *map(c.lifted, arrays))
+
+
+def _scattered(c: Context, x: Any, part: Any, dim: int, *where: Any) -> Any:
+    """x with a part of an axis replaced."""
+    length_, axis = int(length(x.shape[dim])), dim % x.ndim
+    places = range(length_)[slice(*where)] if len(where) != 1 else range(length_)[where[0] :][:1]
+    part = op.unsqueeze(c, part, axis) if len(where) == 1 else part
+    at_part = {place: n for n, place in enumerate(places)}
+    rows = [op.part(c, *((part, axis, at_part[i], at_part[i] + 1) if i in at_part else (x, axis, i, i + 1)))
+            for i in range(length_)]  # fmt: skip
+    return op.concat(c, rows, axis)
+
+
+def _repeated(c: Context, x: Any, times: Any) -> Any:
+    x = op.reshape(c, x, (*(1,) * (len(times) - x.ndim), *x.shape))
+    for axis, n in enumerate(times):
+        x = op.concat(c, [x] * int(n), axis) if int(n) != 1 else x
+    return x
+
+
+def _rms_norm(c: Context, x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    if eps is None or len(shape) != 1:
+        raise InputError("a norm over several axes, or with the ε of its type, is not read")
+    return rms_norm(c.lifted(x), decimal(eps), None if weight is None else c.lifted(weight))
+
+
+def _layer_norm(
+    c: Context, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: object
+) -> Any:
+    if len(shape) != 1:
+        raise InputError("a norm over several axes is not read")
+    gain, added = (None if a is None else c.lifted(a) for a in (weight, bias))
+    return layer_norm(c.lifted(x), decimal(eps), gain, added)
+
+
+def _log_softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
+    return c.xp.log(_softmax(c, x, dim, dtype))
+
+
 _KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
@@ -71,8 +143,54 @@ RULES: Mapping[str, Rule] = {
     **op.table(op.binary, "aten.mul=multiply aten.eq=equal aten.lt=less aten.le=less_equal aten.gt=greater"),
     **op.table(op.binary, "aten.ge=greater_equal aten.logical_and=logical_and aten.logical_or=logical_or"),
     **op.table(op.binary, "aten.bitwise_and=logical_and aten.bitwise_or=logical_or"),
+    **op.table(op.binary, "aten.__and__=logical_and aten.__or__=logical_or"),
     **op.table(op.unary, "aten.sqrt=sqrt aten.exp=exp aten.tanh=tanh aten.neg=negative"),
     **op.table(op.unary, "aten.logical_not=logical_not aten.bitwise_not=logical_not"),
+    **op.table(op.unary, "aten.log=log aten.abs=abs aten.exp2=exp2 aten.log2=log2 aten.sin=sin aten.cos=cos"),
+    **op.table(op.binary, "aten.ne=not_equal"),
+    "aten.rsub": _rsub,
+    "aten.rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
+    "aten.reciprocal": lambda c, x: op.divide(c, 1.0, x),
+    "aten.sigmoid": lambda c, x: op.divide(c, 1.0, c.lifted(1.0) + c.xp.exp(-c.lifted(x))),
+    "aten.maximum": op.binary("maximum"),
+    "aten.minimum": op.binary("minimum"),
+    "aten.max": _extreme("maximum", "max"),
+    "aten.min": _extreme("minimum", "min"),
+    "aten.logsumexp": lambda c, x, dim, keep=False: c.xp.log(_reduce("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)),
+    "aten.einsum": _einsum,
+    "aten.log_softmax": _log_softmax,
+    "aten.rms_norm": _rms_norm,
+    "aten.layer_norm": _layer_norm,
+    "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
+    "aten.zeros_like": _filled_like(0),
+    "aten.ones_like": _filled_like(1),
+    **dict.fromkeys(("aten.full_like", "aten.fill"), _filled_like()),
+    "aten.new_zeros": lambda c, x, shape, **told: _full(0)(c, shape, **told),
+    "aten.new_full": lambda c, x, shape, value, **told: RULES["aten.full"](c, shape, value, **told),
+    "aten.new_ones": lambda c, x, shape, **told: _full(1)(c, shape, **told),
+    "aten.scalar_tensor": lambda c, value, **_: value,
+    "aten.select_scatter": _scattered,
+    "aten.slice_scatter": lambda c, x, part, dim=0, start=None, end=None, step=1: _scattered(
+        c, x, part, dim, start, end, step
+    ),
+    "aten.repeat": _repeated,
+    "aten.repeat_interleave": lambda c, x, times, dim, **_: op.gather(
+        c, x, np.repeat(np.arange(int(length(x.shape[dim]))), times), dim
+    ),
+    **dict.fromkeys(("aten.empty", "aten.empty_like"), _never_read),
+    "aten.stack": lambda c, xs, dim=0: op.concat(
+        c, [op.unsqueeze(c, x, dim % (x.ndim + 1)) for x in xs], dim % (xs[0].ndim + 1)
+    ),
+    "aten.unbind": lambda c, x, dim=0: tuple(op.gather(c, x, np.asarray(i), dim) for i in range(int(x.shape[dim]))),
+    "aten.unflatten": lambda c, x, dim, shape: op.reshape(
+        c, x, (*x.shape[: dim % x.ndim], *shape, *x.shape[dim % x.ndim + 1 :])
+    ),
+    **dict.fromkeys(("aten.mT", "aten.mH"), lambda c, x: op.swap(c, x, -2, -1)),
+    **dict.fromkeys(("aten.swapaxes", "aten.swapdims"), op.swap),
+    "aten.movedim": lambda c, x, source, to: op.transpose(c, x, np.moveaxis(np.arange(x.ndim), source, to).tolist()),
+    "aten.baddbmm": lambda c, x, a, b, beta=1, alpha=1: op.binary("add")(
+        c, op.binary("multiply")(c, x, beta), op.binary("multiply")(c, at.product(c, a, b), alpha)
+    ),
     "aten.div": op.divide,
     "aten.pow": op.power,
     "aten.bitwise_not.bits": bits(np.bitwise_not),
