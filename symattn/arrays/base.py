@@ -208,7 +208,7 @@ class ArrayBase(Shown):
 _MANNERS = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"])
 
 # What NumPy would round: of plain operands, too, these are computed by the kind. The logarithms of positions, say.
-_INEXACT = frozenset([*FUNCTIONS, "exp2", "reciprocal", "divide", "pow", "mean"])
+_INEXACT = frozenset([*FUNCTIONS, "exp2", "log2", "reciprocal", "divide", "pow", "mean"])
 
 
 def offered(name: str, function: Callable[..., Any], like: Callable[..., Any] | None = None) -> Callable[..., Any]:

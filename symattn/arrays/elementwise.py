@@ -89,6 +89,10 @@ class Elementwise:
         except Refused as refusal:
             raise Refused(f"{self.kind.name}: exp2 is e^(a log 2): {refusal}") from None
 
+    def log2(self, a: object) -> Any:
+        """log₂ a = log a / log 2."""
+        return self.divide(self.log(a), self.log(self.kind.lift(2)))
+
     def expm1(self, a: object) -> Planes:
         return self.subtract(self.exp(a), 1)
 

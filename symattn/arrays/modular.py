@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from math import log
 from typing import Any, ClassVar, Self
 
@@ -88,6 +89,8 @@ class Modular(Planes):
 
     @classmethod
     def _numbers(cls, plain: np.ndarray) -> State:
+        if constant := _logarithm_of_two(plain):
+            return cls.field.constant(*constant, plain.shape)
         return numbers(_rough(_finite(plain)) if cls.field.rough else _finite(plain), cls.field.p, cls.field.q)
 
     @classmethod
@@ -98,7 +101,7 @@ class Modular(Planes):
         for typed in np.unique(plain[forbidden & np.isfinite(plain)]):
             note(f"the literal {float(typed)!r} was read as -inf")
         state = cls._numbers(np.where(forbidden, 0, plain))
-        return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, sign=0))
+        return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, multiple=None, sign=0))
 
     # -- what is read of them -------------------------------------------------------------------------------------
     @property
@@ -276,6 +279,23 @@ def _finite(plain: np.ndarray) -> np.ndarray:
     if plain.dtype.kind == "f" and not np.isfinite(plain).all():
         raise InputError("modular: NaN or infinity in the data; only a mask may hold -inf, and nothing may hold NaN")
     return plain
+
+
+def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
+    """c and k, where all elements are one float that is c ln 2 (k = 1) or c log₂ e (k = −1) to 22 bits.
+
+    c is a fraction of small numbers, since code takes log₂ e and 1/√d_k together. What was read so is noted.
+    """
+    if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
+        return None
+    typed = float(plain.reshape(-1)[0])
+    for power in (1, -1) if (typed * 2**16) % 1 else ():
+        ratio = typed / log(2) ** power
+        c = Fraction(ratio).limit_denominator(64)
+        if 0 < abs(c.numerator) * c.denominator <= 256 and abs(c - ratio) <= abs(ratio) * 2**-22:
+            note(f"the number {typed!r} was read as {'' if c == 1 else f'{c} '}{'ln 2' if power == 1 else 'log₂ e'}")
+            return c, power
+    return None
 
 
 def _rough(plain: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,18 @@ if TYPE_CHECKING:
 _EXACT = frozenset(["sqrt", "divide", "true_divide", "power", "log", "exp", "reciprocal"])
 
 
+def _float_root(n: int, exponent: Any) -> float | None:
+    """n to a multiple of 1/2 where a float is exactly that: 16^(-1/2)."""
+    if n <= 0 or (2 * exponent) % 1:
+        return None
+    power = float(n) ** float(exponent)
+    return power if Fraction(power) ** 2 == Fraction(n) ** int(2 * exponent) else None
+
+
 class Size(int):
     """An axis length that remembers its kind: ``d**-0.5``, ``1/d`` and ``np.sqrt(d)`` are elements of that kind.
 
+    A power that a float has exactly is a float, since ``q.dtype.type(16**-0.5)`` takes nothing else.
     ``*`` and ``//`` by integers keep the kind. ``-`` does not, since ``np.arange`` divides differences of its
     arguments. ``float(d)``, which ``math.sqrt`` calls, is a plain float, and is noted. ``1.0 / d`` cannot be caught.
     """
@@ -35,7 +45,9 @@ class Size(int):
         return self._kind.lift(int(self))
 
     def __pow__(self, exponent: Any, modulus: None = None) -> Any:  # type: ignore[override]
-        return self._lifted() ** exponent if float(exponent) != int(exponent) or exponent < 0 else int(self) ** exponent
+        if float(exponent) == int(exponent) and exponent >= 0:
+            return int(self) ** exponent
+        return _float_root(int(self), exponent) or self._lifted() ** exponent
 
     def __truediv__(self, other: Any) -> Any:
         return self._lifted() / other

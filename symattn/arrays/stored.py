@@ -106,7 +106,7 @@ def _once(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    *("exp2", "expm1", "log1p", "pow", "isinf"),
+    *("exp2", "log2", "expm1", "log1p", "pow", "isinf"),
     *("sum", "prod", "mean", "var", "std", "cumulative_sum", "cumsum", "vecdot", "einsum"),
 ):
     setattr(RoundedStore, _name, _once(_name))

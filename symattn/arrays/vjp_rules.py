@@ -42,6 +42,7 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
     "square": (lambda xp, g, y, a: 2 * (g * a),),
     "reciprocal": (lambda xp, g, y, a: -(g * y * y),),
     "exp2": (lambda xp, g, y, a: g * y * xp.log(xp.asarray(2, dtype=a.dtype)),),
+    "log2": (lambda xp, g, y, a: g / (a * xp.log(xp.asarray(2, dtype=a.dtype))),),
     "expm1": (lambda xp, g, y, a: g * (y + 1),),
     "log1p": (lambda xp, g, y, a: g / (1 + a),),
     **{name: (_through(function.slope),) for name, function in FUNCTIONS.items()},

@@ -87,7 +87,7 @@ moves("clip", lambda xp, a, low: xp.clip(a, low, 2), A, ROW)
 for _name in ("exp", "exp2", "expm1", "tanh", "erf", "cos", "sin"):
     for _data in (A, 0.5):
         row(_name, lambda xp, a, f=_name: getattr(xp, f)(a), _data, roundings=8, dispatch=_name != "erf")
-for _name in ("log", "log1p", "sqrt"):
+for _name in ("log", "log2", "log1p", "sqrt"):
     row(_name, lambda xp, a, f=_name: getattr(xp, f)(a), B, roundings=8)
     row(_name, lambda xp, a, f=_name: getattr(xp, f)(a), NONE, roundings=8)
 

@@ -44,7 +44,7 @@ class Reference:
     float64 = float32 = object
     exp, log, sqrt, tanh, erf = map(_each, (mpmath.exp, mpmath.log, mpmath.sqrt, mpmath.tanh, mpmath.erf))
     cos, sin, expm1, log1p = map(_each, (mpmath.cos, mpmath.sin, mpmath.expm1, mpmath.log1p))
-    exp2 = _each(lambda x: mpmath.mpf(2) ** x)
+    exp2, log2 = _each(lambda x: mpmath.mpf(2) ** x), _each(lambda x: mpmath.log(x, 2))
     isfinite, isnan, isinf, isneginf = map(_test, (np.isfinite, np.isnan, np.isinf, np.isneginf))
 
     def mean(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:

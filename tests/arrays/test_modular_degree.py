@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import comb, inf, log2
 from random import Random
@@ -234,10 +235,15 @@ def test_weights_follow_the_rules_of_polynomials() -> None:
 def test_forms_keep_a_common_denominator() -> None:
     a, b = ExponentForm(1, 3, 4), ExponentForm(0, 5, 6)
     assert a + b == ExponentForm(1, 3 * 3 + 5 * 2, 12)
+    assert a + replace(b, power=1) is None
     assert a * b == ExponentForm(1, 15, 24)
     assert a.either(b) == ExponentForm(1, 10, 12)
     assert ExponentForm(2, 1).exponential() is None
-    assert a.exponential() == ResidueRatio(MonomialWeight(Fraction(3, 4)), parts=4)
+    assert a.exponential() == ResidueRatio(MonomialWeight(Fraction(3, 4)), parts=4, power=0)
+    assert replace(a, power=1).exponential() is None
+    two = replace(a, power=1, shifted=False).exponential()
+    assert two == ResidueRatio(MonomialWeight(Fraction(3, 4)), parts=4, power=1)
+    assert two.times(a.exponential()) is None
 
 
 def test_enough_pairs_are_asked_for_and_not_one_more() -> None:

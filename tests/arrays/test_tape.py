@@ -23,7 +23,7 @@ from tests.arrays.operations import TABLE, Case
 SEVERAL = ("var", "std", "prod", "einsum", "vecdot", "Array.var", "Array.std", "Array.prod")
 REFUSED = {"[]=": "no assignment", "in place": "no assignment"}
 #: Functions that leave the decided field: there balls are compared.
-BALLS = ("exp2", "erf", "cos", "sin")
+BALLS = ("exp2", "log2", "erf", "cos", "sin")
 
 
 def draw(shape: tuple[int, ...], seed: int) -> np.ndarray:

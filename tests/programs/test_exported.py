@@ -67,6 +67,11 @@ def row_by_row(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
+def in_powers_of_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    s = q @ k.mT * (1.44269504 / q.shape[-1] ** 0.5)
+    return torch.exp2(s - torch.exp2(s).sum(-1, keepdim=True).log2()) @ v
+
+
 def by_log_sum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     s = scores(q, k)
     return torch.exp(s - torch.logsumexp(s, -1, keepdim=True)) @ v
@@ -100,8 +105,8 @@ def unflattened(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 RIGHT = [
     (by_steps, Attention()), (in_place, Attention()), (tiles, Attention()), (row_by_row, Attention()),
-    (by_log_sum, Attention()), (stacked, Attention()), (causal, Attention(causal=True)),
-    (masked, Attention(mask="boolean")), (repeated, GROUPS), (unflattened, GROUPS),
+    (in_powers_of_two, Attention()), (by_log_sum, Attention()), (stacked, Attention()),
+    (causal, Attention(causal=True)), (masked, Attention(mask="boolean")), (repeated, GROUPS), (unflattened, GROUPS),
 ]  # fmt: skip
 
 

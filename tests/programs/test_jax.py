@@ -24,6 +24,12 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return jax.nn.softmax(s, -1) @ v
 
 
+def in_powers_of_two(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.mT * (1.44269504 / q.shape[-1] ** 0.5)
+    top = s.max(-1, keepdims=True)
+    return jnp.exp2(s - top - jnp.log2(jnp.exp2(s - top).sum(-1, keepdims=True))) @ v
+
+
 def flipped(q: Any, k: Any, v: Any) -> Any:
     n = q.shape[-2]
     s = q @ k.mT / jnp.sqrt(q.shape[-1])
@@ -58,7 +64,7 @@ def semantics(function: Any, spec: Attention) -> Any:
     return runner.semantics(spec, 60, SQUARE)
 
 
-@pytest.mark.parametrize("made", [attention, jax.jit(attention)])
+@pytest.mark.parametrize("made", [attention, jax.jit(attention), in_powers_of_two])
 def test_functions_are_traced_and_tested(made: Any) -> None:
     found = semantics(made, Attention())
     assert found.agrees

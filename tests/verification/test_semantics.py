@@ -52,6 +52,74 @@ def test_other_ways_to_write_it_pass(spec: Attention) -> None:
     assert found_for(Attention(causal=spec.causal, mask=spec.mask, padding=spec.padding), spec, names=names).agrees
 
 
+LOG2E, BINARY = 1.44269504, Attention(base=2)
+
+
+def powers(q: Any, k: Any, v: Any, factor: float, tile: int = 5, power: Any = np.exp2) -> Any:
+    """Weights in powers of two, tile by tile, of scores that are scaled by ``factor``/√d_k."""
+    s = q @ k.T * (factor / q.shape[-1] ** 0.5)
+    top = s[:, :tile].max(-1, keepdims=True)
+    e = np.exp2(s[:, :tile] - top)
+    out, total = e @ v[:tile], e.sum(-1, keepdims=True)
+    for at in range(tile, k.shape[0], tile):
+        new = np.maximum(top, s[:, at : at + tile].max(-1, keepdims=True))
+        kept, e = power(top - new), np.exp2(s[:, at : at + tile] - new)
+        out, total, top = out * kept + e @ v[at : at + tile], total * kept + e.sum(-1, keepdims=True), new
+    return out / total
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "agrees"),
+    [
+        (lambda q, k, v: powers(q, k, v, LOG2E), Attention(), True),
+        (lambda q, k, v: powers(q, k, v, np.log2(np.e), 2), Attention(), True),
+        (lambda q, k, v: powers(q * np.float32(LOG2E), k, v, 1, 2), Attention(), True),
+        (lambda q, k, v: powers(q / np.log(2), k, v, 1, 2), Attention(), True),
+        (lambda q, k, v: powers(q, k, v, 1, 2), BINARY, True),
+        (lambda q, k, v: powers(q, k, v, 1), Attention(), False),
+        (lambda q, k, v: powers(q, k, v, 1.4427), Attention(), False),
+        (lambda q, k, v: powers(q, k, v, LOG2E), BINARY, False),
+        (lambda q, k, v: powers(q, k, v, LOG2E, 2, np.exp), Attention(), False),
+        (lambda q, k, v: powers(q, k, v, 1, 2, np.exp), BINARY, False),
+        (lambda q, k, v: powers(q, k, v, 1 / LOG2E), Attention(), False),
+    ],
+)
+def test_powers_of_two_are_those_of_e_where_scores_are_times_log2_e(
+    function: Callable[..., Any], spec: Attention, agrees: bool
+) -> None:
+    found = found_for(function, spec)
+    assert found.agrees is agrees
+    assert found.epsilon is None or 0 < found.epsilon <= 1e-12
+    assert (found.evidence.grade is Grade.TESTED) == agrees
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(1.442695, "log₂ e"), (0.18033688, "1/8 log₂ e"), (np.log(2) / 3, "1/3 ln 2"), (-2.0794415, "-3 ln 2")],
+)
+def test_numbers_that_are_read_as_logarithms_are_noted(number: float, words: str) -> None:
+    notes = found_for(lambda q, k, v: Attention()(q, k, v) + (q[:, :1] - q[:, :1]) * number).notes
+    assert notes == (f"the number {float(number)!r} was read as {words}",)
+
+
+@pytest.mark.parametrize("number", [1.4427, 1.44, 0.693, 1.4426950 + 1e-6, 0.75, 100.1, 1.6487212707])
+def test_other_numbers_are_not_read_as_logarithms(number: float) -> None:
+    assert not found_for(lambda q, k, v: Attention()(q, k, v) + (q[:, :1] - q[:, :1]) * number).notes
+
+
+def test_powers_of_e_and_of_two_of_the_same_letters_have_no_bound() -> None:
+    def both(q: Any, k: Any, v: Any) -> Any:
+        return Attention()(q, k, v) + BINARY(q, k, v) - np.exp2(q @ k.T) @ v + np.exp2(k @ q.T).T @ v - BINARY(q, k, v)
+
+    def constant(q: Any, k: Any, v: Any) -> Any:
+        e = np.exp2(q @ k.T / q.shape[-1] ** 0.5 - 3)
+        return e @ v / e.sum(-1, keepdims=True)
+
+    for function, spec in ((both, Attention()), (constant, BINARY)):
+        found = found_for(function, spec)
+        assert (found.agrees, found.epsilon, found.evidence.grade) == (True, None, Grade.SAMPLED)
+
+
 def test_projections_and_cross_attention() -> None:
     names = ("x", "y", "w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
     spec = Attention(heads=2)

@@ -13,6 +13,11 @@ invertible mod q, F_i = g^{x_i/C} is uniform in H and independent of the others 
 H without 1; and the residue of e^{(Σ a_i x_i + a_0)/c} is the monomial Π F_i^{a_i C/c} · G^{a_0 C/c}. No letter is the
 product of two: were queries and keys both letters, Σ_k q_ik k_jk in an exponent would have no degree, and no bound.
 
+**Powers of two.** ln 2 is λ, uniform in Z_q without 0, and g = 2^{1/λ}: 2 is a square mod p, as p = 7 mod 8, and so
+generates H; hence g is as above, and 2^s = g^{λs}. Where all exponents of an expression are λ^k times linear forms, for
+one k ≠ 0 and without the number a_0, all of the above holds of F_i = g^{λ^k x_i/C} and e^{λ^k x_i/C} in the place of
+those with k = 0. Expressions with two different k, or with a_0 and k ≠ 0, have no bound.
+
 **Lemma.** Let N ≠ 0 over F_p have 2·Σ|powers of F_i and G| + Σ powers of v ≤ D in every monomial. Then N = 0 at the
 point with probability at most D/(q − 1).
 *Proof*, by induction on the letters. Let F be a letter with powers −a to b in N, N = Σ_t F^t N_t, and say b ≥ a (else
@@ -38,6 +43,7 @@ those that count: a factor of C(T + R, R).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
@@ -91,64 +97,86 @@ class ExponentForm:
     """The form of exponents (Σ a_i x_i + a_0)/``divisor`` with integers a: Σ|a| ≤ ``size``.
 
     ``degree`` is 0 for numbers, 1 for linear forms; polynomials of higher degree have no bound when they are
-    exponentiated.
+    exponentiated. All of it is times (ln 2)^``power``; ``shifted`` is false only where a_0 = 0.
     """
 
     degree: int
     size: int
     divisor: int = 1
+    power: int = 0
+    shifted: bool = True
 
-    def __add__(self, other: ExponentForm) -> ExponentForm:
-        c = lcm(self.divisor, other.divisor)
-        size = self.size * (c // self.divisor) + other.size * (c // other.divisor)
-        return ExponentForm(max(self.degree, other.degree), size, c)
+    def __add__(self, other: ExponentForm) -> ExponentForm | None:
+        return self._with(other, int.__add__)
 
     def __mul__(self, other: ExponentForm) -> ExponentForm:
-        return ExponentForm(self.degree + other.degree, self.size * other.size, self.divisor * other.divisor)
+        return ExponentForm(
+            self.degree + other.degree,
+            self.size * other.size,
+            self.divisor * other.divisor,
+            self.power + other.power,
+            self.shifted and other.shifted,
+        )
 
-    def either(self, other: ExponentForm) -> ExponentForm:
+    def either(self, other: ExponentForm) -> ExponentForm | None:
+        return self._with(other, max)
+
+    def _with(self, other: ExponentForm, sizes: Callable[[int, int], int]) -> ExponentForm | None:
+        """Return the form of both over one divisor; None where they have different powers of ln 2."""
+        if self.size and other.size and self.power != other.power:
+            return None
         c = lcm(self.divisor, other.divisor)
-        size = max(self.size * (c // self.divisor), other.size * (c // other.divisor))
-        return ExponentForm(max(self.degree, other.degree), size, c)
+        size = sizes(self.size * (c // self.divisor), other.size * (c // other.divisor))
+        shifted = any(x.shifted for x in (self, other) if x.size)
+        power = self.power if self.size else other.power
+        return ExponentForm(max(self.degree, other.degree), size, c, power, shifted)
 
     def terms(self, n: int) -> ExponentForm:
         return replace(self, size=self.size * n)
 
     def exponential(self) -> ResidueRatio | None:
         """Return the ratio of e to such exponents; None if there is no bound."""
-        if self.degree > 1:
+        if self.degree > 1 or (self.size and self.power and self.shifted):
             return None
-        return ResidueRatio(MonomialWeight(Fraction(self.size, self.divisor)), parts=self.divisor)
+        weight = MonomialWeight(Fraction(self.size, self.divisor))
+        return ResidueRatio(weight, parts=self.divisor, power=self.power if self.size else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ResidueRatio:
     """Elements A/(``number`` · B): the weights of A and of B, and the common denominator C of the exponents.
 
-    B may differ from element to element; where it is known to be the same is told beside (``State.divisors``).
+    ``power`` is the power of ln 2 in all of its exponents, None where there are none; the results of two different
+    powers are None. B may differ from element to element; ``State.divisors`` says where it is known to be the same.
     """
 
     top: MonomialWeight
     bottom: MonomialWeight = ONE
     number: int = 1
     parts: int = 1
+    power: int | None = None
 
-    def plus(self, other: ResidueRatio, same: bool) -> ResidueRatio:
+    def _joined(self, other: ResidueRatio, top: MonomialWeight, bottom: MonomialWeight, n: int) -> ResidueRatio | None:
+        powers = {x.power for x in (self, other)} - {None}
+        if len(powers) > 1:
+            return None
+        return ResidueRatio(top, bottom, n, lcm(self.parts, other.parts), next(iter(powers), None))
+
+    def plus(self, other: ResidueRatio, same: bool) -> ResidueRatio | None:
         """Return the ratio of the sum; ``same`` if both have the same B (1, if there is none)."""
         n = lcm(self.number, other.number)
         a, b = self.top.scaled(n // self.number), other.top.scaled(n // other.number)
         if not same:
             a, b = a * other.bottom, b * self.bottom
-        return ResidueRatio(a + b, self.bottom if same else self.bottom * other.bottom, n, lcm(self.parts, other.parts))
+        return self._joined(other, a + b, self.bottom if same else self.bottom * other.bottom, n)
 
-    def times(self, other: ResidueRatio) -> ResidueRatio:
-        parts = lcm(self.parts, other.parts)
-        return ResidueRatio(self.top * other.top, self.bottom * other.bottom, self.number * other.number, parts)
+    def times(self, other: ResidueRatio) -> ResidueRatio | None:
+        return self._joined(other, self.top * other.top, self.bottom * other.bottom, self.number * other.number)
 
-    def over(self, other: ResidueRatio) -> ResidueRatio:
+    def over(self, other: ResidueRatio) -> ResidueRatio | None:
         """Return the ratio of the quotient."""
         top = (self.top * other.bottom).scaled(other.number)
-        return ResidueRatio(top, self.bottom * other.top, self.number, lcm(self.parts, other.parts))
+        return self._joined(other, top, self.bottom * other.top, self.number)
 
     def terms(self, n: int, same: bool) -> ResidueRatio:
         """Return the ratio of a sum of n such quotients; ``same`` if they share B."""
@@ -156,10 +184,10 @@ class ResidueRatio:
             return replace(self, top=self.top.terms(n))
         return replace(self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n))
 
-    def either(self, other: ResidueRatio) -> ResidueRatio:
+    def either(self, other: ResidueRatio) -> ResidueRatio | None:
         n = lcm(self.number, other.number)
         top = self.top.scaled(n // self.number).either(other.top.scaled(n // other.number))
-        return ResidueRatio(top, self.bottom.either(other.bottom), n, lcm(self.parts, other.parts))
+        return self._joined(other, top, self.bottom.either(other.bottom), n)
 
     def vanishing(self) -> Chance:
         """Return the chance that A vanishes, which makes the element zero."""
@@ -167,7 +195,8 @@ class ResidueRatio:
 
     def difference(self, other: ResidueRatio, same: bool) -> Chance:
         """Return the chance that the difference's numerator vanishes; ``same`` if both have the same B."""
-        return self.plus(other, same).vanishing()
+        sum_ = self.plus(other, same)
+        return sum_.vanishing() if sum_ else UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

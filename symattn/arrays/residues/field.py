@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from math import inf
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus, ResidueExponential
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, ExponentForm, MonomialWeight, ResidueRatio
-from symattn.arrays.residues.state import Plane, State
+from symattn.arrays.residues.state import Plane, State, numbers, power_of
 from symattn.document.errors import Refused
 
 _LETTER = ResidueRatio(MonomialWeight(degree=1))
@@ -39,9 +40,10 @@ class Field:
     def __init__(self, p: int, q: int, seed: int) -> None:
         self.random = np.random.default_rng([seed, p, q])
         self.p, self.q = Modulus(p), Modulus(q)
-        g = pow(int(self.random.integers(2, p - 1)), 2, p)  # the square of anything but 0, 1 and −1 is a generator
-        self.exponential = ResidueExponential(self.p, q, g)
+        log2 = int(self.random.integers(1, q))  # of 2, a square mod p, to the base g, which thereby is any generator
+        self.exponential = ResidueExponential(self.p, q, pow(2, pow(log2, -1, q), p))
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
+        self._ln2 = {self.p: int(self.random.integers(1, p)), self.q: log2}
         self.decisions = Decisions()
         self.work = Work()
         self.scalars: dict[float, State] = {}  # plain numbers met, which are met again and again
@@ -50,10 +52,23 @@ class Field:
     def letters(self, shape: Shape) -> State:
         """New letters, uniform mod p and, independently, mod q."""
         value, exponent = (Plane.after(lambda m=m: self._uniform(shape, m.m)) for m in (self.p, self.q))
-        return State(shape, value, exponent, _LETTER, ExponentForm(1, 1))
+        return State(shape, value, exponent, _LETTER, ExponentForm(1, 1, shifted=False))
 
     def _uniform(self, shape: Shape, m: int) -> Floats:
         return self.random.integers(-(m // 2), m // 2 + 1, shape).astype(np.float64)
+
+    def constant(self, c: Fraction, power: int, shape: Shape = ()) -> State:
+        """c (ln 2)^power for c ≠ 0, where ln 2 is a letter of which 2 is the exponential."""
+        if not power:
+            return numbers(np.full(shape, c, dtype=object), self.p, self.q)
+
+        def plane(m: Modulus) -> Plane:
+            residue = m.constants([m.rational(c) * pow(self._ln2[m], power, m.m)])[0]
+            return Plane(np.broadcast_to(residue, shape), owned=False)
+
+        form = ExponentForm(0, abs(c.numerator), c.denominator, power)
+        sign = 2 if c > 0 else 0
+        return State(shape, plane(self.p), plane(self.q), None, form, sign=sign, multiple=c, power=power)
 
     def add(self, x: State, y: State) -> State:
         shape = np.broadcast_shapes(x.shape, y.shape)
@@ -86,12 +101,15 @@ class Field:
             forbidden=_anywhere(x, y, shape),
             divisors=divisors.joined(a.divisors, b.divisors, shape),
             defined=x.defined and y.defined,
+            power=power_of((x, y)),
         )
 
     def multiply(self, x: State, y: State) -> State:
         shape = np.broadcast_shapes(x.shape, y.shape)
         if x.factor is not None or y.factor is not None:
             return self._signed(*((x, y) if y.factor is None else (y, x)))
+        if (x.multiple or y.multiple) and (a := x.constant) and (b := y.constant) and a[0] * b[0]:
+            return self.constant(a[0] * b[0], a[1] + b[1], shape)
         if (x.forbidden is not None and y.sign < 2) or (y.forbidden is not None and x.sign < 2):
             raise Refused("modular: -inf (a masked score) times something that is not known to be positive")
         return State(
@@ -108,14 +126,20 @@ class Field:
         )
 
     def _signed(self, x: State, y: State) -> State:
-        """±(s + log Z) = ±s + log Z^±1."""
-        if y.number not in (1, -1) or len(y.shape) > len(x.shape) or x.forbidden is not None:
-            raise Refused("modular: a logarithm times anything but 1 or -1; only exp takes logarithms")
-        if y.number == 1:
+        """±(ln 2)^k (s + log Z) = ±(ln 2)^k s + (ln 2)^k log Z^±1."""
+        c, power = y.constant or (Fraction(0), 0)
+        if c not in (1, -1) or len(y.shape) > len(x.shape) or x.forbidden is not None:
+            raise Refused("modular: a logarithm times anything but 1, -1 and powers of ln 2; only exp takes logarithms")
+        x = replace(
+            x,
+            exponent=_both(self.q.multiply, x.exponent, y.exponent),
+            form=_both(ExponentForm.__mul__, x.form, y.form),
+            power=x.power + power,
+        )
+        if c == 1:
             return x
         return replace(
             x,
-            exponent=_both(self.q.multiply, x.exponent, y.exponent),
             factor=_both(lambda z: self.p.inverse(z), x.factor),
             ratio=_both(_NO_LOGARITHM.over, x.ratio),
             divisors=None if x.ratio is None else divisors.fresh(x.shape),
@@ -124,6 +148,8 @@ class Field:
 
     def divide(self, x: State, y: State) -> State:
         shape = np.broadcast_shapes(x.shape, y.shape)
+        if y.multiple:
+            return self.multiply(x, self.constant(1 / y.multiple, -y.power, y.shape))
         if x.value is None or y.value is None:
             raise Refused("modular: a quotient with a logarithm; only exp takes logarithms")
         if y.forbidden is not None or (x.forbidden is not None and y.sign < 2):
@@ -217,13 +243,14 @@ class Field:
             return None
         for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):
             if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
-                reach = self._reach(a.exponent.value, form.divisor, axis)
-                return ExponentForm(other.degree, reach * other.size, form.divisor * other.divisor)
+                reach = self._reach(a.exponent.value, form, axis)
+                return replace(form * other, size=reach * other.size)
         return (x.form * y.form).terms(x.shape[-1])
 
-    def _reach(self, numbers: Floats, divisor: int, axis: int) -> int:
+    def _reach(self, elements: Floats, form: ExponentForm, axis: int) -> int:
         """The largest Σ|numerators| along an axis, of numbers whose numerators are below q/2 and so can be read."""
-        whole = np.abs(self.q.multiply(numbers, self.q.constants([divisor])))
+        unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
+        whole = np.abs(self.q.multiply(elements, self.q.constants([unit])))
         return int(whole.sum(axis=axis).max(initial=0))
 
 

@@ -21,7 +21,7 @@ from symattn.arrays.residues.arithmetic import Floats, Modulus
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, ExponentForm, ResidueRatio
 from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.primes import root
-from symattn.arrays.residues.state import Plane, State, moved
+from symattn.arrays.residues.state import Plane, State, moved, power_of
 from symattn.document.errors import Refused, Undecided
 
 TINY, LARGE = 1e-5, 10**4  # numbers beside which floats of ordinary size are, or are not, seen
@@ -31,6 +31,8 @@ def exponential(field: Field, x: State) -> State:
     """e^x = g^s Z for the exponent s and the factor Z; 0 where x is −∞."""
     if x.exponent is None:
         raise Refused("modular: an exponential or a quotient of data inside an exponent; exponents must be linear")
+    if x.factor is not None and x.power:
+        raise Refused("modular: the exponential of a logarithm to another base")
     forbidden = x.forbidden
 
     def run(s: Floats, *factor: Floats) -> Floats:
@@ -58,6 +60,8 @@ def logarithm(field: Field, x: State) -> State:
     """log Z for the value Z, as an exponent 0 with the factor Z."""
     if x.value is None or x.forbidden is not None:
         raise Refused(f"modular: log of {'a logarithm' if x.value is None else '-inf'}")
+    if power := _power_of_two(x.number):
+        return field.constant(Fraction(power), 1, x.shape)
     zeros = None if x.number else field.watch(x.ratio)
 
     def run(z: Floats) -> Floats:
@@ -75,6 +79,13 @@ def logarithm(field: Field, x: State) -> State:
         divisors=x.divisors,
         defined=bool(x.number) and x.defined,
     )
+
+
+def _power_of_two(x: Fraction | None) -> int:
+    """n for x = 2^n; 0 for other numbers."""
+    if x is None or x <= 0 or any(n & (n - 1) for n in x.as_integer_ratio()):
+        return 0
+    return x.numerator.bit_length() - x.denominator.bit_length()
 
 
 def square_root(field: Field, x: State) -> State:
@@ -123,7 +134,7 @@ def any_function(field: Field, name: str, x: State) -> State:
 
 def highest(field: Field, x: State, axis: int) -> State:
     """A maximum over an axis: new letters, −∞ where everything is."""
-    letters = field.letters((*x.shape[:axis], *x.shape[axis + 1 :]))
+    letters = _letters_like(field, (*x.shape[:axis], *x.shape[axis + 1 :]), x)
     return _forbidden(letters, None if x.forbidden is None else np.asarray(x.forbidden.all(axis=axis)))
 
 
@@ -135,9 +146,16 @@ def higher(field: Field, x: State, y: State) -> State:
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
     if field.rough and (_lowest(x) or _lowest(y)):
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
-    letters = field.letters(shape)
+    letters = _letters_like(field, shape, x, y)
     both = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
     return _forbidden(letters, both)
+
+
+def _letters_like(field: Field, shape: tuple[int, ...], *of: State) -> State:
+    """New letters in the place of maxima ``of`` these: as exponents, times the same power of ln 2."""
+    letters = field.letters(shape)
+    power = next((x.form.power for x in of if x.form and x.form.size), 0)
+    return replace(letters, form=letters.form and replace(letters.form, power=power))
 
 
 def _lowest(x: State) -> bool:
@@ -153,7 +171,8 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
     """Where two residues are equal, and how that could be though the values differ. 0/0 equals nothing."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if x.value is None or y.value is None:  # logarithms are equal if their exponentials are
-        x, y = exponential(field, x), exponential(field, y)
+        one = field.constant(Fraction(1), -power_of((x, y)))
+        x, y = (exponential(field, field.multiply(s, one)) for s in (x, y))
     assert x.value is not None
     assert y.value is not None
     same = np.broadcast_to(field.p.add(x.value.value, -y.value.value) == 0, shape)

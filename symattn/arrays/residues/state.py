@@ -2,13 +2,14 @@
 
 value      the element mod p; None for a logarithm, which only ``exp`` can take
 exponent   the element mod q, for exponents; None where it is not known: e^x has none, so e^(e^x) is refused
-factor     Z mod p, for elements x + log Z with exponent x; None if there is no logarithm in it
+factor     Z mod p, for elements x + (ln 2)^power log Z with exponent x; None if there is no logarithm in it
 forbidden  where the element is −∞; None if nowhere. The other planes hold anything there
 divisors   which B each element has over which it is a quotient (see ``degree``): equal numbers, equal B; 0 is B = 1.
            None is 0 everywhere. Where it does not vary along an axis, the stride is 0
 ratio      the weights of the elements (of Z, where there is a logarithm); None if they have no bound
 form       the same of exponents
 number     the value, if all elements are one known rational number
+multiple   c, if all elements are c (ln 2)^power with power ≠ 0
 sign       2 if all elements are known to be positive, 1 if nonnegative, else 0
 defined    whether no element can be 0/0, which is held as NaN
 """
@@ -27,6 +28,7 @@ import numpy as np
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Modulus
 from symattn.arrays.residues.degree import ONE, ExponentForm, MonomialWeight, ResidueRatio
+from symattn.document.errors import Refused
 
 Moving = Callable[..., Any]  # of arrays: a function that only moves elements
 
@@ -46,6 +48,8 @@ class State:
     number: Fraction | None = None
     sign: int = 0
     defined: bool = True
+    multiple: Fraction | None = None
+    power: int = 0
 
     def alias(self) -> State:
         """Return the same elements for another array: neither is changed with the other."""
@@ -55,6 +59,12 @@ class State:
     @property
     def all_forbidden(self) -> bool:
         return self.forbidden is not None and bool(self.forbidden.all())
+
+    @property
+    def constant(self) -> tuple[Fraction, int] | None:
+        """c and k, if all elements are c (ln 2)^k."""
+        c = self.number if self.multiple is None else self.multiple
+        return None if c is None or self.forbidden is not None else (c, self.power)
 
 
 def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
@@ -105,7 +115,8 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
     """``run``, which moves or joins elements, on every plane of ``states``. What one of them lacks, the others lose."""
     one = len(states) == 1
     logarithm = any(s.factor is not None for s in states)
-    same = {s.number for s in states}
+    same, multiples = {s.number for s in states}, {(s.multiple, s.power) for s in states}
+    multiple = states[0].multiple if len(multiples) == 1 else None
     over = _optional(run, [s.divisors for s in states], states)
     ratio = states[0].ratio if one else _either([s.ratio for s in states])
     return State(
@@ -120,7 +131,17 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         same.pop() if len(same) == 1 else None,
         min(s.sign for s in states),
         all(s.defined for s in states),
+        multiple,
+        states[0].power if multiple else power_of(states),
     )
+
+
+def power_of(states: Sequence[State]) -> int:
+    """Return the power of ln 2 in the logarithms of ``states``; 0 if there are none. Raises Refused if it differs."""
+    powers = {s.power for s in states if s.factor is not None}
+    if len(powers) > 1:
+        raise Refused("modular: logarithms to base 2 beside natural ones")
+    return powers.pop() if powers else 0
 
 
 def _plane(run: Moving, planes: Sequence[Plane | None]) -> Plane | None:
@@ -157,7 +178,8 @@ def chosen(condition: np.ndarray, x: State, y: State) -> State:
     for state, other, dropped in ((x, y, ~condition), (y, x, condition)):
         if other.all_forbidden and state.shape == shape:
             where = dropped if state.forbidden is None else dropped | state.forbidden
-            return replace(state.alias(), forbidden=np.broadcast_to(where, shape), number=None, sign=0)
+            where = np.broadcast_to(where, shape)
+            return replace(state.alias(), forbidden=where, number=None, multiple=None, sign=0)
     return moved(lambda a, b: np.where(condition, a, b), shape, [x, y])
 
 
@@ -165,7 +187,7 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
     """``old`` after ``place`` has put the elements of ``new`` where they belong, in every plane it is given."""
     where = _placed(old.forbidden, new.forbidden, old.shape, place)
     if new.all_forbidden:
-        return replace(old, forbidden=where, number=None, sign=0)
+        return replace(old, forbidden=where, number=None, multiple=None, sign=0)
     logarithm = old.factor is not None or new.factor is not None
     mine, theirs = (s.factor or _filled(s.shape, 1.0) if logarithm else None for s in (old, new))
     return State(
@@ -180,6 +202,7 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
         old.number if old.number == new.number else None,
         min(old.sign, new.sign),
         old.defined and new.defined,
+        power=power_of((old, new)),
     )
 
 
