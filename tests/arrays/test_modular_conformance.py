@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from symattn.arrays.modular import Modular, modular
 from symattn.arrays.residues import arithmetic, primes
 from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
 from symattn.arrays.residues.field import Field
-from symattn.document.errors import Refused, Undecided
+from symattn.document.errors import InputError, Refused, Undecided
 from tests.arrays import programs
 from tests.arrays.operations import TABLE, Case
 from tests.arrays.residues import agree
@@ -113,6 +114,52 @@ def test_powers_of_two_and_their_logarithms(name: str) -> None:
         assert not (two == e).any()
         with pytest.raises(Refused, match="to another base"):
             of.xp.exp(of.xp.log2(x))
+
+
+LN2 = float(np.log(2))
+REWRITES: tuple[Callable[[str], str], ...] = (
+    lambda s: s.replace("exp2(", f"exp({LN2}*", 1),
+    lambda s: s.replace("exp(", f"exp2({1 / LN2}*", 1),
+    lambda s: s.replace("log2(", f"{1 / LN2}*log(", 1),
+    lambda s: s.replace("exp2", "exp", 1).replace("log2", "log", 1),
+    lambda s: f"log2(exp({s}))",
+    lambda s: f"exp(log2({s}*y))/y",
+    lambda s: f"({s})/{1 / LN2}",
+    lambda s: f"log2(exp2({s}))",
+    lambda s: f"exp2(log2({s}))",
+    lambda s: f"log({s})/log(2)-log2({s})+({s})",
+)
+
+
+def _drawn(random: Random, depth: int) -> str:
+    if not depth:
+        return random.choice("xxyy23")
+    inner, other = _drawn(random, depth - 1), _drawn(random, depth - 1)
+    shapes = ("exp({})", "exp2({})", "log({})", "log2({})", f"({{}})*{1 / LN2}", f"({{}})/{1 / LN2}")
+    if random.random() < 0.6:
+        return random.choice(shapes).format(inner)
+    return f"(({inner}){random.choice('+-*/')}({other}))"
+
+
+@np.errstate(all="ignore")
+def test_expressions_of_both_bases_agree_only_where_their_values_do() -> None:
+    """Equal on residues for three pairs of primes, equal in floats; about as many are equal as are not."""
+    random, seen = Random(0), {True: 0, False: 0}
+    points = [modular(p, q, seed=p).letters(2) for p, q in primes.pairs()[-3:]]
+    floats = np.array([[0.31, 0.83, 1.13], [0.57, 0.21, 0.41]])
+    functions = {name: getattr(np, name) for name in ("exp", "exp2", "log", "log2")}
+    for _ in range(400):
+        pair = [expression := _drawn(random, random.randint(1, 3)), random.choice(REWRITES)(expression)]
+        a, b = (eval(s, {**functions, "x": floats[0], "y": floats[1]}) + 0 * floats[0] for s in pair)
+        try:
+            results = [[eval(s, {**functions, "x": at[:1], "y": at[1:]}) for s in pair] for at in points]
+            equal = all(type(at).compared(*r)[0].all() for at, r in zip(points, results, strict=True))
+        except (Refused, Undecided, InputError, ArithmeticError):
+            continue
+        known = np.isfinite(a) & np.isfinite(b)
+        assert not equal or np.allclose(a[known], b[known], rtol=1e-9, atol=1e-9), pair
+        seen[equal] += bool(known.any())
+    assert min(seen.values()) >= 50
 
 
 def test_programs_in_place_do_what_numpy_does() -> None:

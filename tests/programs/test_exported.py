@@ -93,6 +93,13 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, scores(q, k), -torch.inf).softmax(-1) @ v
 
 
+def padded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    n = k.shape[-2]
+    half = torch.outer(torch.ones(n), torch.ones(k.shape[-1])) / torch.linalg.vector_norm(torch.ones(4, 1), dim=0)
+    s = scores(q, torch.nn.functional.pad(2 * half * k, (0, 0, 2, -n % 4)))
+    return s[..., 2 : 2 + n].softmax(-1).nan_to_num(0.0) @ v
+
+
 def repeated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     return scores(q, k).softmax(-1) @ v
@@ -106,7 +113,8 @@ def unflattened(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 RIGHT = [
     (by_steps, Attention()), (in_place, Attention()), (tiles, Attention()), (row_by_row, Attention()),
     (in_powers_of_two, Attention()), (by_log_sum, Attention()), (stacked, Attention()),
-    (causal, Attention(causal=True)), (masked, Attention(mask="boolean")), (repeated, GROUPS), (unflattened, GROUPS),
+    (causal, Attention(causal=True)), (masked, Attention(mask="boolean")), (repeated, GROUPS),
+    (unflattened, GROUPS), (padded, Attention()),
 ]  # fmt: skip
 
 

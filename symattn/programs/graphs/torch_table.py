@@ -113,6 +113,33 @@ def _repeated(c: Context, x: Any, times: Any) -> Any:
     return x
 
 
+def _pad(c: Context, x: Any, ends: Any, mode: str = "constant", value: float | None = None) -> Any:
+    """x with entries of one value before and after each axis, from the last axis on."""
+    if mode != "constant" or min(map(int, ends)) < 0:
+        raise InputError("padding with other entries than one value, or that takes entries away, is not read")
+    for axis, around in zip(range(x.ndim - 1, -1, -1), zip(ends[::2], ends[1::2], strict=True), strict=False):
+        before, after = (
+            [op.full(c, (*x.shape[:axis], int(n), *x.shape[axis + 1 :]), value or 0.0)] if int(n) else []
+            for n in around
+        )
+        x = op.concat(c, [*before, x, *after], axis) if before or after else x
+    return x
+
+
+def _finite_numbers(c: Context, x: Any, nan: float | None = None, *infinite: float | None) -> Any:
+    """x with a number in the place of undefined elements."""
+    if any(n is not None for n in infinite):
+        raise InputError("numbers in the place of infinities are not read")
+    return op.where(c, c.xp.isnan(c.lifted(x)), nan or 0.0, x)
+
+
+def _vector_norm(c: Context, x: Any, order: float = 2, dim: Any = None, keep: bool = False, **_: object) -> Any:
+    """√Σ x² along axes."""
+    if order != 2:
+        raise InputError(f"a norm of order {order} is not read")
+    return op.unary("sqrt")(c, _reduce("sum")(c, op.binary("multiply")(c, x, x), dim, keep))
+
+
 def _rms_norm(c: Context, x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     if eps is None or len(shape) != 1:
         raise InputError("a norm over several axes, or with the ε of its type, is not read")
@@ -161,6 +188,10 @@ RULES: Mapping[str, Rule] = {
     "aten.log_softmax": _log_softmax,
     "aten.rms_norm": _rms_norm,
     "aten.layer_norm": _layer_norm,
+    "aten.linalg_vector_norm": _vector_norm,
+    "aten.nan_to_num": _finite_numbers,
+    "aten.pad": _pad,
+    "aten.outer": lambda c, a, b: op.binary("multiply")(c, op.unsqueeze(c, a, 1), b),
     "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
     "aten.zeros_like": _filled_like(0),
     "aten.ones_like": _filled_like(1),
