@@ -70,7 +70,7 @@ QKV = {"q": data(H, N_Q, D_K) / 2, "k": data(G, N_K, D_K) / 2, "v": data(G, N_K,
 #: Why a kind cannot run a variant.
 TANH = {"exact": "leaves the decided field"}
 ORDER = {"modular": "residues have no order", "letters": "true"}
-TWO = {"exact": "integer multiples only", "modular": "a logarithm times anything"}
+TWO = {"exact": "integer multiples only"}
 
 
 def _v(given: str = "", refused: Mapping[str, str] | None = None, **fields: Any) -> Variant:

@@ -196,7 +196,6 @@ REFUSED = {
     "exact: 2^(1/2)": (lambda: softmax(EXACT.lift([0.5, 0]), base=2), Refused, "integer multiples only; use ball"),
     "exact: log₂ e": (lambda: powers_of_two(EXACT.lift([1])), Refused, "division by a logarithm"),
     "exact: a root": (lambda: entmax15(EXACT.xp.exp(EXACT.lift([0.25, 0.5]))), Refused, "not in the decided field"),
-    "modular: 2^s": (lambda: softmax(lift_of("modular")([1, 0]), base=2), Refused, "a logarithm times anything"),
     "modular: ReLU": (lambda: relu_weights(lift_of("modular")([1, -1])), Undecided, "residues have no order"),
     "modular: sparsemax": (lambda: sparsemax(lift_of("modular")([1, 0])), Undecided, "residues have no order"),
     "letters: ReLU": (lambda: relu_weights(LETTERS.letters("s", 2)), Undecided, "is 0 < s_1 true"),

@@ -118,7 +118,7 @@ def test_residues_are_the_image_of_the_exact_elements(name: str) -> None:
             variant.run(of.lift)
         return
     found = parts(variant.run(of.lift))
-    if variant.any_function:
+    if variant.any_function or "exact" in variant.refused:
         return
     for got, wanted in zip(found, parts(variant.run(kind("exact").lift)), strict=True):
         finite = np.array([not isinstance(x, Forbidden) for x in wanted.entries.flat]).reshape(wanted.entries.shape)
