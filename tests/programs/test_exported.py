@@ -110,11 +110,17 @@ def unflattened(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (scores(q, k.unsqueeze(-3)).softmax(-1) @ v.unsqueeze(-3)).flatten(-4, -3)
 
 
+def by_others(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Operators that no table has: torch spells them out."""
+    s = torch.addcdiv(torch.zeros_like(scores(q, k)), q @ k.mT, q.new_full((1,), float(q.shape[-1])).sqrt())
+    return torch.lerp(v.new_zeros(1), torch.stack([s.softmax(-1) @ v]), 1.0)[0]
+
+
 RIGHT = [
     (by_steps, Attention()), (in_place, Attention()), (tiles, Attention()), (row_by_row, Attention()),
     (in_powers_of_two, Attention()), (by_log_sum, Attention()), (stacked, Attention()),
     (causal, Attention(causal=True)), (masked, Attention(mask="boolean")), (repeated, GROUPS),
-    (unflattened, GROUPS), (padded, Attention()),
+    (unflattened, GROUPS), (padded, Attention()), (by_others, Attention()),
 ]  # fmt: skip
 
 

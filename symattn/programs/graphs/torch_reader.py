@@ -86,8 +86,6 @@ def _constant(torch: Any, x: Any, dtype: str) -> Any:
 
 
 def _exported(torch: Any, function: Callable[..., Any], examples: list[Any], label: str) -> Any:
-    """The program, without operators that change their operands."""
-
     class Exported(torch.nn.Module):  # type: ignore[misc]
         def forward(self, *tensors: Any) -> Any:
             return function(*tensors)
@@ -95,24 +93,55 @@ def _exported(torch: Any, function: Callable[..., Any], examples: list[Any], lab
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own
-            program = torch.export.export(Exported(), tuple(examples), strict=False)
-            called = (node.target for node in program.graph.nodes if node.op == "call_function")
-            if any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in called):
-                program = program.run_decompositions({})
+            return torch.export.export(Exported(), tuple(examples), strict=False)
     except Exception as error:  # whatever a foreign function raises
         raise InputError(f"{label} cannot be exported: {one_line(error)}") from error
-    return program
+
+
+def _spelled(program: Any, name: str) -> Any:
+    """The program in operators of the table, as far as torch spells the others out, and without those that write."""
+    called = {node.target for node in program.graph.nodes if node.op == "call_function" and not _is_check(node)}
+    if all(_name(target) in RULES and not _writes(target) for target in called):
+        return program  # as most are: to spell one out takes longer than to export it
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own
+            return program.run_decompositions(_spellings())
+    except Exception as error:  # whatever operators of others raise
+        raise InputError(f"{name} cannot be exported: {one_line(error)}") from error
+
+
+@cache
+def _spellings() -> Mapping[Any, Any]:
+    """Return torch's ways to spell an operator in others, of operators that are not in the table."""
+    every = import_torch().export.default_decompositions()
+    return {target: spelling for target, spelling in every.items() if _name(target) not in RULES}
+
+
+def _name(target: Any) -> str:
+    """``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
+    packet = getattr(target, "overloadpacket", None)
+    return str(packet) if packet is not None else str(getattr(target, "__name__", target))
+
+
+def _is_check(node: Any) -> bool:
+    return _name(node.target).rpartition(".")[2] in _LEFT_OUT
+
+
+def _writes(target: Any) -> bool:
+    return bool(getattr(getattr(target, "_schema", None), "is_mutable", False))
 
 
 @cache
 def warm() -> None:
     """Export something once, as what that imports takes seconds, which copies of this process then share."""
     torch = import_torch()
-    _exported(torch, lambda x: x.add_(1), [torch.zeros(1)], "nothing")
+    of_program(_exported(torch, lambda x: x.add_(1), [torch.zeros(1)], "nothing"))
 
 
 def of_program(program: Any, name: str = "the program") -> Graph:
     """The graph of an ``ExportedProgram``: parameters are weights, buffers and constants what they are."""
+    program = _spelled(program, name)
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs, weights, constants, nodes = [], [], {}, []
     outputs: tuple[str, ...] = ()
@@ -144,14 +173,11 @@ def of_program(program: Any, name: str = "the program") -> Graph:
 
 
 def _node(node: Any) -> Iterator[GraphNode]:
-    # ``aten.view`` for an overload of it, ``getitem`` for Python's operator
-    packet = getattr(node.target, "overloadpacket", None)
-    operator = str(packet) if packet is not None else str(getattr(node.target, "__name__", node.target))
-    if operator.rpartition(".")[2] in _LEFT_OUT:
+    if _is_check(node):
         return
     keywords = {k: _operand(v) for k, v in node.kwargs.items() if k not in _PLACED}
     result = type_name(getattr(node.meta.get("val"), "dtype", ""))
-    yield GraphNode(operator, tuple(map(_operand, node.args)), (node.name,), keywords, (result,))
+    yield GraphNode(_name(node.target), tuple(map(_operand, node.args)), (node.name,), keywords, (result,))
 
 
 def _operand(x: Any) -> Any:

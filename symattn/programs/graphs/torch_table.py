@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.norms import layer_norm, rms_norm
+from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import attending as at
 from symattn.programs.graphs import operators as op
@@ -50,19 +50,16 @@ def _add(rule: Rule) -> Rule:
     return run
 
 
-def _full(value: Any) -> Rule:
-    def run(c: Context, shape: object, *_: object, dtype: str = "float", **__: object) -> Any:
-        return op.full(c, shape, {"bool": bool, "int": int, "float": float}[dtype](value))
+def _full(c: Context, shape: object, value: Any, dtype: str | None = None, **_: object) -> Any:
+    return op.full(c, shape, value if dtype is None else cast(c, value, dtype))
 
-    return run
+
+def _full_like(c: Context, x: Any, value: Any, dtype: str | None = None, **_: object) -> Any:
+    return _full(c, x.shape, value, dtype)
 
 
 def _softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
     return at.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
-
-
-def _rsub(c: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
-    return _add(op.binary("subtract"))(c, b, a, alpha)
 
 
 def _extreme(name: str, reduced: str) -> Rule:
@@ -78,14 +75,6 @@ def _extreme(name: str, reduced: str) -> Rule:
     return run
 
 
-def _filled_like(value: Any = None) -> Rule:
-    def run(c: Context, x: Any, *told: Any, dtype: str | None = None, **_: object) -> Any:
-        filled = told[-1] if value is None else value
-        return op.full(c, x.shape, filled if dtype is None else cast(c, filled, dtype))
-
-    return run
-
-
 def _never_read(c: Context, shape: Any, *_: object, **__: object) -> Any:
     """An array whose elements must be written before they are read: until then they are a number that nobody means."""
     return op.full(c, getattr(shape, "shape", shape), float(2**31 - 1))
@@ -95,15 +84,13 @@ def _einsum(c: Context, formula: str, arrays: list[Any], **_: object) -> Any:
     return c.xp.einsum(formula, *map(c.lifted, arrays))
 
 
-def _scattered(c: Context, x: Any, part: Any, dim: int, *where: Any) -> Any:
-    """x with a part of an axis replaced."""
-    length_, axis = int(length(x.shape[dim])), dim % x.ndim
-    places = range(length_)[slice(*where)] if len(where) != 1 else range(length_)[where[0] :][:1]
-    part = op.unsqueeze(c, part, axis) if len(where) == 1 else part
-    at_part = {place: n for n, place in enumerate(places)}
-    rows = [op.part(c, *((part, axis, at_part[i], at_part[i] + 1) if i in at_part else (x, axis, i, i + 1)))
-            for i in range(length_)]  # fmt: skip
-    return op.concat(c, rows, axis)
+def _scattered(c: Context, x: Any, part: Any, dim: int = 0, *ends: Any) -> Any:
+    """x with every element of a slice of an axis replaced."""
+    axis = dim % x.ndim
+    places = range(int(length(x.shape[axis])))
+    taken = {place: n for n, place in enumerate(places[slice(*ends)])}
+    rows = [(part, taken[i]) if i in taken else (x, i) for i in places]
+    return op.concat(c, [op.part(c, of, axis, i, i + 1) for of, i in rows], axis)
 
 
 def _repeated(c: Context, x: Any, times: Any) -> Any:
@@ -140,12 +127,6 @@ def _vector_norm(c: Context, x: Any, order: float = 2, dim: Any = None, keep: bo
     return op.unary("sqrt")(c, _reduce("sum")(c, op.binary("multiply")(c, x, x), dim, keep))
 
 
-def _rms_norm(c: Context, x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    if eps is None or len(shape) != 1:
-        raise InputError("a norm over several axes, or with the ε of its type, is not read")
-    return rms_norm(c.lifted(x), decimal(eps), None if weight is None else c.lifted(weight))
-
-
 def _layer_norm(
     c: Context, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: object
 ) -> Any:
@@ -175,7 +156,6 @@ RULES: Mapping[str, Rule] = {
     **op.table(op.unary, "aten.logical_not=logical_not aten.bitwise_not=logical_not"),
     **op.table(op.unary, "aten.log=log aten.abs=abs aten.exp2=exp2 aten.log2=log2 aten.sin=sin aten.cos=cos"),
     **op.table(op.binary, "aten.ne=not_equal"),
-    "aten.rsub": _rsub,
     "aten.rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
     "aten.reciprocal": lambda c, x: op.divide(c, 1.0, x),
     "aten.sigmoid": lambda c, x: op.divide(c, 1.0, c.lifted(1.0) + c.xp.exp(-c.lifted(x))),
@@ -186,42 +166,17 @@ RULES: Mapping[str, Rule] = {
     "aten.logsumexp": lambda c, x, dim, keep=False: c.xp.log(_reduce("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)),
     "aten.einsum": _einsum,
     "aten.log_softmax": _log_softmax,
-    "aten.rms_norm": _rms_norm,
     "aten.layer_norm": _layer_norm,
     "aten.linalg_vector_norm": _vector_norm,
     "aten.nan_to_num": _finite_numbers,
     "aten.pad": _pad,
-    "aten.outer": lambda c, a, b: op.binary("multiply")(c, op.unsqueeze(c, a, 1), b),
     "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
-    "aten.zeros_like": _filled_like(0),
-    "aten.ones_like": _filled_like(1),
-    **dict.fromkeys(("aten.full_like", "aten.fill"), _filled_like()),
-    "aten.new_zeros": lambda c, x, shape, **told: _full(0)(c, shape, **told),
-    "aten.new_full": lambda c, x, shape, value, **told: RULES["aten.full"](c, shape, value, **told),
-    "aten.new_ones": lambda c, x, shape, **told: _full(1)(c, shape, **told),
+    **dict.fromkeys(("aten.full_like", "aten.fill"), _full_like),
     "aten.scalar_tensor": lambda c, value, **_: value,
-    "aten.select_scatter": _scattered,
-    "aten.slice_scatter": lambda c, x, part, dim=0, start=None, end=None, step=1: _scattered(
-        c, x, part, dim, start, end, step
-    ),
+    "aten.slice_scatter": _scattered,
     "aten.repeat": _repeated,
-    "aten.repeat_interleave": lambda c, x, times, dim, **_: op.gather(
-        c, x, np.repeat(np.arange(int(length(x.shape[dim]))), times), dim
-    ),
     **dict.fromkeys(("aten.empty", "aten.empty_like"), _never_read),
-    "aten.stack": lambda c, xs, dim=0: op.concat(
-        c, [op.unsqueeze(c, x, dim % (x.ndim + 1)) for x in xs], dim % (xs[0].ndim + 1)
-    ),
-    "aten.unbind": lambda c, x, dim=0: tuple(op.gather(c, x, np.asarray(i), dim) for i in range(int(x.shape[dim]))),
-    "aten.unflatten": lambda c, x, dim, shape: op.reshape(
-        c, x, (*x.shape[: dim % x.ndim], *shape, *x.shape[dim % x.ndim + 1 :])
-    ),
     **dict.fromkeys(("aten.mT", "aten.mH"), lambda c, x: op.swap(c, x, -2, -1)),
-    **dict.fromkeys(("aten.swapaxes", "aten.swapdims"), op.swap),
-    "aten.movedim": lambda c, x, source, to: op.transpose(c, x, np.moveaxis(np.arange(x.ndim), source, to).tolist()),
-    "aten.baddbmm": lambda c, x, a, b, beta=1, alpha=1: op.binary("add")(
-        c, op.binary("multiply")(c, x, beta), op.binary("multiply")(c, at.product(c, a, b), alpha)
-    ),
     "aten.div": op.divide,
     "aten.pow": op.power,
     "aten.bitwise_not.bits": bits(np.bitwise_not),
@@ -229,11 +184,9 @@ RULES: Mapping[str, Rule] = {
     "aten.bitwise_or.bits": bits(np.bitwise_or),
     "aten.where": op.where,
     "aten.masked_fill": lambda c, x, mask, value: op.where(c, mask, value, x),
-    "aten.ones": _full(1),
-    "aten.zeros": _full(0),
-    "aten.full": lambda c, shape, value, dtype=None, **_: op.full(
-        c, shape, value if dtype is None else cast(c, value, dtype)
-    ),
+    "aten.ones": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 1, dtype),
+    "aten.zeros": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 0, dtype),
+    "aten.full": _full,
     "aten.arange": lambda c, *ends, **_: op.arange(c, *((0, *ends) if len(ends) == 1 else ends)),
     "aten.triu": lambda c, x, k=0: op.triangle(c, x, k, True),
     "aten.tril": lambda c, x, k=0: op.triangle(c, x, k, False),
