@@ -20,7 +20,6 @@ from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive, names
 from symattn.derivations.attention import document as attention
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention import formulas as attention_formulas
 from symattn.derivations.attention.expressions import agrees_at_points, agrees_on_numbers
 from symattn.derivations.attention.inputs import request, stem
 from symattn.derivations.steps import FalseStep
@@ -211,7 +210,6 @@ def test_every_field_is_a_parameter() -> None:
 def test_letters_of_arrays_are_told_apart() -> None:
     stems = [stem(name) for name in attention.ARRAYS]
     assert len(set(stems)) == len(stems)
-    assert attention_formulas.A_ != attention_formulas.I_
 
 
 def test_an_agreement_with_letters_in_the_wrong_place() -> None:

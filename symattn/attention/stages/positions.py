@@ -13,7 +13,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, scores
 from symattn.attention.constants import made_wide
-from symattn.attention.flow import Flow, Reason
+from symattn.attention.flow import EntryLines, Flow, Reason, entries
 from symattn.attention.notation import query_place
 from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
@@ -43,7 +43,15 @@ def rotating(flow: Flow) -> None:
         names = (role, f"cos{letter}", f"sin{letter}")
         heads = flow.spec.heads > 1 and role != "k_r"  # the part of a latent's keys is shared by all heads
         run, written = partial(_turn, asked.layout, last, heads), partial(call, "rotate")
-        flow.add(f"{role}_rotated", run, written, names, role=role, reason=reason)
+        typed = partial(_rotated_entries, asked.layout, "j" if role[0] == "k" else "i", last is not None)
+        flow.add(f"{role}_rotated", run, written, names, role=role, reason=reason, entries=typed)
+
+
+def _rotated_entries(layout: str, i: str, last: bool) -> EntryLines:
+    p, reason = ("⟨p|i⟩", "⟨ -- $p$ is the place of query $i$ among the keys⟩") if last else (i, "")
+    first, second = ("l", "l + width_1") if layout == "half" else ("2l − 1", "2l")
+    a, b, cos, sin = f"0[{i},{first}]", f"0[{i},{second}]", f"1[{p},l]", f"2[{p},l]"
+    return entries(f"out[{i},{first}] = {a} {cos} − {b} {sin}{reason}", f"out[{i},{second}] = {b} {cos} + {a} {sin}")
 
 
 def _turn(layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array) -> Array:
@@ -60,10 +68,13 @@ def _tables(flow: Flow, asked: Rotary, role: str, letter: str) -> None:
     if asked.given == "tables" or (letter and positions not in flow.given):
         return
     names = (role, positions) if positions in flow.given else (role,)
+    place = "1[i]" if len(names) > 1 else "{i − 1 + @start}" if asked.start else "{i − 1}"
     for index, function in enumerate(("cos", "sin")):
         reason = partial(_of_triples if asked.triples else _of_frequencies, asked, function)
         written = partial(_angles_formula, asked, function)
-        flow.add(f"{function}{letter}", partial(_table, asked, index), written, names, reason=reason)
+        line = f"out[i,l] = {function}({place} {'θ' if asked.triples else 'ω'}_l)"
+        typed = partial(entries, line, start=asked.start)
+        flow.add(f"{function}{letter}", partial(_table, asked, index), written, names, reason=reason, entries=typed)
 
 
 def _angles_formula(asked: Rotary, function: str, *_: Node) -> Node:
@@ -128,7 +139,8 @@ def relating(flow: Flow) -> None:
 
         words = "rel: each row with the row of the table for the distance "
         reason: Text = (words, J_ - I_, f", cut to −{most} … {most}")
-        flow.add("positioned", run, _rows_formula, ("scores", "q", "a_k"), role="scores", reason=reason)
+        typed = "out[i,j] = 0[i,j] + Σ_{l=1}^width_1 1[i,l] a_k[@distance] -- the row for the distance of query and key"
+        flow.add("positioned", run, _rows_formula, ("scores", "q", "a_k"), role="scores", reason=reason, entries=typed)
     elif isinstance(asked, TransformerXL):
         _transformer_xl(flow)
     elif isinstance(asked, Disentangled):
@@ -155,7 +167,12 @@ def _transformer_xl(flow: Flow) -> None:
     def formula(s: Node, q: Node, k: Node, table: Node, u: Node, w: Node) -> Node:
         return (q + u) * Transposed(k) + call("rel", q + w, table)
 
-    flow.add("positioned", run, formula, names, role="scores", reason=reason)
+    typed = f"out[i,j] = 0[i,j] + {_WITH_BIASES} -- {_ROWS}"
+    flow.add("positioned", run, formula, names, role="scores", reason=reason, entries=typed)
+
+
+_ROWS = "rows for the distance of query and key"
+_WITH_BIASES = "Σ_{l=1}^width_1 4[@head,l] 2[j,l] + Σ_{l=1}^width_1 (1[i,l] + 5[@head,l]) 3[@distance]"
 
 
 def _disentangled(flow: Flow, asked: Disentangled) -> None:
@@ -170,7 +187,12 @@ def _disentangled(flow: Flow, asked: Disentangled) -> None:
     reason = f"rel: each row with the row of the table for the {what}, cut to −{asked.span} … {asked.span - 1}"
     flow.terms = asked.terms
     run, written = partial(_disentangle, asked, flow.spec.alignment), partial(_disentangled_formula, asked)
-    flow.add("positioned", run, written, names, role="scores", reason=reason)
+    terms = [
+        f"Σ_{{l=1}}^width_{at} {at}[{'i' if names[at + 1] == 'p_k' else 'j'},l] {at + 1}[@distance]"
+        for at in range(1, len(names), 2)
+    ]
+    typed = f"out[i,j] = 0[i,j] + {' + '.join(terms)} -- {_ROWS}"
+    flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
 
 
 def _disentangled_formula(asked: Disentangled, s: Node, *given: Node) -> Node:
@@ -208,7 +230,14 @@ def placing(flow: Flow) -> None:
         bucket = call("bucket", J_ - _query(flow))
         reason: Reason = ("one number for each head and bucket ", equals(name("β", "i", "j"), bucket))
         run, names = partial(_bucket_bias, asked, flow.spec.alignment), ("scores", "b_rel")
-        flow.add("positioned", run, lambda s, b: s + call("rows", b, name("β")), names, role="scores", reason=reason)
+        typed = f"out[i,j] = 0[i,j] + b_rel[β,@head] -- $β$ is the bucket of $−δ$; {_behind(flow)}"
+        writes: Callable[..., Node] = lambda s, b: s + call("rows", b, name("β"))  # noqa: E731
+        flow.add("positioned", run, writes, names, role="scores", reason=reason, entries=typed)
+
+
+def _behind(flow: Flow) -> str:
+    """The distance, both places counted so that the last ones stand together."""
+    return f"$δ = i{'⟨ + n_k − n_q⟩' * (flow.spec.alignment == 'bottom-right')} − j$"
 
 
 def _query(flow: Flow) -> Node:
@@ -233,8 +262,11 @@ def _linear(flow: Flow, asked: Alibi) -> None:
     distances = Fence("abs", behind) if asked.two_sided else behind
     run = partial(relative.biased, two_sided=asked.two_sided, alignment=flow.spec.alignment)
     distance: Text = ("one slope for each head; ", equals(name("d", "i", "j"), distances))
-    names = ("scores", "slopes")
-    flow.add("positioned", run, lambda s, m: s - m * name("D"), names, role="scores", reason=distance)
+    several, delta = flow.spec.heads > 1, "|δ|" if asked.two_sided else "δ"
+    typed = f"out[i,j] = 0[i,j] − {'slopes[a]' if several else 'm_1'} {delta} -- {_behind(flow)}"
+    typed, names = typed + ", in head $a$" * several, ("scores", "slopes")
+    writes = lambda s, m: s - m * name("D")  # noqa: E731
+    flow.add("positioned", run, writes, names, role="scores", reason=distance, entries=typed)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ matrices of keys and values go into the queries and the outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, norms, projections
 from symattn.attention.flow import EntryLines, Flow, entries
-from symattn.attention.notation import affine
+from symattn.attention.notation import ARRAYS, affine
 from symattn.document.notation import Node, Transposed, call, commas
 
 
@@ -73,7 +74,16 @@ def project(
 
     run = to_heads if flow.spec.heads > 1 else projections.project
     names = (source, weight, bias) if bias in flow.given else (source, weight)
-    flow.add(name, run, affine, names, role=role, reason=reason)
+    typed = partial(_product_entries, name, flow.spec.heads > 1, len(names) > 2)
+    flow.add(name, run, affine, names, role=role, reason=reason, entries=typed)
+
+
+def _product_entries(name: str, several: bool, biased: bool = False) -> EntryLines:
+    """q_il = Σ_m x_im w_ml, or for head a the columns from (a − 1)d_k + 1 on."""
+    by_head = "[" in ARRAYS[name].shape
+    head, column = ("a?,", "a?·width + l") if by_head else ("", "l")
+    right = f"Σ_{{m=1}}^rows_1 0[i,m] 1[m,{column}]" + f" + 2[{column}]" * biased
+    return entries(f"out[{head}i,l] = {right}{' -- head $a$, column $l$' * (by_head and several)}")
 
 
 def sharing(flow: Flow) -> None:
@@ -101,7 +111,8 @@ def latents(flow: Flow) -> None:
         up("q", "c_q", "w_uq", role="q")
     _compressed(flow, "c_kv", source, "w_dkv", "g_ckv")
     reason = "the part of the keys with positions, shared by all heads"
-    flow.add("k_r", projections.project, affine, (source, "w_kr"), role="k_r", reason=reason)
+    of_keys = partial(_product_entries, "k_r", False)
+    flow.add("k_r", projections.project, affine, (source, "w_kr"), role="k_r", reason=reason, entries=of_keys)
     for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
         name, run, writes = f"q_{'nr'[index]}", partial(_part, index), partial(_part_formula, part)
         typed = f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
@@ -117,18 +128,27 @@ def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> N
     asked = flow.spec.latent
     assert asked is not None
     if asked.norm is None:
-        flow.add(name, projections.project, affine, (source, weight), role=name, reason="a latent for each token")
+        run, reason, typed = projections.project, "a latent for each token", partial(_product_entries, name, False)
+        flow.add(name, run, affine, (source, weight), role=name, reason=reason, entries=typed)
         return
     eps = asked.eps
 
-    def run(x: Array, w: Array, gain: Array | None = None) -> Array:
+    def normed(x: Array, w: Array, gain: Array | None = None) -> Array:
         return norms.rms_norm(projections.project(x, w), eps, gain)
 
     def formula(x: Node, w: Node, *gain: Node) -> Node:
         return call("RMSNorm", x * w, *gain)
 
     names = (source, weight, gain) if gain in flow.given else (source, weight)
-    flow.add(name, run, formula, names, role=name, reason="a latent for each token, normalised")
+    before = "r_il = Σ_{m=1}^rows_1 0[i,m] 1[m,l] -- before it is normalised"
+    after = f"out[i,l] = {root_entries('r_il', 'r_im', eps, '2[l]' * (len(names) > 2))}"
+    typed, reason = partial(entries, before, after, eps=Fraction(eps)), "a latent for each token, normalised"
+    flow.add(name, normed, formula, names, role=name, reason=reason, entries=typed)
+
+
+def root_entries(x: str, member: str, eps: Any, gain: str) -> str:
+    """Return g x / √(1/d Σ_m x_m² + ε), as entries are typed."""
+    return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 
 
 def _part(index: int, q: Array, k_r: Array) -> Any:

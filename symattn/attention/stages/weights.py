@@ -12,7 +12,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import chain
@@ -48,11 +48,6 @@ def normed(flow: Flow) -> None:
         flow.add(f"{role}_normed", run, writes, (role, *names), role=role, reason=reason, entries=typed)
 
 
-def root_entries(x: str, member: str, eps: Any, gain: str) -> str:
-    """Return g x / √(1/d Σ_m x_m² + ε), as entries are typed."""
-    return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
-
-
 def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> EntryLines:
     i = "j" if role == "k" else "i"
     x, member = f"0[{i},l]", f"0[{i},m]"
@@ -62,7 +57,7 @@ def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> EntryLi
     if kind == "layer":
         x, member = f"r_{i}l", f"r_{i}m"
     gain, bias = (f"{n}[l]" if n in names else "" for n in (f"g_{role}", f"beta_{role}"))
-    whole = f"out[{i},l] = {root_entries(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
+    whole = f"out[{i},l] = {tokens.root_entries(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
     return entries(*([first] if kind == "layer" else []), whole, eps=Fraction(eps))
 
 
@@ -270,7 +265,7 @@ def weighing(flow: Flow) -> None:
     spec = flow.spec
     names = ("scores", "sink") if spec.sink == "given" else ("scores",)
     run, writes, reason = _weigh(spec), partial(_weights_formula, spec), partial(_weights_reason, spec)
-    flow.add("weights", run, writes, names, role="weights", reason=reason)
+    flow.add("weights", run, writes, names, role="weights", reason=reason, entries=partial(_weights_entries, spec))
 
 
 def _weigh(spec: Attention) -> Callable[..., Any]:
@@ -323,6 +318,28 @@ def _weights_reason(spec: Attention) -> Text:
     return ("; ".join(words),)
 
 
+def _weights_entries(spec: Attention) -> EntryLines:
+    """a_ij = e^{s_ij}/Σ_l e^{s_il}, or a function of one score; projections to the simplex are not written so."""
+    reason = " -- $e^{−∞} = 0$" * spec.masks_anything
+    if spec.normaliser == "sigmoid":
+        return entries(f"out[i,j] = 1/(1 + e^{{−{'0[i,j]' if spec.bias else '{0[i,j] − log(n_k)}'}}}){reason}")
+    if spec.normaliser == "relu":
+        return entries("out[i,j] = max(0[i,j], 0)/n_k")
+    if spec.normaliser != "softmax":
+        return entries()
+    quotient = f"out[i,j] = {spec.base or 'e'}^0[i,j]/({_total_entries(spec, 'l')})"
+    if not spec.masks_anything or spec.sink or spec.fully_masked != "zeros":
+        return entries(quotient + reason)
+    return entries(f"{quotient}⟦ for a query that sees a key⟧{reason}", "⟦out[i,j] = 0 for all others⟧")
+
+
+def _total_entries(spec: Attention, letter: str) -> str:
+    """Σ_l e^{s_il}, with powers of two and the sink where they are asked for."""
+    base = spec.base or "e"
+    sink = {"zero": "1 + ", "given": f"{base}^{'sink[a]' if spec.heads > 1 else 'z'} + ", None: ""}[spec.sink]
+    return f"{sink}Σ_{{{letter}=1}}^n_k {base}^0[i,{letter}]"
+
+
 def summing(flow: Flow) -> None:
     """The logarithm of the sums that rows are divided by."""
     spec = flow.spec
@@ -332,7 +349,8 @@ def summing(flow: Flow) -> None:
     def formula(s: Node, *sink: Node) -> Node:
         return call(name("lse", 2) if spec.base else "lse", _sink_formula(spec, s, *sink))
 
-    flow.add("lse", partial(_log_sums, spec), formula, names, role="lse", reason=reason)
+    typed = f"out[i] = log{'_2' if spec.base else ''}({_total_entries(spec, 'j')})"
+    flow.add("lse", partial(_log_sums, spec), formula, names, role="lse", reason=reason, entries=typed)
 
 
 def _log_sums(spec: Attention, s: Any, sink: Any = None) -> Any:
@@ -374,15 +392,27 @@ def closing(flow: Flow) -> None:
     if isinstance(spec.position, Shaw) and spec.position.values:
         run, writes, of = positions.valued(spec.position, spec.alignment)
     attended = "output" if last else "attended_latents" if absorbed else "attended"
-    flow.add(attended, run, writes, of, role="output", reason=reason)
+    typed = "out[i,l] = Σ_{j=1}^n_k 0[i,j] " + ("{1[j,l] + 2[@distance]}" if len(of) > 2 else "1[j,l]")
+    typed += " -- in each head" * (spec.heads > 1 and not last)
+    flow.add(attended, run, writes, of, role="output", reason=reason, entries=typed)
     if absorbed:
         reason = "values are made of the weighted latents alone"
         run = partial(latent.expand, heads=spec.heads)
-        flow.add("attended", run, letters.affine, ("output", "w_uv"), role="output", reason=reason)
+        typed = "out[a?,i,l] = Σ_{m=1}^rows_1 0[i,m] 1[m,a?·d_v + l]"
+        flow.add("attended", run, letters.affine, ("output", "w_uv"), role="output", reason=reason, entries=typed)
     if not last:
         names = [n for n in ("w_o", "b_o") if n in flow.given]
         reason = "output projection" if names else "the heads side by side" if merge else ""
-        flow.add("output", partial(_merged, merge), partial(_merged_formula, merge), ("output", *names), reason=reason)
+        run, writes = partial(_merged, merge), partial(_merged_formula, merge)
+        typed = _merged_entries(spec.heads > 1, names)
+        flow.add("output", run, writes, ("output", *names), reason=reason, entries=typed)
+
+
+def _merged_entries(several: bool, names: Sequence[str]) -> str:
+    if not names:
+        return "out[i,a?·d_v + l] = 0[a?,i,l]" + " -- the heads side by side" * several
+    merged = f"out[i,l] = Σ_{{m=1}}^{{{'h ' * several}d_v}} 0[i,m] w_o[m,l]" + " + b_o[l]" * ("b_o" in names)
+    return merged + " -- the heads side by side: column $m$ is head $m/d_v$, rounded up" * several
 
 
 def _merged(merge: bool, x: Array, w: Array | None = None, b: Array | None = None) -> Array:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from symattn.attention.notation import D_K, D_MODEL, N_K, SYMBOLS
 from symattn.attention.positions.fields import Rotary
-from symattn.derivations.attention.formulas import below
-from symattn.derivations.attention.letters import row_symbol
+from symattn.derivations.attention.letters import entry, row_symbol
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk, first_query
 from symattn.derivations.walks.printed import reproduced_by
@@ -120,8 +119,11 @@ def _softmax_formula(walk: Walk) -> Node:
     """a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink where they are asked for."""
     spec, scores = walk.sheet.attention, walk.pipeline["weights"].of[0]
     scores = "scores" if scores == "scaled" and spec.scale == 1 else scores  # the walk has one letter for both
-    power = Power(node(2) if spec.base else Name("e"), row_symbol(scores, "i", "j"))
-    return equals(row_symbol("weights", "i", "j"), Over(power, below(spec, scores, Name("l"), SYMBOLS["sink"])))
+    base = node(2) if spec.base else Name("e")
+    below: Node = total("l", 1, N_K, Power(base, entry(scores, "i", "l")))
+    if spec.sink:
+        below = (node(1) if spec.sink == "zero" else Power(base, SYMBOLS["sink"])) + below
+    return equals(row_symbol("weights", "i", "j"), Over(Power(base, row_symbol(scores, "i", "j")), below))
 
 
 def _softmax(walk: Walk) -> Iterator[Text]:
