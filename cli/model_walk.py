@@ -65,7 +65,7 @@ def walk_head(
 def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[Attention, dict[str, Any]]:
     """The attention of one head from its queries, keys and values on, and these, with its sink, slope or biases."""
     found = spec.trace(**arrays)
-    group = 1 if spec.latent else spec.heads // spec.key_heads
+    group = 1 if spec.latent else spec.group
     q, k = (next(found[name] for name in reversed(names) if name in found) for names in (_QUERIES, _KEYS))
     given: dict[str, Any] = {"q": _of(q, head), "k": _of(k, head // group), "v": _of(found["v"], head // group)}
     position = spec.position

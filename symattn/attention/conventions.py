@@ -85,7 +85,7 @@ def _heads(spec: Attention) -> Iterator[Text]:
     if 1 == spec.key_heads < spec.heads:
         yield ("all query heads read the one head of keys and values",)
     elif spec.key_heads < spec.heads:
-        times = spec.heads // spec.key_heads
+        times = spec.group
         yield (f"the first {times} query heads read the first head of keys and values, the next {times} the second",)
     if spec.latent is None:
         return

@@ -78,7 +78,7 @@ def sized(
 ) -> tuple[Node, ...]:
     """Return the letters of the sizes, with n_q for the tokens, or the letter that ``other`` gives."""
     given = frozenset(given)
-    letters = {**SIZES, **(other or {})} | ({"g": H} if spec.key_heads == spec.heads else {})
+    letters = {**SIZES, **(other or {})} | ({"g": H} if spec.group == 1 else {})
     axes = inputs.shape(array, spec, given).replace("…", "").replace("(h?)", "").split()
     return tuple(_length(axis.rstrip("?"), letters) for axis in axes)
 

@@ -76,11 +76,8 @@ def _form(given: Mapping[str, Any]) -> Form | None:
 
 def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
     shapes = _shapes(spec, frozenset(given))
-    heads = {"h": spec.heads, "g": spec.key_heads}
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
-    known = (
-        heads | {"p": spec.heads + 2 * spec.key_heads} | (position_checks.known_sizes(spec) if spec.position else {})
-    )
+    known = spec.counts | (position_checks.known_sizes(spec) if spec.position else {})
     sizes = AxisLengths(known, words | position_checks.WORDS)
     arrays = {name: given[name] for name in shapes}
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
@@ -134,7 +131,7 @@ def factors(array: str, spec: Attention, given: Collection[str]) -> tuple[str, .
 
 def lengths(array: str, spec: Attention, given: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of an array, without axes of batches, for these lengths of the letters."""
-    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads, **sizes}
+    known = {**spec.counts, **sizes}
     axes = shape(array, spec, given).replace("…", "").replace("(h?)", "").replace("?", "").split()
     return tuple(prod(int(f) if f.isdecimal() else known[f] for f in axis.split("*")) for axis in axes)
 

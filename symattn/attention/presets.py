@@ -112,7 +112,7 @@ def few_heads(spec: Attention, alone: int = 4, shared: int | None = None) -> tup
     >>> few_heads(Attention(heads=32, kv_heads=8))[1]
     '32 heads, 8 of keys and values, are cut to 8 and 2'
     """
-    group, keys = spec.heads // spec.key_heads, spec.key_heads
+    group, keys = spec.group, spec.key_heads
     # Slopes of heads are made otherwise where their number is no power of two.
     few = min(keys, 2 if group > 1 else alone if keys & (keys - 1) == 0 else 6)
     heads = few * min(group, shared or group)

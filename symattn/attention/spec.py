@@ -60,6 +60,30 @@ class Attention(Fields, Answering, Shown):
         return self.kv_heads or self.heads
 
     @property
+    def group(self) -> int:
+        """How many heads of queries read one head of keys and values."""
+        return self.heads // self.key_heads
+
+    @property
+    def head_axis(self) -> tuple[int, ...]:
+        """The axis that queries and scores have for heads: (h,), or none where there is one head."""
+        return (self.heads,) if self.heads > 1 else ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The letters of shapes that stand for heads: those of queries, of keys, and of q, k and v in one matrix."""
+        return {"h": self.heads, "g": self.key_heads, "p": self.heads + 2 * self.key_heads}
+
+    @property
+    def capped(self) -> bool:
+        """Return whether scores have a cap."""
+        return self.softcap is not None
+
+    def offset(self, n_q: int, n_k: int) -> int:
+        """The place o of the first query among the keys: query i stands where key i + o does."""
+        return 0 if self.alignment == "top-left" else n_k - n_q
+
+    @property
     def masks_anything(self) -> bool:
         """Return whether some score may be forbidden."""
         places = self.causal or self.window is not None or self.block is not None

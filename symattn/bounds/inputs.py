@@ -48,8 +48,8 @@ class Sizes:
 
 def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
     """n_q, n_k, d_k, d_v of a head, d_model and h of inputs, as far as there are such."""
-    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads}
-    result: dict[str, int] = {"h": spec.heads}
+    known = spec.counts
+    result = {"h": known["h"]}
     for name in (n for n in inputs if n in _TELLING):
         axes = shape(name, spec, inputs).replace("…", "").split()
         for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):

@@ -196,7 +196,7 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
         return Measured.of(expected(spec, one, precision, most=_MOST, lenient=lenient), got[index])
 
     try:
-        batch = np.ndindex(got.shape[: got.ndim - 2 - (spec.heads > 1)])
+        batch = np.ndindex(got.shape[: got.ndim - 2 - len(spec.head_axis)])
         return Measured.whole(got.shape, ((index, part(index)) for index in batch))
     except Refused as error:
         if n <= _MOST:
@@ -217,7 +217,7 @@ def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precisi
         forbidden = np.frompyfunc(lambda x: isinstance(x, Forbidden), 1, 1)(right.exact)
         return replace(result, near=np.where(forbidden.astype(bool), -np.inf, result.near))
 
-    batch = np.ndindex(got.shape[: got.ndim - 1 - (spec.heads > 1)])
+    batch = np.ndindex(got.shape[: got.ndim - 1 - len(spec.head_axis)])
     return Measured.whole(got.shape, ((index, part(index)) for index in batch))
 
 

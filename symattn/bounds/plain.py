@@ -226,5 +226,5 @@ def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
 def shape_of(spec: Attention, inputs: Inputs) -> tuple[int, ...]:
     """The shape of the output, for inputs for which the bound ``applies``."""
     q, v = inputs["q"], inputs["v"]
-    lead = q.shape[:-2] if spec.heads > 1 else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
+    lead = q.shape[:-2] if spec.head_axis else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
     return (*lead, q.shape[-2], v.shape[-1])

@@ -245,7 +245,7 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
         return False if required or usual is True else None
     if what == "repeats":
         spec = request.spec
-        return spec.heads // spec.key_heads if required or spec.heads > spec.key_heads else None
+        return spec.group if required or spec.heads > spec.key_heads else None
     if what == "tile":
         return TILE if required else None
     if what in OF_POSITIONS:

@@ -71,7 +71,7 @@ def ready(asked: Question) -> Ready:
     check_inputs(spec, dict(inputs))
     inputs = _without_strangers(spec, dequantised(spec, inputs, factors))
     named = isinstance(precision, Precision) or asked.contract is not None
-    how = Stores.of(arithmetic, not named, spec.softcap is not None) if asked.alpha is not None else None
+    how = Stores.of(arithmetic, not named, spec.capped) if asked.alpha is not None else None
     return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
 
 
@@ -330,7 +330,7 @@ def on_cpu(inputs: Arrays) -> Arrays:
 
 def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
     q, k, v = (inputs[name].shape for name in "qkv")
-    own = 2 + (spec.heads > 1)
+    own = 2 + len(spec.head_axis)
     batch = np.broadcast_shapes(q[: len(q) - own], k[: len(k) - own], v[: len(v) - own])
     return (*batch, *q[len(q) - own : -1], v[-1])
 
@@ -375,7 +375,7 @@ def _told(
 
 def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]) -> str:
     """`` = exp(1)/(1+exp(1))``, where the exact value has a form and the inputs are few."""
-    own = 2 + (spec.heads > 1)
+    own = 2 + len(spec.head_axis)
     index = at[: len(at) - own]
     mine = widened(element(spec, inputs, index))
     if sum(a.size for a in mine.values()) > _FORM:

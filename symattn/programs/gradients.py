@@ -137,7 +137,7 @@ def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, 
         raise InputError(
             f"gradients are judged of dot products times a scale, with caps, sinks, biases and masks alone; {hint}"
         )
-    own = 3 if spec.heads > 1 else 2
+    own = 2 + len(spec.head_axis)
     if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
         raise InputError("gradients: q, k and v have batches of other shapes; hint: give each item its own k and v")
     wanted = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])

@@ -153,7 +153,7 @@ class _LayoutTrial:
         got = None if inputs is None else self._call(best.convention, inputs).output
         if inputs is None or got is None:
             return
-        zeros = np.zeros((spec.heads,) * (spec.heads > 1) + lengths(inputs))
+        zeros = np.zeros(spec.head_axis + lengths(inputs))
         bare = replace(spec, bias=True)(**inputs, bias=zeros)
         if got.shape == bare.shape and self._near(got, bare):
             yield (

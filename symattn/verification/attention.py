@@ -151,7 +151,7 @@ class OfAttention(Subject):
         front = np.ndim(inputs["q"]) - len(result["q"]) if "q" in inputs else 0
         batch = tuple((f"batch {k}",) for k in range(front))
         result |= {n: (*batch, *result[n]) for n in ("q", "k", "v") if n in result}
-        heads = {"h": self.spec.heads, "g": self.spec.key_heads, "p": self.spec.heads + 2 * self.spec.key_heads}
+        heads = self.spec.counts
         return reduce.Axes(result, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:

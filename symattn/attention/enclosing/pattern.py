@@ -176,7 +176,7 @@ class Seen:
 
     @property
     def _offset(self) -> int:
-        return 0 if self.spec.alignment == "top-left" else self.n_k - self.n_q
+        return self.spec.offset(self.n_q, self.n_k)
 
     @property
     def _sides(self) -> tuple[int | None, int | None]:

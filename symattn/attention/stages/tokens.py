@@ -88,7 +88,7 @@ def _product_entries(name: str, several: bool, biased: bool = False) -> EntryLin
 
 def sharing(flow: Flow) -> None:
     """Each head of keys and values for all the heads of queries that read it."""
-    times = flow.spec.heads // flow.spec.key_heads
+    times = flow.spec.group
     if times == 1:
         return
     for role, words in (("k", "keys"), ("v", "values")):

@@ -143,10 +143,10 @@ def gradients(
         name: _Sums.zeros((*a.shape[:-2], len(rows), a.shape[-1]))
         for name, a, rows in zip(NAMES, (inputs["q"], inputs["k"], inputs["v"]), (queries, keys, keys), strict=True)
     }
-    shared = spec.heads // spec.key_heads
+    shared = spec.group
     for own_spec, head in every:
         index = head.index
-        below = (*index[:-1], index[-1] // shared) if spec.heads > 1 else index
+        below = (*index[:-1], index[-1] // shared) if spec.head_axis else index
         own = {n: _Sums.zeros(sums.value.shape[-2:]) for n, sums in result.items()}
         for part in _parts(own_spec, head, do[index], how, factors):
             _add(part, own, queries, keys)

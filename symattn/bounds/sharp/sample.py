@@ -121,7 +121,7 @@ def _named(rows: object, n: int) -> list[int]:
 def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
     """First and last query, those where a window or prefix begins to cut keys off, and where documents change."""
     yield from (0, n - 1)
-    offset = 0 if spec.alignment == "top-left" else inputs["k"].shape[-2] - n
+    offset = spec.offset(n, inputs["k"].shape[-2])
     ends = [0, *(side + 1 for side in spec.sides if side is not None), *([spec.prefix] if spec.prefix else [])]
     yield from (end - offset + by for end in ends for by in (-1, 0, 1))
     labels = next((inputs[name] for name in ("doc", "doc_q") if name in inputs), None)

@@ -40,7 +40,7 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     s = scale_of(spec, head.q.shape[-1])
     if not s or how.output is not None:
         return
-    constants = _constants(s, how.format, 1.0 if spec.base == 2 or spec.softcap is not None else log(2))
+    constants = _constants(s, how.format, 1.0 if spec.base == 2 or spec.capped else log(2))
     yield from ((replace(spec, scale=c), head) for c in constants)
     if not how.scores or spec.base == 2 or s < 0:
         return

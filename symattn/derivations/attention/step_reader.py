@@ -317,7 +317,7 @@ def _ball(x: Any) -> Any:
 
 def _lengths(asked: DerivationRequest) -> dict[str, Any]:
     spec = asked.spec
-    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads, **asked.sizes}
+    known = {**spec.counts, **asked.sizes}
     known |= {"d_t": spec.truncate} if spec.truncate else {}
     known |= {"d_c": known["l"] + known["d_r"]} if spec.latent else {}
     return known | {a: known[b] for a, b in same_letters(spec, asked.names).items() if b in known}

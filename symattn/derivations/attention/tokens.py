@@ -99,7 +99,7 @@ def _normed(place: Place, index: Index) -> Any:
 def _shared(place: Place, index: Index) -> Any:
     """Head t reads the head ⌊t / (h/g)⌋ of keys and values."""
     *batch, head, j, column = index
-    times = place.spec.heads // place.spec.key_heads
+    times = place.spec.group
     return place.of(0)[(*batch, head // times, j, column)]
 
 

@@ -177,7 +177,7 @@ def places(asked: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, .
         more = n_k - n_q if spec.alignment == "bottom-right" else 0
         result["p"] = ("i",), np.arange(1, n_q + 1) + more
     if step.name.endswith("_shared"):
-        times = spec.heads // spec.key_heads
+        times = spec.group
         result["b"] = ("a",), (np.arange(spec.heads) // times) + 1
     return result
 

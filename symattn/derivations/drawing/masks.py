@@ -39,8 +39,8 @@ def scene(tokens: int = 8, keys: int | None = None, **fields: Any) -> Scene:
 
 def allowed(spec: Attention, n_q: int, n_k: int) -> np.ndarray:
     """Booleans (n_q, n_k): whether the weight is above 0 where all scores are alike."""
-    heads = (spec.heads,) if spec.heads > 1 else ()
-    shared = (spec.key_heads,) if spec.heads > 1 else ()
+    heads = spec.head_axis
+    shared = (spec.key_heads,) if heads else ()
     values: dict[str, Any] = {"q": np.zeros((*heads, n_q, 2))} | {x: np.zeros((*shared, n_k, 2)) for x in "kv"}
     if spec.documents:
         labels = np.searchsorted((3 * n_k / 8, 7 * n_k / 8), np.arange(n_k), side="right")

@@ -93,7 +93,7 @@ class Walk:
     def sizes(self) -> dict[str, int]:
         """n_q and n_k (n where they are one axis), d_model, d_k, d_v, h, and what else the shapes have letters for."""
         spec, values = self.sheet.attention, self.sheet.inputs
-        read = AxisLengths({"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads})
+        read = AxisLengths(spec.counts)
         for name in values:
             read.bind(name, self.arrays[name], inputs.shape(name, spec, values))
         result = {letter: int(length) for letter, (length, _) in read.found.items()}

@@ -89,7 +89,7 @@ def _of_others(
             return CallJudgement(np.nan, "unknown", f"{name} holds NaN or infinity: the cause is before the call")
     spec, inputs = canonical(setting.spec()), setting.inputs()
     cleaned = np.where(empty[..., None], 0.0, got)
-    how = arithmetic.stores(spec.softcap is not None) if factors is None else arithmetic.together
+    how = arithmetic.stores(spec.capped) if factors is None else arithmetic.together
     try:
         return _told(judge_output(spec, inputs, cleaned, arithmetic.precision, how, alpha, factors=factors))
     except SymattnError as error:

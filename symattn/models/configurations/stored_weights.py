@@ -89,7 +89,7 @@ def _by_rows(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
 
 def _by_groups(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
     """For each head of keys its queries, its keys, its values. Shapes: (…, h_kv (h / h_kv + 2) d)."""
-    queries = spec.heads // spec.key_heads
+    queries = spec.group
     front = packed.shape[:-1]
     each = _width(packed, spec.key_heads * (queries + 2))
     groups = packed.reshape(*front, spec.key_heads, queries + 2, each)

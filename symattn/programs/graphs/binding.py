@@ -104,7 +104,7 @@ def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]
         raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
         return GraphSlot(g, (name,), table=True)
-    return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and spec.heads > 1 and len(g.shape) == 3)
+    return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and bool(spec.head_axis) and len(g.shape) == 3)
 
 
 def _upstream(name: str, spec: Attention) -> str | None:

@@ -66,7 +66,7 @@ def _alike(spec: Attention) -> bool:
 
 
 def _heads(piece: TracePiece) -> Iterator[TracePiece]:
-    spec, shared = piece.spec, piece.spec.heads // piece.spec.key_heads
+    spec, shared = piece.spec, piece.spec.group
     alone = replace(spec, heads=1, kv_heads=None)
     for head in range(spec.heads):
         inputs = {name: _of_head(name, a, head, shared) for name, a in piece.inputs.items()}

@@ -184,7 +184,7 @@ class _Search:
         return ""
 
     def _stores(self) -> Stores | None:
-        return Stores.of(self.session.precision, capped=self.session.spec.softcap is not None)
+        return Stores.of(self.session.precision, capped=self.session.spec.capped)
 
     def _contract(self) -> Contract:
         assert self.session.trial is not None

@@ -101,7 +101,7 @@ def together(session: Session, trial: Trial) -> Fault | None:
     """Judge the outputs of a call together, where sums are in float32 and no known arithmetic gives their
     bits."""
     sample, spec = trial.sample, session.spec
-    how = Stores.of(session.precision, capped=spec.softcap is not None)
+    how = Stores.of(session.precision, capped=spec.capped)
     if how is None or trial.found.best.fits or not applies(spec, sample.inputs):
         return None
     return looked_at(spec, dict(sample.inputs), sample.got, how, f"{sample.inputs['k'].shape[-2]} tokens").fault

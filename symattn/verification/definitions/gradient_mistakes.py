@@ -43,7 +43,7 @@ class Formulas:
     def __call__(self, spec: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
         """dQ, dK, dV."""
         values = spec.trace(**given)
-        times = spec.heads // spec.key_heads
+        times = spec.group
         q = given["q"]
         k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
         p = self.weights(spec, values)

@@ -171,6 +171,6 @@ def _shared_out(x: float, at: At) -> Any:
 
 def _by_distance(x: float, at: At) -> Any:
     n_q, n_k = shape(at.values)[-2:]
-    i = np.arange(n_q)[:, None] + (0 if at.spec.alignment == "top-left" else n_k - n_q)
+    i = np.arange(n_q)[:, None] + at.spec.offset(n_q, n_k)
     far = at.xp.asarray(np.arange(n_k)[None, :] - i)
     return at.weights(at.first + at.number(x) * at.xp.astype(far, at.first.dtype))

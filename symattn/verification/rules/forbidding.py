@@ -154,7 +154,7 @@ def _by_blocks(n: int, spec: Attention, values: Values) -> Any:
     """Another causal mask, by the blocks of the places j and i + o, with the other masks as they are."""
     window = None if spec.window is None else (spec.sides[0], None)
     n_q, n_k = shape(values)[-2:]
-    i = np.arange(n_q)[:, None] + (0 if spec.alignment == "top-left" else n_k - n_q)
+    i = np.arange(n_q)[:, None] + spec.offset(n_q, n_k)
     rest = with_masks(spec, causal=False, prefix=None, window=window)
     return allowed(rest, values) & (np.arange(n_k)[None, :] // n <= i // n)
 

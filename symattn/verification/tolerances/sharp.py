@@ -71,7 +71,7 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
 
     None where the filter does not speak: of float32 and wider, fp8, what is no plain attention.
     """
-    how = Stores.of(asked.precision, wide_sums=True, capped=asked.spec.softcap is not None)
+    how = Stores.of(asked.precision, wide_sums=True, capped=asked.spec.capped)
     if how is None:
         return None
     inputs, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
