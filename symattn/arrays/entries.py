@@ -14,7 +14,8 @@ from symattn.document.errors import InputError, Refused, Undecided
 
 
 class Entries(Planes):
-    """A kind of object elements. It gives ``scalar function divide less same``, and −∞ and undefined follow here."""
+    """A kind of object elements. It gives ``scalar`` and ``function``, and ``divide less same`` where they are not
+    Python's; −∞ and undefined follow here."""
 
     def __init__(self, *planes: np.ndarray) -> None:
         super().__init__(*planes)
@@ -25,9 +26,16 @@ class Entries(Planes):
     scalar: Callable[[Any], Any]
     #: ``exp``, ``log``, … of an element, or ``Refused``.
     function: Callable[[str, Any], Any]
-    #: Whether x < y, and whether x = y, or ``Undecided``.
-    less: Callable[[Any, Any], bool]
-    same: Callable[[Any, Any], bool]
+
+    @classmethod
+    def less(cls, x: Any, y: Any) -> bool:
+        """Return whether x < y, or raise ``Undecided``."""
+        return bool(x < y)
+
+    @classmethod
+    def same(cls, x: Any, y: Any) -> bool:
+        """Return whether x = y, or raise ``Undecided``."""
+        return bool(x == y)
 
     @classmethod
     def divide(cls, x: Any, y: Any) -> Any:

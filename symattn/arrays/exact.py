@@ -63,13 +63,5 @@ class Exact(Entries):
         """Return whether there are logarithms in it: with them no denominator can be cleared and put back."""
         return any(isinstance(x, Logarithm) for x in a.entries.flat)
 
-    @classmethod
-    def less(cls, x: Any, y: Any) -> bool:
-        return bool(x < y)
-
-    @classmethod
-    def same(cls, x: Any, y: Any) -> bool:
-        return bool(x == y)
-
 
 Exact.xp = Namespace(Exact)

@@ -12,6 +12,20 @@ from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
 
 
+def _primitive(function: Callable[..., Any]) -> Any:
+    """Return a function of NumPy's as a primitive of the kind."""
+    return classmethod(lambda cls, *arrays: cls.computed(function, *arrays))
+
+
+def _reduction(function: Callable[..., Any]) -> Any:
+    return classmethod(lambda cls, a, axis: cls.computed(function, a, axis=axis))
+
+
+def _plain(function: Callable[..., Any]) -> Any:
+    """Return one that gives booleans of NumPy's."""
+    return classmethod(lambda cls, *arrays: function(*map(cls.wide, arrays)))
+
+
 class Float64(Planes):
     """Arrays of float64. NaN and overflow come out as in any floating arithmetic."""
 
@@ -36,53 +50,14 @@ class Float64(Planes):
         """A function of NumPy's, on arrays of the kind."""
         return cls.lift(function(*map(cls.wide, arrays), **how))
 
-    @classmethod
-    def _add(cls, a: Self, b: Self) -> Self:
-        return cls.computed(np.add, a, b)
-
-    @classmethod
-    def _mul(cls, a: Self, b: Self) -> Self:
-        return cls.computed(np.multiply, a, b)
-
-    @classmethod
-    def _div(cls, a: Self, b: Self) -> Self:
-        return cls.computed(np.divide, a, b)
-
-    @classmethod
-    def _maximum(cls, a: Self, b: Self) -> Self:
-        return cls.computed(np.maximum, a, b)
+    _add, _mul, _div = _primitive(np.add), _primitive(np.multiply), _primitive(np.divide)
+    _maximum, _matmul = _primitive(np.maximum), _primitive(np.matmul)
+    _sum, _max = _reduction(np.sum), _reduction(np.max)
+    _less, _equal, _forbidden, _undefined = _plain(np.less), _plain(np.equal), _plain(np.isneginf), _plain(np.isnan)
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
         return cls.computed(lambda x: of_floats(name, x), a)
-
-    @classmethod
-    def _sum(cls, a: Self, axis: int) -> Self:
-        return cls.computed(np.sum, a, axis=axis)
-
-    @classmethod
-    def _max(cls, a: Self, axis: int) -> Self:
-        return cls.computed(np.max, a, axis=axis)
-
-    @classmethod
-    def _matmul(cls, a: Self, b: Self) -> Self:
-        return cls.computed(np.matmul, a, b)
-
-    @classmethod
-    def _less(cls, a: Self, b: Self) -> Any:
-        return np.less(cls.wide(a), cls.wide(b))
-
-    @classmethod
-    def _equal(cls, a: Self, b: Self) -> Any:
-        return np.equal(cls.wide(a), cls.wide(b))
-
-    @classmethod
-    def _forbidden(cls, a: Self) -> Any:
-        return np.isneginf(cls.wide(a))
-
-    @classmethod
-    def _undefined(cls, a: Self) -> Any:
-        return np.isnan(cls.wide(a))
 
 
 Float64.xp = Namespace(Float64)

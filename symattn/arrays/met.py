@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,6 +12,7 @@ from math import isfinite, prod
 from numbers import Rational, Real
 from typing import Any
 
+from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
 
 Polynomial = Mapping[tuple[str, ...], Fraction | int]  # in sizes: a product of letters → its coefficient
@@ -78,15 +79,9 @@ def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
     return sum((Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items()), Fraction(0))
 
 
-@contextmanager
-def meeting(sizes: Mapping[str, int] | None = None) -> Iterator[Met]:
+def meeting(sizes: Mapping[str, int] | None = None) -> AbstractContextManager[Met]:
     """Collect the numbers that are met in the block; an outer block does not see them."""
-    result = Met(sizes=sizes)
-    token = _meeting.set(result)
-    try:
-        yield result
-    finally:
-        _meeting.reset(token)
+    return assigned(_meeting, Met(sizes=sizes))
 
 
 _KNOWN = {"π": math.pi, "e": math.e}

@@ -45,6 +45,11 @@ class Holder:
         self.dummy = np.empty(state.shape, dtype=np.int8)
 
 
+def _of_field(name: str) -> Any:
+    """Return an operation of the field as a primitive of the kind."""
+    return classmethod(lambda cls, a, b: cls.holding(getattr(cls.field, name)(a.state, b.state)))
+
+
 class Modular(Planes):
     """Arrays of residues. The kinds are subclasses, each with a field; see ``modular``."""
 
@@ -181,17 +186,7 @@ class Modular(Planes):
         holder.state = overwritten(holder.state, new, place)
 
     # -- primitives -----------------------------------------------------------------------------------------------
-    @classmethod
-    def _add(cls, a: Self, b: Self) -> Self:
-        return cls.holding(cls.field.add(a.state, b.state))
-
-    @classmethod
-    def _mul(cls, a: Self, b: Self) -> Self:
-        return cls.holding(cls.field.multiply(a.state, b.state))
-
-    @classmethod
-    def _div(cls, a: Self, b: Self) -> Self:
-        return cls.holding(cls.field.divide(a.state, b.state))
+    _add, _mul, _div, _matmul = (_of_field(name) for name in ("add", "multiply", "divide", "matmul"))
 
     @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
@@ -240,10 +235,6 @@ class Modular(Planes):
     @classmethod
     def _undefined(cls, a: Self) -> np.ndarray:
         return functions.undefined(a.state)
-
-    @classmethod
-    def _matmul(cls, a: Self, b: Self) -> Self:
-        return cls.holding(cls.field.matmul(a.state, b.state))
 
 
 def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[Modular]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _listening: ContextVar[list[str] | None] = ContextVar("symattn_notes", default=None)
 
 
@@ -16,12 +18,16 @@ def note(message: str) -> None:
         notes.append(message)
 
 
-@contextmanager
-def listening() -> Iterator[list[str]]:
+def listening() -> AbstractContextManager[list[str]]:
     """Collect the notes of the block: ``with listening() as notes: …``"""
-    notes: list[str] = []
-    token = _listening.set(notes)
+    return assigned(_listening, [])
+
+
+@contextmanager
+def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
+    """Give a context variable a value within the block."""
+    token = variable.set(value)
     try:
-        yield notes
+        yield value
     finally:
-        _listening.reset(token)
+        variable.reset(token)

@@ -146,16 +146,8 @@ class LinearReductions:
         x, y = x[None, :] if left else x, y[:, None] if right else y
         if x.plain_shape[-1] != y.plain_shape[-2]:
             raise InputError(f"matmul of shapes {np.shape(a)} and {np.shape(b)}: the inner sizes differ")
-        product = self.kind._matmul(x, y)
-        return (
-            product[..., 0, 0]
-            if left and right
-            else product[..., 0, :]
-            if left
-            else product[..., 0]
-            if right
-            else product
-        )
+        product, whole = self.kind._matmul(x, y), slice(None)
+        return product[..., 0 if left else whole, 0 if right else whole] if left or right else product
 
     def dot(self, a: Any, b: Any) -> Any:
         """a b for numbers, else the sum over the last axis of a and the first of b, which has one axis or two."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +18,7 @@ from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
 from symattn.arrays.met import irrational, meet
+from symattn.arrays.notes import assigned
 from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
 
@@ -26,14 +27,9 @@ Places = tuple[Place, ...]
 _FOUND: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar("symattn_elements", default=None)
 
 
-@contextmanager
-def once() -> Iterator[None]:
+def once() -> AbstractContextManager[object]:
     """Compute each element once within it; what is noted or demanded on the way is noted the first time alone."""
-    token = _FOUND.set({})
-    try:
-        yield
-    finally:
-        _FOUND.reset(token)
+    return assigned(_FOUND, {})
 
 
 @dataclass(frozen=True)

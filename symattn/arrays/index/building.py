@@ -8,8 +8,8 @@ Within ``as_written`` nothing is simplified: a certificate holds the sides so, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from fractions import Fraction
 from math import isqrt
@@ -40,20 +40,16 @@ from symattn.arrays.index.expressions import (
     demand,
     fresh,
 )
+from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
 
 _ROOTS = frozenset({"rsqrt", "sqrt"})
 _KEEP: ContextVar[bool] = ContextVar("symattn_as_written", default=False)
 
 
-@contextmanager
-def as_written(keep: bool = True) -> Iterator[None]:
+def as_written(keep: bool = True) -> AbstractContextManager[bool]:
     """Build without simplifying, or with it where not ``keep``; −∞ spreads through sums and products all the same."""
-    token = _KEEP.set(keep)
-    try:
-        yield
-    finally:
-        _KEEP.reset(token)
+    return assigned(_KEEP, keep)
 
 
 def kept() -> bool:

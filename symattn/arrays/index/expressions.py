@@ -6,8 +6,8 @@ the functions in ``building``, which keep the little normal form that is describ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import lru_cache
@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
+from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
 
 _numbers = count()
@@ -74,38 +75,31 @@ class Expression:
         return f"{type(self).__name__}{self.parts!r}"
 
 
+def _part(place: int | slice) -> Any:
+    """Return a property: the part at a place."""
+    return property(lambda self: self.parts[place])
+
+
 class Constant(Expression):
     """A rational number."""
 
     __slots__ = ()
-
-    @property
-    def value(self) -> Fraction:
-        return self.parts[0]  # type: ignore[no-any-return]
+    value: Fraction = _part(0)
 
 
 class Count(Expression):
     """n_s, the size of a sort: Σ_i 1."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return self.parts[0]  # type: ignore[no-any-return]
+    sort: str = _part(0)
 
 
 class Letter(Expression):
     """An entry of an array of letters: name and indices."""
 
     __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return self.parts[0]  # type: ignore[no-any-return]
-
-    @property
-    def indices(self) -> tuple[Index, ...]:
-        return self.parts[1]  # type: ignore[no-any-return]
+    name: str = _part(0)
+    indices: tuple[Index, ...] = _part(1)
 
     def _free(self) -> frozenset[Index]:
         return frozenset(self.indices)
@@ -121,14 +115,8 @@ class Predicate(Expression):
     """1 where ``left relation right`` holds, else 0; the relation is =, ≤ or <."""
 
     __slots__ = ()
-
-    @property
-    def relation(self) -> str:
-        return self.parts[0]  # type: ignore[no-any-return]
-
-    @property
-    def sides(self) -> tuple[Index, Index]:
-        return self.parts[1:]
+    relation: str = _part(0)
+    sides: tuple[Index, Index] = _part(slice(1, None))
 
     def _free(self) -> frozenset[Index]:
         return frozenset(self.sides)
@@ -138,10 +126,7 @@ class Many(Expression):
     """Two children or more."""
 
     __slots__ = ()
-
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return self.parts[0]  # type: ignore[no-any-return]
+    children: tuple[Expression, ...] = _part(0)
 
 
 class Sum(Many):
@@ -172,14 +157,8 @@ class Binder(Expression):
     """An index variable, and a body in which it is bound."""
 
     __slots__ = ()
-
-    @property
-    def index(self) -> Index:
-        return self.parts[0]  # type: ignore[no-any-return]
-
-    @property
-    def body(self) -> Expression:
-        return self.parts[1]  # type: ignore[no-any-return]
+    index: Index = _part(0)
+    body: Expression = _part(1)
 
     def _free(self) -> frozenset[Index]:
         return self.body.free - {self.index}
@@ -195,10 +174,7 @@ class Opaque(Expression):
     """A function of which nothing is known but that equal arguments give equal values: max, rsqrt, tanh."""
 
     __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return self.parts[0]  # type: ignore[no-any-return]
+    name: str = _part(0)
 
 
 class BoundIndex(Binder):
@@ -211,28 +187,16 @@ class Masked(Expression):
     """``value`` where ``allowed`` is 1, and −∞ where it is 0. Only exp takes it."""
 
     __slots__ = ()
-
-    @property
-    def allowed(self) -> Expression:
-        return self.parts[0]  # type: ignore[no-any-return]
-
-    @property
-    def value(self) -> Expression:
-        return self.parts[1]  # type: ignore[no-any-return]
+    allowed: Expression = _part(0)
+    value: Expression = _part(1)
 
 
 class Position(Expression):
     """``offset`` (an ``axes.Linear``) + Σ sign · index: what ``arange`` holds. See ``positions``."""
 
     __slots__ = ()
-
-    @property
-    def offset(self) -> Any:
-        return self.parts[0]
-
-    @property
-    def indices(self) -> tuple[Signed, ...]:
-        return self.parts[1]  # type: ignore[no-any-return]
+    offset: Any = _part(0)
+    indices: tuple[Signed, ...] = _part(1)
 
     def _free(self) -> frozenset[Index]:
         return frozenset(i for _, i in self.indices)
@@ -268,15 +232,9 @@ def demand(relation: str, x: Expression) -> None:
         noted[Demand(relation, x)] = None
 
 
-@contextmanager
-def recorded() -> Iterator[dict[Demand, None]]:
+def recorded() -> AbstractContextManager[dict[Demand, None]]:
     """Collect the demands of the block."""
-    noted: dict[Demand, None] = {}
-    token = _noted.set(noted)
-    try:
-        yield noted
-    finally:
-        _noted.reset(token)
+    return assigned(_noted, {})
 
 
 # -- normal form -------------------------------------------------------------------------------------------------------

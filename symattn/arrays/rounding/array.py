@@ -44,6 +44,10 @@ class LinearErrors(NamedTuple):
     last: np.ndarray
 
 
+def _plane(k: int) -> Any:
+    return property(lambda self: self.planes[k])
+
+
 class ComputedNumber(Planes):
     """An exact number x, and what is known of x̃ − x and x̂ − x̃: x̃ is computed, x̂ is what one who reads it reads.
 
@@ -83,21 +87,7 @@ class ComputedNumber(Planes):
         """The exact values, in balls."""
         return Ball(self.planes[0])
 
-    @property
-    def rows(self) -> np.ndarray:
-        return self.planes[1]
-
-    @property
-    def last(self) -> np.ndarray:
-        return self.planes[2]
-
-    @property
-    def terms(self) -> np.ndarray:
-        return self.planes[3]
-
-    @property
-    def count(self) -> np.ndarray:
-        return self.planes[4]
+    rows, last, terms, count = map(_plane, range(1, 5))
 
     @property
     def error(self) -> np.ndarray:
