@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.base import offer_all
+from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.functions import of_floats
-from symattn.arrays.reductions import LinearReductions
+from symattn.arrays.reductions import LinearReductions, Reductions
 from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _lifted, _picked
 from symattn.arrays.tape import Pull, Taped
 from symattn.arrays.vjp_rules import ELEMENTWISE, of_maximum, scattered, spread, to_shape
@@ -51,22 +52,6 @@ class TapedReductions:
 
         return self.kind(sums(x.value, axis=axis), [(x, pull)])
 
-    def var(self, x: Any, axis: Any = None, keepdims: bool = False, correction: int = 0, ddof: int = 0) -> Any:
-        mean = self.kind.xp.mean(x, axis=axis, keepdims=True)
-        squares = (x - mean) * (x - mean)
-        return self.kind.xp.sum(squares, axis=axis, keepdims=keepdims) / (x.size // mean.size - (correction or ddof))
-
-    def std(self, x: Any, axis: Any = None, keepdims: bool = False, correction: int = 0, ddof: int = 0) -> Any:
-        return self.kind.xp.sqrt(self.kind.xp.var(x, axis, keepdims, correction, ddof))
-
-    def prod(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        xp = self.kind.xp
-        axes = tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-        for k in axes:
-            rows = list(xp.moveaxis(x, k, 0))
-            x = xp.expand_dims(reduce(lambda a, b: a * b, rows) if rows else xp.ones(x[:0].sum(axis=0).shape), axis=k)
-        return x if keepdims or not axes else xp.squeeze(x, axis=axes)
-
     def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         axes = tuple(range(x.ndim)) if axis is None else axis
         top = self.under.max(x.value, axis=axes, keepdims=True)
@@ -75,9 +60,6 @@ class TapedReductions:
             return of_maximum(self.kind, self.under.reshape(g, np.shape(top)), top, x.value, axes)
 
         return self.kind(top if keepdims else self.under.squeeze(top, axis=axes), [(x, pull)])
-
-    def min(self, x: Any, axis: object = None, keepdims: bool = False) -> Any:
-        return -self.kind.xp.max(-x, axis=axis, keepdims=keepdims)
 
     def maximum(self, a: Any, b: Any) -> Any:
         pair = [x.value if isinstance(x, Taped) else x for x in (a, b)]
@@ -96,18 +78,11 @@ class TapedReductions:
     def minimum(self, a: Any, b: Any) -> Any:
         return -self.kind.xp.maximum(-self.kind.of(a), -self.kind.of(b))
 
-    def abs(self, x: Any) -> Any:
-        return self.kind.xp.maximum(x, -x)
-
-    def clip(self, x: Any, min: Any = None, max: object = None) -> Any:
-        low = x if min is None else self.kind.xp.maximum(x, min)
-        return low if max is None else self.kind.xp.minimum(low, max)
-
     def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
         how = {"descending": True} if descending else {}
         return self.kind.xp.take_along_axis(x, self.under.argsort(x.value, axis=axis, **how), axis=axis)
 
-    cumsum, amax, amin = cumulative_sum, max, min
+    cumsum, amax = cumulative_sum, max
 
 
 offer_all(TapedReductions)
@@ -115,6 +90,11 @@ offer_all(TapedReductions)
 
 class TapedNamespace(TapedReductions, LinearReductions):
     """The functions that taped arrays of ``kind`` offer; of plain arrays alone they are those of the kind below."""
+
+    # What is made of others is made alike.
+    var, std, min, amin, prod = Reductions.var, Reductions.std, Reductions.min, Reductions.amin, Reductions.prod
+    _count, _over, _prod, _to_front = Reductions._count, Reductions._over, Reductions._prod, Reductions._to_front
+    abs, clip = Elementwise.abs, Elementwise.clip
 
     def __init__(self, kind: type[Taped]) -> None:
         self.kind: Any = kind

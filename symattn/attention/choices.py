@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from symattn.attention.fields import check, refusal
 from symattn.attention.latent import Latent
+from symattn.attention.notation import WIDE
 from symattn.attention.positions.checks import POSITIONS
 from symattn.attention.positions.fields import Position, Rotary
 from symattn.document.errors import InputError
@@ -16,88 +17,58 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 
-Rule = tuple[Callable[["Attention"], bool], str]
-
-SCORES: tuple[Rule, ...] = (
-    (
-        lambda s: s.truncate is not None and s.score in ("general", "additive"),
-        "truncated vectors do not fit the matrices of general and additive scores; hint: narrower matrices",
-    ),
-    (
-        lambda s: s.score == "cosine" and s.qk_norm is not None,
-        "cosine scores normalise queries and keys themselves; hint: qk_norm=None",
-    ),
-    (
-        lambda s: isinstance(s.position, Rotary) and s.score in ("general", "additive"),
-        "rotations encode distances only in dot products, cosines and distances; hint: position=None, or another score",
-    ),
-    (
-        lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None),
-        "keys of a latent have scores that are dot products of all their columns; hint: score='dot', truncate=None",
-    ),
-)
-
-MASKS: tuple[Rule, ...] = (
-    (
-        lambda s: isinstance(s.window, int) and not s.causal,
-        "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)",
-    ),
-    (lambda s: s.window == (None, None), "a window that is open on both sides hides nothing; hint: window=None"),
-    (
-        lambda s: s.prefix is not None and not s.causal,
-        "a prefix opens keys that a causal mask closes; hint: causal=True",
-    ),
-    (
-        lambda s: s.prefix is not None and (s.window is not None or s.block is not None),
-        "a window or a block closes keys that a prefix opens; hint: mask='boolean', which says what is meant",
-    ),
-)
-
-WEIGHTS: tuple[Rule, ...] = (
-    *(
-        (
-            lambda s, f=field: s.normaliser != "softmax" and bool(getattr(s, f)),
-            f"{field} belongs to normaliser 'softmax'",
-        )
-        for field in ("base", "sink", "lse")
-    ),
-    (
-        lambda s: not s.stabilised and s.normaliser not in ("softmax", "sigmoid"),
-        "only normaliser 'softmax' and 'sigmoid' take exponentials, which may be stabilised; hint: stabilised=True",
-    ),
-    (
-        lambda s: s.fully_masked != "zeros" and (s.sink is not None or s.normaliser in ("sigmoid", "relu")),
-        "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; hint: fully_masked='zeros'",
-    ),
-    (
-        lambda s: s.score == "distance" and s.normaliser == "relu" and not (s.bias or s.scale or s.mask == "additive"),
-        "scores of distances are never positive, and relu makes 0 of them; hint: bias=True, or another normaliser",
-    ),
-)
+def _set_elsewhere(field: str) -> Callable[[Attention], bool]:
+    return lambda s: s.normaliser != "softmax" and bool(getattr(s, field))
 
 
-# -- fields ------------------------------------------------------------------------------------------------------------
-#: Combinations that make no sense, each with the reason: what must not hold of a specification.
-SENSELESS: tuple[Rule, ...] = (
-    *POSITIONS,
-    (
-        lambda s: s.heads % s.key_heads != 0,
-        "kv_heads must divide heads: each head of keys is read by as many heads of queries",
+#: Combinations that make no sense: what must not hold of a specification, by the reason.
+SENSELESS: dict[str, Callable[[Attention], bool]] = {
+    **POSITIONS,
+    "kv_heads must divide heads: each head of keys is read by as many heads of queries": (
+        lambda s: s.heads % s.key_heads != 0
     ),
-    (lambda s: bool(s.eps) and s.qk_norm in (None, "l2"), "eps belongs to qk_norm 'rms' or 'layer'"),
-    (lambda s: s.packed and s.latent is not None, "packed and latent exclude each other"),
-    (
-        lambda s: s.latent is not None and s.kv_heads is not None,
-        "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None",
+    "eps belongs to qk_norm 'rms' or 'layer'": lambda s: bool(s.eps) and s.qk_norm in (None, "l2"),
+    "packed and latent exclude each other": lambda s: s.packed and s.latent is not None,
+    "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None": (
+        lambda s: s.latent is not None and s.kv_heads is not None
     ),
-    (
-        lambda s: s.latent is not None and s.qk_norm is not None,
-        "with a latent it is the latent that is normalised; hint: Latent(norm='rms') in place of qk_norm",
+    "with a latent it is the latent that is normalised; hint: Latent(norm='rms') in place of qk_norm": (
+        lambda s: s.latent is not None and s.qk_norm is not None
     ),
-    *SCORES,
-    *MASKS,
-    *WEIGHTS,
-)
+    # -- scores
+    "truncated vectors do not fit the matrices of general and additive scores; hint: narrower matrices": (
+        lambda s: s.truncate is not None and s.score in WIDE
+    ),
+    "cosine scores normalise queries and keys themselves; hint: qk_norm=None": (
+        lambda s: s.score == "cosine" and s.qk_norm is not None
+    ),
+    "rotations encode distances only in dot products, cosines and distances; hint: position=None, or another score": (
+        lambda s: isinstance(s.position, Rotary) and s.score in WIDE
+    ),
+    "keys of a latent have scores that are dot products of all their columns; hint: score='dot', truncate=None": (
+        lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None)
+    ),
+    # -- masks
+    "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)": (
+        lambda s: isinstance(s.window, int) and not s.causal
+    ),
+    "a window that is open on both sides hides nothing; hint: window=None": lambda s: s.window == (None, None),
+    "a prefix opens keys that a causal mask closes; hint: causal=True": lambda s: s.prefix is not None and not s.causal,
+    "a window or a block closes keys that a prefix opens; hint: mask='boolean', which says what is meant": (
+        lambda s: s.prefix is not None and (s.window is not None or s.block is not None)
+    ),
+    # -- weights
+    **{f"{field} belongs to normaliser 'softmax'": _set_elsewhere(field) for field in ("base", "sink", "lse")},
+    "only normaliser 'softmax' and 'sigmoid' take exponentials, which may be stabilised; hint: stabilised=True": (
+        lambda s: not s.stabilised and s.normaliser not in ("softmax", "sigmoid")
+    ),
+    "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; hint: fully_masked='zeros'": (
+        lambda s: s.fully_masked != "zeros" and (s.sink is not None or s.normaliser in ("sigmoid", "relu"))
+    ),
+    "scores of distances are never positive, and relu makes 0 of them; hint: bias=True, or another normaliser": (
+        lambda s: s.score == "distance" and s.normaliser == "relu" and not (s.bias or s.scale or s.mask == "additive")
+    ),
+}
 
 
 def check_fields(spec: Attention) -> None:
@@ -112,6 +83,6 @@ def check_fields(spec: Attention) -> None:
         raise refusal(spec, "latent", "be Latent(…) or None")
     if spec.position is not None and not isinstance(spec.position, Position):
         raise refusal(spec, "position", f"be one of None, {', '.join(p.__name__ for p in Position.__args__)}")
-    for senseless, reason in SENSELESS:
+    for reason, senseless in SENSELESS.items():
         if senseless(spec):
             raise InputError(f"Attention: {reason}")

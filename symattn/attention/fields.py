@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from symattn.document.errors import InputError
+from symattn.document.keywords import Answering
 
 
 @cache
@@ -97,3 +98,12 @@ def brief(self: Any) -> str:
     # 0.0 for 0 is named, since it makes other numbers
     changed = (f"{name}={x!r}" for name, x, usual in values if type(x) is not type(usual) or x != usual)
     return f"{type(self).__name__}({', '.join(changed)})"
+
+
+class Described(Answering):
+    """A description by fields: it is written as Python makes it, and what is not as annotated is refused."""
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        check(self)

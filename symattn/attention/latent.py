@@ -13,15 +13,14 @@ from typing import Any, Literal
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, check
+from symattn.attention.fields import Described, check
 from symattn.attention.projections import split_heads
 from symattn.attention.sizes import broadcast, fits
 from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
 
 
-@dataclass(frozen=True, kw_only=True)
-class Latent(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Latent(Described):
     """Keys and values from a latent: the field ``latent`` of ``Attention``.
 
     absorbed      whether W_UK goes into the queries and W_UV into the outputs, so that keys and values are never made
@@ -38,8 +37,6 @@ class Latent(Answering):
     queries: bool = False
     norm: Literal["rms"] | None = None
     eps: int | float | Fraction = 0
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         check(self)

@@ -9,12 +9,11 @@ from textwrap import fill
 from typing import Any
 
 from symattn.attention.choices import check_fields
-from symattn.attention.fields import brief
+from symattn.attention.fields import Described
 from symattn.attention.flow import Flow, Step, Trace, run_steps
 from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.spec_fields import Fields, descriptions
 from symattn.attention.stages import weights
-from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 
@@ -30,8 +29,8 @@ def pipeline(spec: Attention, given: frozenset[str]) -> tuple[Step, ...]:
     return tuple(flow.steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attention(Fields, Answering, Shown):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Attention(Fields, Described, Shown):
     """softmax(Q Kᵀ / √d_k + M) V, and its variants by fields.
 
     {fields}
@@ -47,8 +46,6 @@ class Attention(Fields, Answering, Shown):
 
     Source: Vaswani et al., Attention Is All You Need (2017), equation 1 and §3.2.
     """
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         if any(map(is_not, vars(self).values(), _DEFAULTS)):

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from symattn.document.notation import Node
 
 
+def _ordered(holds: Callable[[Quotient, Quotient], bool]) -> Callable[[Quotient, object], bool]:
+    def run(self: Quotient, other: object) -> bool:
+        y = _taken(other)
+        return NotImplemented if y is None else holds(self, y)
+
+    return run
+
+
 class Quotient:
     """An exact number. ``Quotient.of(x)`` makes one; ``+ − * / **`` take quotients, ``int`` and ``Fraction``.
 
@@ -213,21 +221,8 @@ class Quotient:
         y = _taken(other)
         return NotImplemented if y is None else self.same(y)
 
-    def __lt__(self, other: object) -> bool:
-        y = _taken(other)
-        return NotImplemented if y is None else self.less(y)
-
-    def __gt__(self, other: object) -> bool:
-        y = _taken(other)
-        return NotImplemented if y is None else y.less(self)
-
-    def __le__(self, other: object) -> bool:
-        y = _taken(other)
-        return NotImplemented if y is None else not y.less(self)
-
-    def __ge__(self, other: object) -> bool:
-        y = _taken(other)
-        return NotImplemented if y is None else not self.less(y)
+    __lt__, __gt__ = _ordered(lambda x, y: x.less(y)), _ordered(lambda x, y: y.less(x))
+    __le__, __ge__ = _ordered(lambda x, y: not y.less(x)), _ordered(lambda x, y: not x.less(y))
 
     def __hash__(self) -> int:
         """Return the hash of the rational number, else of the nearest double: equal numbers have equal hashes."""

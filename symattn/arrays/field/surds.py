@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, total_ordering
 from math import gcd, isqrt, lcm
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ _LONGEST = 64  # terms of a surd on the way to its inverse: six independent root
 _FACTORED_BITS = 128  # beyond this size an integer is factored only as far as trial division goes
 
 
+@total_ordering
 class Surd:
     """(Σ_a c_a √a) / den: squarefree a ≥ 1, integers c_a ≠ 0 without common factor with den, and some a > 1."""
 
@@ -75,15 +76,6 @@ class Surd:
 
     def __lt__(self, other: K) -> bool:
         return sign(self - other) < 0
-
-    def __gt__(self, other: K) -> bool:
-        return sign(self - other) > 0
-
-    def __le__(self, other: K) -> bool:
-        return sign(self - other) <= 0
-
-    def __ge__(self, other: K) -> bool:
-        return sign(self - other) >= 0
 
     def __repr__(self) -> str:
         return f"Surd({self.terms}, {self.den})"

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from symattn.arrays.array import Array
-from symattn.attention.fields import brief, check, refusal
+from symattn.attention.fields import Described, check, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import Trace, traced
 from symattn.attention.layers.block_inputs import check_arrays, check_names
@@ -16,7 +16,6 @@ from symattn.attention.layers.block_parts import block_parts
 from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 
@@ -25,8 +24,8 @@ NORMS: tuple[Norm, ...] = ("layer", "rms", None)
 EPS = Fraction(1, 10**5)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block(Answering, Shown):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Block(Described, Shown):
     """One layer of a Transformer: X' = X + Attention(Norm(X)), X'' = X' + FeedForward(Norm(X')).
 
     attention   the attention of the tokens to themselves
@@ -71,8 +70,6 @@ class Block(Answering, Shown):
     activation: str | None = "relu"
     gated: bool = False
     eps: int | float | Fraction = EPS
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):

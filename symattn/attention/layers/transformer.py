@@ -8,20 +8,19 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from symattn.arrays.array import Array
-from symattn.attention.fields import brief, check, finite, refusal
+from symattn.attention.fields import Described, check, finite, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import Trace, traced
 from symattn.attention.layers.block import EPS, Block, Norm
 from symattn.attention.layers.transformer_inputs import check_arrays, check_names
 from symattn.attention.layers.transformer_parts import transformer_parts
 from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
 from symattn.document.model import Document
 from symattn.document.printable import Shown
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transformer(Answering, Shown):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Transformer(Described, Shown):
     """Logits of tokens: embeddings and positions, blocks, a norm, and one logit for each word of the vocabulary.
 
     decoder         blocks, one after another; with ``cross`` they read the encoder's output
@@ -66,8 +65,6 @@ class Transformer(Answering, Shown):
     positions: Literal["given", "sinusoidal"] | None = None
     tied: bool = False
     softcap: int | float | Fraction | None = None
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         check(self)

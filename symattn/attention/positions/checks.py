@@ -24,34 +24,28 @@ def _looks_ahead(spec: Attention) -> bool:
 WORDS = {"n_b": "of buckets", "n_d": "of distances"}
 RELATIVE = (fields.Shaw, fields.TransformerXL, fields.Disentangled)
 
-#: Combinations that make no sense, each with the reason.
-POSITIONS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
-    (
-        lambda s: isinstance(s.position, fields.Alibi) and not s.position.two_sided and _looks_ahead(s),
-        "linear biases grow for keys ahead of a query; hint: causal=True without a prefix, or Alibi(two_sided=True)",
+#: Combinations that make no sense, by the reason.
+POSITIONS: dict[str, Callable[[Attention], bool]] = {
+    "linear biases grow for keys ahead of a query; hint: causal=True without a prefix, or Alibi(two_sided=True)": (
+        lambda s: isinstance(s.position, fields.Alibi) and not s.position.two_sided and _looks_ahead(s)
     ),
-    (
-        lambda s: isinstance(s.position, fields.Buckets) and not s.position.bidirectional and _looks_ahead(s),
-        "buckets in one direction hold all keys ahead in one; hint: causal=True without a prefix, "
-        "or Buckets(bidirectional=True)",
+    "buckets in one direction hold all keys ahead in one; hint: causal=True without a prefix, "
+    "or Buckets(bidirectional=True)": (
+        lambda s: isinstance(s.position, fields.Buckets) and not s.position.bidirectional and _looks_ahead(s)
     ),
-    (
-        lambda s: s.latent is not None and isinstance(s.position, RELATIVE),
-        "with a latent, queries and keys have a part without positions; hint: Rotary, Alibi or Buckets",
+    "with a latent, queries and keys have a part without positions; hint: Rotary, Alibi or Buckets": (
+        lambda s: s.latent is not None and isinstance(s.position, RELATIVE)
     ),
-    (
-        lambda s: isinstance(s.position, RELATIVE) and s.score != "dot",
-        "terms by distance are added to dot products; hint: score='dot'",
+    "terms by distance are added to dot products; hint: score='dot'": (
+        lambda s: isinstance(s.position, RELATIVE) and s.score != "dot"
     ),
-    (
-        lambda s: isinstance(s.position, RELATIVE) and s.truncate is not None,
-        "tables of distances are as wide as whole queries; hint: truncate=None",
+    "tables of distances are as wide as whole queries; hint: truncate=None": (
+        lambda s: isinstance(s.position, RELATIVE) and s.truncate is not None
     ),
-    (
-        lambda s: _xl(s) and s.alignment == "top-left",
-        "Transformer-XL has its memory before the queries; hint: alignment='bottom-right'",
+    "Transformer-XL has its memory before the queries; hint: alignment='bottom-right'": (
+        lambda s: _xl(s) and s.alignment == "top-left"
     ),
-)
+}
 
 
 def known_sizes(spec: Attention) -> dict[str, int]:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from symattn.attention.constants import Number
-from symattn.attention.fields import brief, check, finite, refusal
+from symattn.attention.fields import Described, check, finite, refusal
 from symattn.attention.positions.relative import deberta_starts, t5_starts
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rotary(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rotary(Described):
     """Rotary positions: queries and keys are rotated by angles that grow with their positions; see ``rotary``.
 
     base          θ of the frequencies θ^(−2l/r)
@@ -46,8 +45,6 @@ class Rotary(Answering):
     triples: tuple[tuple[int, int, int], ...] | None = None
     start: int = 0
     given: Literal["positions", "tables"] | None = None
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not finite(self.base) or self.base <= 1:
@@ -103,8 +100,8 @@ def _is_triple(t: object) -> bool:
     return bool(c and a * a + b * b == c * c)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Alibi(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Alibi(Described):
     """ALiBi, s_ij − m_h (i − j): distant keys get lower scores; see ``relative``.
 
     slopes        ``computed``: 2^(−8/h), 2^(−16/h), …, 2^−8 where the number of heads h is a power of two; else those
@@ -125,14 +122,9 @@ class Alibi(Answering):
     slopes: Literal["computed", "given"] = "computed"
     two_sided: bool = False
 
-    __repr__ = brief
 
-    def __post_init__(self) -> None:
-        check(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Buckets(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Buckets(Described):
     """T5's biases, s_ij + b_{β(j − i)}: the input ``b_rel`` has a number per bucket and head; see ``relative``.
 
     number        of buckets
@@ -150,8 +142,6 @@ class Buckets(Answering):
     max_distance: int = 128
     bidirectional: bool = True
 
-    __repr__ = brief
-
     def __post_init__(self) -> None:
         check(self, number=2, max_distance=1)
         if self.bidirectional and self.number % 2:
@@ -159,8 +149,8 @@ class Buckets(Answering):
         t5_starts(self.number // 2 if self.bidirectional else self.number, self.max_distance)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shaw(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Shaw(Described):
     """s_ij + q_i · a_δ and o_i + Σ_j a_ij c_δ with rows of tables ``a_k`` and ``a_v`` by δ = j − i, cut to −k … k.
 
     most          k; the tables have 2k + 1 rows, the middle one for δ = 0
@@ -176,14 +166,12 @@ class Shaw(Answering):
     most: int
     values: bool = True
 
-    __repr__ = brief
-
     def __post_init__(self) -> None:
         check(self, most=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransformerXL(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TransformerXL(Described):
     """(q_i + u) · k_j + (q_i + w) · r_{i−j}: inputs ``r``, ``w_r`` and the biases ``b_u``, ``b_w``, one row per head.
 
     The rows of r are for the distances i − j = n_k − 1, n_k − 2, … from far to near: n_k rows if queries look back
@@ -196,11 +184,9 @@ class TransformerXL(Answering):
     Attention(causal=True, position=TransformerXL())
     """
 
-    __repr__ = brief
 
-
-@dataclass(frozen=True, kw_only=True)
-class Disentangled(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Disentangled(Described):
     """DeBERTa, s_ij + q_i · P_δ W_PK + k_j · P_δ' W_PQ, scaled by 1/√(3 d_k): inputs ``p``, ``w_pk``, ``w_pq``, biases.
 
     span          k; p has 2k rows, for i − j = −k, …, k − 1, and farther keys have the nearest of those
@@ -221,8 +207,6 @@ class Disentangled(Answering):
     to_position: bool = True
     to_content: bool = True
     backwards: bool = True
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         check(self, span=1, max_distance=1)

@@ -9,28 +9,23 @@ from typing import Any, Literal, TypeAlias
 
 from symattn.arrays.array import Array
 from symattn.attention.constants import Number, number
-from symattn.attention.fields import brief, check, finite, refusal
+from symattn.attention.fields import Described, check, finite, refusal
 from symattn.attention.positions import rotary_scaling as scaling
 from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
 from symattn.document.model import Text
 from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
 
 
-class _Steady(Answering):
-    """A scaling that does not ask how many positions there are."""
+class _Scaling(Described):
+    """A scaling; usually it does not ask how many positions there are, and queries and keys keep their length."""
 
     @property
     def by_length(self) -> bool:
-        """False."""
+        """Return whether frequencies depend on the number of positions."""
         return False
 
-
-class _Unit(_Steady):
-    """A scaling that leaves the length of queries and keys as it is."""
-
     def magnitude(self, like: Any) -> Array:
-        """1."""
+        """Return what cosines and sines are multiplied by."""
         return number(1, like)
 
 
@@ -46,8 +41,8 @@ def _check_numbers(spec: object, *fields: str) -> None:
             raise refusal(spec, field, "be a finite number above 0")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinearScaling(_Unit):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearScaling(_Scaling):
     """Divide the frequencies by s, ω_l / s: see ``rotary_scaling.linear``.
 
     >>> from symattn import Rotary
@@ -56,8 +51,6 @@ class LinearScaling(_Unit):
     """
 
     factor: Number
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
@@ -71,8 +64,8 @@ class LinearScaling(_Unit):
         return (Over(wave, _written(self.factor)),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NTKScaling(_Unit):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NTKScaling(_Scaling):
     """Use a larger base: see ``rotary_scaling.ntk_aware``. With a trained ``length`` L, only for n > L, growing with n.
 
     Keys that were rotated when n was smaller had another base, so a cache of rotated keys does not hold what this
@@ -85,8 +78,6 @@ class NTKScaling(_Unit):
 
     factor: Number
     length: int | None = None
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
@@ -111,8 +102,8 @@ class NTKScaling(_Unit):
         return (wave * Power(s, power), ", ", equals(s, grown), f" for n > {self.length} positions, else 1")
 
 
-@dataclass(frozen=True, kw_only=True)
-class YarnScaling(_Steady):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class YarnScaling(_Scaling):
     """Leave fast pairs, divide slow ones by s, with a ramp between them; L is the trained ``length``.
 
     slow, fast   α and β: pairs that turn α times or less in L are slow, β times or more fast
@@ -137,8 +128,6 @@ class YarnScaling(_Steady):
     whole: bool = True
     weight: Number = 1
     shared: Number = 0
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor", "slow", "fast")
@@ -178,8 +167,8 @@ class YarnScaling(_Steady):
         return (mixed, ", ", share, f": {where}; cosines and sines times ", m, f", {weights}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LongRopeScaling(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LongRopeScaling(_Scaling):
     """A factor for each pair of columns, other factors beyond L tokens: see ``rotary_scaling.longrope``.
 
     short, long  the factors; L is the trained ``length``; cosines and sines are multiplied by √(1 + log s / log L)
@@ -192,8 +181,6 @@ class LongRopeScaling(Answering):
     long: tuple[Number, ...]
     factor: Number
     length: int
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
@@ -225,8 +212,8 @@ class LongRopeScaling(Answering):
         return (Over(wave, name("λ", "ℓ")), ", ", name("λ", "ℓ"), which, m)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProportionalScaling(_Unit):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ProportionalScaling(_Scaling):
     """Rotate a share of the pairs, not the slower ones: see ``rotary_scaling.proportional``.
 
     >>> from symattn import Rotary
@@ -235,8 +222,6 @@ class ProportionalScaling(_Unit):
     """
 
     share: Number
-
-    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not finite(self.share) or not 0 <= Fraction(self.share) <= 1:
