@@ -30,8 +30,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 skipped: list[str] = []
 #: Of a table of more cases than these the first one runs by default; ``-m deep`` runs the others,
 SHORT = 2
-#: of a longer one, marked deep or not, only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
+#: of a longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
 DEEP = 16
+#: So many of those that a plain run leaves out, which are slow or need a tool.
+SLOW = 6
 _MARKER = re.compile(r"\bmark\.(\w+)")
 #: Cases that are in no such table: they would become deep ones, and be run where they must not.
 BY_HAND = ("exhaustive", "guests", "cuda")
@@ -86,15 +88,18 @@ def _idle(path: Path, expression: str) -> bool:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    options = config.getini("addopts")
+    left_out = {*re.findall(r"\w+", options[options.index("-m") + 1])}
     tables: dict[tuple[str, bool], list[pytest.Item]] = {}
     for item in items:
         if not any(item.get_closest_marker(name) for name in BY_HAND):
             tables.setdefault((item.nodeid.partition("[")[0], bool(item.get_closest_marker("deep"))), []).append(item)
     for (table, deep), cases in tables.items():
+        most = DEEP if left_out.isdisjoint(mark.name for mark in cases[0].iter_markers()) else SLOW
         drawn = {*range(len(cases))}
-        if len(cases) > DEEP and not cases[0].get_closest_marker("docs"):  # each page is to be true
-            drawn = {*Random(table).sample(range(len(cases)), DEEP)}
+        if len(cases) > most and not cases[0].get_closest_marker("docs"):  # each page is to be true
+            drawn = {*Random(table).sample(range(len(cases)), most)}
         for i, item in enumerate(cases):
             if len(cases) > SHORT and (deep or i > 0):
                 item.add_marker(pytest.mark.deep if i in drawn else pytest.mark.exhaustive)

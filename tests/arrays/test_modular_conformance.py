@@ -141,6 +141,7 @@ def _drawn(random: Random, depth: int) -> str:
     return f"(({inner}){random.choice('+-*/')}({other}))"
 
 
+@pytest.mark.deep
 @np.errstate(all="ignore")
 def test_expressions_of_both_bases_agree_only_where_their_values_do() -> None:
     """Equal on residues for three pairs of primes, equal in floats; about as many are equal as are not."""

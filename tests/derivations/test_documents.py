@@ -135,6 +135,7 @@ def test_no_sympy(names: tuple[str, ...]) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("asked", SOME, ids=str)
 def test_all_formats(asked: tuple[str, dict[str, Any]]) -> None:
     document = made(asked)

@@ -188,9 +188,8 @@ THEOREMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [pytest.param(*t, marks=() if t[0] is sinks else pytest.mark.deep) for t in THEOREMS]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("module", "name"), THEOREMS)
 def test_a_theorem_that_fails_is_not_told(module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its false variant in the place of the statement, and with a false variant that cannot be refuted."""
     theorem = getattr(module.theorems, name)

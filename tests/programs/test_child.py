@@ -95,6 +95,7 @@ def test_a_right_function(program: Program) -> None:
     np.testing.assert_allclose(outcome.output, np.tile(INPUTS["v"].mean(0), (2, 1)))
 
 
+@pytest.mark.deep
 def test_opened_as_the_command_line_does(program: Program) -> None:
     program("def attention(q, k, v, causal=False, more=0): return v + more")
     spec = Attention(causal=True)
@@ -106,6 +107,7 @@ def test_opened_as_the_command_line_does(program: Program) -> None:
     np.testing.assert_array_equal(outcome.output, INPUTS["v"] + 2)
 
 
+@pytest.mark.deep
 def test_the_parent_imports_nothing_of_the_user(program: Program) -> None:
     program(RIGHT)
     with child("attention"):
@@ -208,6 +210,7 @@ def test_prints_reach_nobody(program: Program, capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.deep
 def test_there_is_nothing_to_read(program: Program) -> None:
     program(WRONG)
     with child("reads") as runner:
@@ -216,6 +219,7 @@ def test_there_is_nothing_to_read(program: Program) -> None:
     assert error.type == "EOFError"
 
 
+@pytest.mark.deep
 def test_changed_inputs_are_named(program: Program) -> None:
     program(WRONG)
     with child("changes") as runner:
@@ -251,6 +255,7 @@ def test_files_of_the_user_do_not_replace_our_own_imports(program: Program, monk
         assert runner.run(INPUTS).error is None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("target", "kind", "words"),
     [
@@ -272,6 +277,7 @@ def test_torch_missing_comes_through(program: Program) -> None:
         child("attention")
 
 
+@pytest.mark.deep
 def test_bad_inputs_are_refused_and_the_child_lives_on(program: Program) -> None:
     program(WRONG)
     with child("once") as runner:

@@ -70,6 +70,7 @@ def test_one_query(function: Callable[..., Any], spec: Attention, reading: str, 
         assert np.allclose(output, attention(**inputs), atol=1e-6)
 
 
+@pytest.mark.deep
 def test_a_function_that_is_wrong_for_one_query_is_called_so_only_where_that_is_promised() -> None:
     assert not isinstance(target(unscaled, request(TWO), "f").convention, Wrapped)
     found = target(unscaled, request(TWO, decoding=True), "f").convention

@@ -223,6 +223,7 @@ def test_a_bias_has_no_axis_more_only_because_the_output_is_right() -> None:
     assert form(in_batches) == ("bhnd", "1hqk")
 
 
+@pytest.mark.deep
 def test_a_mask_is_passed_only_where_the_function_is_not_causal_without() -> None:
     def by_mask(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         s = scores(q, k)

@@ -56,6 +56,7 @@ def test_what_the_worst_case_does_not_show_is_undecided() -> None:
     )
 
 
+@pytest.mark.deep
 def test_outputs_show_together_what_bits_do_not_tell() -> None:
     rng = np.random.default_rng(0)
     inputs = {n: BF16.rounded(rng.standard_normal((256, 80))) for n in "qkv"}

@@ -192,6 +192,7 @@ def test_arithmetic_alone() -> None:
         symattn.arithmetic(attention, dtype="float16", domain=symattn.Domain(max_tokens=8))
 
 
+@pytest.mark.deep
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "k.py"
     file.write_text(

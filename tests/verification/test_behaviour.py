@@ -113,6 +113,7 @@ def test_the_order_of_axes_in_memory_is_tried() -> None:
     assert verify(program).verdict is Verdict.FAULT
 
 
+@pytest.mark.deep
 def test_arrays_that_run_backwards_may_be_refused_and_not_misread() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         if k.strides[0] < 0:
@@ -221,6 +222,7 @@ def test_nan_in_keys_that_no_query_sees_must_not_leak_where_that_is_promised(spe
     assert verify(program(False), spec, domain=Domain(max_tokens=20, max_width=8), **told).faults == ()
 
 
+@pytest.mark.deep
 def test_other_bits_at_another_call_are_a_note() -> None:
     calls = itertools.count()
 

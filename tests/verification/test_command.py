@@ -71,13 +71,14 @@ def test_a_mask_off_by_one(verify) -> None:  # type: ignore[no-untyped-def]
     assert "off by one: a query also sees the next key" in stdout
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        pytest.param("raise ValueError('no')", 4, "ValueError: no", marks=pytest.mark.deep),
-        pytest.param("while True: pass", 4, "did not return", marks=pytest.mark.deep),
-        pytest.param("import os; os._exit(3)", 4, "exit code 3", marks=pytest.mark.deep),
-        pytest.param("raise KeyboardInterrupt", 4, "KeyboardInterrupt (attn.py:2)", marks=pytest.mark.deep),
+        ("raise ValueError('no')", 4, "ValueError: no"),
+        ("while True: pass", 4, "did not return"),
+        ("import os; os._exit(3)", 4, "exit code 3"),
+        ("raise KeyboardInterrupt", 4, "KeyboardInterrupt (attn.py:2)"),
         ("return 'attention'", 4, "returned a str"),
     ],
 )

@@ -60,9 +60,8 @@ def test_a_wrong_norm_is_found_and_its_mistake_is_named(case) -> None:
     assert [(f.step, f.cause) for f in report.faults] == [("norm", case.cause)]
 
 
-@pytest.mark.parametrize(
-    "precision", ["float32", *[pytest.param(p, marks=pytest.mark.deep) for p in ("float16", "bfloat16")]]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("case", each(norms.RIGHT))
 def test_a_right_norm_is_not_accused(case, precision: str) -> None:
     report = verify(case.function, case.spec, precision=precision, examples=4)
@@ -377,7 +376,8 @@ MERGES = {
 MERGED = dict(maximum=merging(*_NATURAL), binary=merging(*_BINARY), sigmoid=by_sigmoid, tanh=by_tanh, columns=columns)
 
 
-@pytest.mark.parametrize("cause", [pytest.param(c, marks=[pytest.mark.deep] * (i > 0)) for i, c in enumerate(MERGES)])
+@pytest.mark.deep
+@pytest.mark.parametrize("cause", MERGES)
 def test_a_wrong_merge_is_found_and_its_mistake_is_named(cause: str) -> None:
     function, base = MERGES[cause]
     (fault,) = verify(function, Merge(base=base), framework="numpy", examples=0).faults
@@ -567,7 +567,8 @@ BY_RULE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.deep] * (n != "sign")) for n in BY_RULE])
+@pytest.mark.deep
+@pytest.mark.parametrize("name", BY_RULE)
 def test_mistakes_that_no_list_has_are_named_by_rule(name: str) -> None:
     function, spec, step, cause = BY_RULE[name]
     (fault,) = verify(function, spec, framework="numpy", precision="float64", examples=0).faults

@@ -110,6 +110,7 @@ def _weights_in_bfloat16(q: Array, k: Array, v: Array) -> Array:
     return _softmax(_scores(q, k)).astype(ml_dtypes.bfloat16).astype(q.dtype) @ v
 
 
+@pytest.mark.deep
 def test_a_rounding_on_the_way_is_named() -> None:
     fault = _fault(_weights_in_bfloat16, Attention())
     assert fault.step == "values"

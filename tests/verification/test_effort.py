@@ -102,6 +102,7 @@ def _with_late(is_late: Callable[[int, Inputs], bool], function: Callable[..., A
     return engine.verify(Late(function or _right, is_late), subject, Precision.of("float32"), examples=0)
 
 
+@pytest.mark.deep
 def test_a_call_that_does_not_return_is_not_judged() -> None:
     large: list[int] = []
 
@@ -116,6 +117,7 @@ def test_a_call_that_does_not_return_is_not_judged() -> None:
     assert note.endswith("did not return within 10 s; --time-limit gives more.")
 
 
+@pytest.mark.deep
 def test_large_inputs_that_do_not_return_leave_the_verdict_open() -> None:
     report = _with_late(lambda number, inputs: len(inputs["k"]) > 60)
     (why,) = report.missing

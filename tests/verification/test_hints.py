@@ -109,6 +109,7 @@ def test_a_difference_that_no_float_shows_is_a_note(function: Any) -> None:
     assert any("On residues it differs" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_a_difference_that_no_number_explains_is_undecided() -> None:
     """Sums above 2000 are wrong, which takes more keys than are tried."""
     report = verified(with_small_sums)
@@ -134,6 +135,7 @@ def test_a_difference_at_some_size_leads_to_the_fault() -> None:
     assert check(report) is None
 
 
+@pytest.mark.deep
 def test_what_cannot_run_on_residues_is_sampled_and_the_reason_is_told() -> None:
     report = verified(refused)
     assert report.verdict is Verdict.NO_FAULT

@@ -26,6 +26,7 @@ def _marked(number: int) -> object:
     return pytest.param(number, marks=some)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [_marked(n) for n in DRAWN])
 def test_a_mutant_ends_in_a_report(number: int) -> None:
     made = mutant(number)

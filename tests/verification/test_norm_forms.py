@@ -164,6 +164,7 @@ def _check(case: tuple[Any, ...], times: int) -> None:
     assert worst(*case, times) <= 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", CASES[4::9], ids=lambda c: f"{c[1].__name__} {c[3].name} {c[3].contract}")
 def test_no_legal_form_is_accused(case: tuple[Any, ...]) -> None:
     _check(case, 5)

@@ -141,6 +141,7 @@ def test_the_error_is_that_of_the_axes_with_which_the_code_comes_furthest() -> N
             verify(misnamed, spec, domain=LEAST, examples=0)
 
 
+@pytest.mark.deep
 def test_code_that_runs_in_no_layout_is_judged_in_the_one_it_was_written_for() -> None:
     how = target(with_turned_values, Request.of(Attention(heads=4), dtype="float32", layout="auto")).convention
     assert how.layout == "bhnd"

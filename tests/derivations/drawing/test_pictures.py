@@ -271,7 +271,8 @@ def test_files(tmp_path: Path) -> None:
         picture.save(tmp_path / "a.gif")
 
 
-@pytest.mark.parametrize("form", ["png", pytest.param("pdf", marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("form", ["png", "pdf"])
 def test_other_forms(form: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = draw("weights")

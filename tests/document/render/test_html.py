@@ -91,6 +91,7 @@ def test_derivations_are_pages(topic: str) -> None:
     _well(derive(topic))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_documents_are_pages(kind: str) -> None:
     found = OTHERS[kind]()
