@@ -18,11 +18,12 @@ from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.programs.graphs.form import Graph
+from symattn.programs.graphs.judging import inputs_of, notes_of, semantics, tested
 from symattn.programs.graphs.program import Program
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
 from symattn.verification.definitions.judging import expected
-from symattn.verification.report import Check, Fault, Report
-from symattn.verification.semantics import Difference, IdentityResult, identity_test
+from symattn.verification.report import Fault, Report
+from symattn.verification.semantics import Difference, IdentityResult
 
 _JUDGED = Precision.of("float32")
 _NEAR = 1e-9  # of the largest gradient, by which a mistake may miss in float64
@@ -61,8 +62,8 @@ def verified(
     specs: list[Any] = [Derivative(spec.attention, by) for by in asked]
     programs = [replace(Program.of(graph, s, names), output=at) for at, s in enumerate(specs)]
     with listening() as notes:
-        result = [_tested(p, epsilon / len(asked), seed) for p in programs]
-    checks = tuple(_check(f"semantics of d{by}", one) for by, one in zip(asked, result, strict=True))
+        result = [tested(p, epsilon / len(asked), seed) for p in programs]
+    checks = tuple(replace(semantics(one), name=f"semantics of d{by}") for by, one in zip(asked, result, strict=True))
     wrong = [(p, f.difference) for p, f in zip(programs, result, strict=True) if f.difference is not None]
     open_ = [f"The test of semantics did not decide: {f.reason}" for f in result if f.agrees is None]
     faults = tuple(f for f in (_fault(spec, p, d, seed) for p, d in wrong[:1]) if f)
@@ -75,26 +76,7 @@ def verified(
     )  # fmt: skip
 
 
-def _tested(program: Program, epsilon: float, seed: int) -> IdentityResult:
-    from symattn.programs.graphs.judging import Heard
-
-    heard = Heard(program)
-    tried = program.sizes.tried(program.spec)
-    result = identity_test(lambda kind: heard, program.spec, program.names, tried, epsilon, seed)
-    if heard.error is not None:
-        raise heard.error
-    return result
-
-
-def _check(name: str, found: IdentityResult) -> Check:
-    from symattn.programs.graphs.judging import semantics
-
-    return replace(semantics(found), name=name)
-
-
 def _notes(program: Program, heard: Any, found: list[IdentityResult]) -> tuple[str, ...]:
-    from symattn.programs.graphs.judging import notes_of
-
     hypotheses = [n.removeprefix("hypothesis: ") for f in found for n in f.notes if n.startswith("hypothesis: ")]
     results = notes_of(program, [*hypotheses, *(n.removeprefix("hypothesis: ") for n in heard)], found[0])
     summed = () if "do" in program.names else ("They are read as the gradients of the sum of the output.",)
@@ -103,8 +85,6 @@ def _notes(program: Program, heard: Any, found: list[IdentityResult]) -> tuple[s
 
 def _fault(spec: Gradient, program: Program, difference: Difference, seed: int) -> Fault | None:
     """The difference in float64, if no implementation in float32 could make it, and the mistake that explains it."""
-    from symattn.programs.graphs.judging import inputs_of
-
     inputs = inputs_of(program, difference.sizes, seed)
     with np.errstate(all="ignore"):
         every = [np.asarray(replace(program, output=at)(inputs)) for at in range(len(program.graph.outputs))]

@@ -13,15 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symattn.arrays.base import ArrayBase
 from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError
 from symattn.document.keywords import UPSTREAM
 from symattn.programs.frameworks import import_jax
+from symattn.programs.graphs import running
 from symattn.programs.graphs.form import MOST_NODES, Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.jax_table import RULES
 from symattn.programs.graphs.ranges import type_name, whole
-from symattn.programs.graphs.running import run
 from symattn.programs.loading import one_line
 from symattn.programs.modules import flat
 from symattn.programs.names import meaning
@@ -30,6 +29,9 @@ from symattn.programs.signature import PLACED, parameters
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
+#: Options that say how and where a result is computed, not what it is.
+_PLACED = {"accuracy", "precision", "out_dtype", "preferred_element_type", "sharding", "out_sharding", "weak_type"}
+_PLACED |= {"unique_indices", "indices_are_sorted", "mode", "fill_value"}  # of gathers, which stay within their array
 _LONGEST = 256  # turns of a scan that is unrolled
 Axes = Literal["bhnd", "bnhd"]
 
@@ -60,29 +62,17 @@ def traced(function: Callable[..., Any], *args: Any, layout: Axes = "bhnd", name
 
 
 def on_kind(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
-    """``function`` for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
+    """``function`` of JAX for arrays of ``kind``, as ``running.on_kind`` has it.
 
-    Of several outputs it gives the first. Raises ``InputError`` where the function cannot be traced, or a primitive is
-    not read.
+    Raises ``InputError`` where the function cannot be traced, or a primitive is not read.
     """
     jax, label = import_jax(), getattr(function, "__name__", type(function).__name__)
 
-    def called(*places: Any, **told: Any) -> Any:
-        leaves, tree = jax.tree_util.tree_flatten((places, told), is_leaf=lambda x: isinstance(x, ArrayBase))
-        at = [i for i, x in enumerate(leaves) if isinstance(x, kind)]
+    def export(of_arrays: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Graph:
+        closed = _jaxpr(label, of_arrays, [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes])
+        return of_jaxpr(closed, label, [(f"argument {i}", False) for i in range(len(shapes))])
 
-        def of_arrays(*arrays: Any) -> Any:
-            filled = dict(zip(at, arrays, strict=True))
-            own_places, own_told = jax.tree_util.tree_unflatten(tree, [filled.get(i, x) for i, x in enumerate(leaves)])
-            result = function(*own_places, **own_told)
-            return result[0] if isinstance(result, tuple) else result
-
-        shapes = [jax.ShapeDtypeStruct(leaves[i].plain_shape, jax.numpy.float32) for i in at]
-        names = [f"argument {i}" for i in at]
-        graph = of_jaxpr(_jaxpr(label, of_arrays, shapes), label, [(name, False) for name in names])
-        return run(graph, dict(zip(names, (leaves[i] for i in at), strict=True)), leaves[at[0]])[0]
-
-    return called
+    return running.on_kind(function, kind, export)
 
 
 def _jaxpr(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
@@ -235,7 +225,7 @@ class _JaxprReader:
             return self.inlined(inner, operands)
         types = [type_name(getattr(v.aval, "dtype", "")) for v in equation.outvars]
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
-        given = {k: self._attribute(v) for k, v in outcome.items()}
+        given = {k: self._attribute(v) for k, v in outcome.items() if k not in _PLACED}
         result = self.add(name, operands, len(types), types, **given)
         if name == "reduce_max" or (name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima):
             self._maxima.update(result)

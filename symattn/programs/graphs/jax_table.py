@@ -7,48 +7,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.document.errors import InputError
-from symattn.programs.graphs import jax_moving as moving
 from symattn.programs.graphs import operators as op
 from symattn.programs.graphs.form import Rule
 from symattn.programs.graphs.ranges import are_whole, bits, cast, check_wide
-from symattn.programs.graphs.values import Context, Joined, is_plain
+from symattn.programs.graphs.values import Context, Joined, is_plain, length
 
 
-def _is_int(x: object) -> bool:
-    return not isinstance(x, Joined) and np.asarray(x).dtype.kind in "iu"
-
-
-def _binary(name: str) -> Rule:
-    """Compute plain whole numbers, such as a mask made of 0 and 1, at once; others on the kind of array.
-
-    0 + 1 · i, as ``jnp.arange`` has it of a length that was left open, is i.
-    """
-    rule, plainly = op.binary(name), getattr(np, name)
-    neutral = {"add": 0, "multiply": 1}.get(name)
-
-    def run(c: Context, a: Any, b: Any, **_: object) -> Any:
-        for one, other in ((a, b), (b, a)):
-            if neutral is not None and is_plain(one) and np.ndim(one) == 0 and _is_int(one) and one == neutral:
-                return other
-        if are_whole(a, b):
-            check_wide(name, a, b)
-            with np.errstate(invalid="ignore"):
-                return plainly(a, b)
-        return rule(c, a, b)
-
-    return run
-
-
-def _unary(name: str) -> Rule:
-    rule = op.unary(name)
-    return lambda c, x, **_: rule(c, x)
-
-
+# -- numbers -----------------------------------------------------------------------------------------------------------
 def _extreme(name: str, neutral: float) -> Rule:
     """Return the larger or smaller of two arrays; −∞ is nothing to a maximum, and ∞ to a minimum."""
     rule = op.binary(name)
@@ -62,19 +34,8 @@ def _extreme(name: str, neutral: float) -> Rule:
     return run
 
 
-def _reduce(name: str) -> Rule:
-    rule = op.reduce(name)
-
-    def run(c: Context, x: Any, axes: Sequence[int], **_: object) -> Any:
-        if are_whole(x):
-            return getattr(np, name)(x, axis=tuple(axes))
-        return rule(c, x, axes, False) if axes else x
-
-    return run
-
-
 def _of_truth(name: str) -> Rule:
-    def run(c: Context, x: Any, axes: Sequence[int], **_: object) -> Any:
+    def run(c: Context, x: Any, axes: Sequence[int]) -> Any:
         if not is_plain(x) or np.asarray(x).dtype != bool:
             raise InputError("truth values that are computed, and bits of numbers, are not reduced")
         return getattr(np, name)(x, axis=tuple(axes))
@@ -89,14 +50,14 @@ def _select(c: Context, which: Any, *cases: Any) -> Any:
     return op.where(c, which, cases[1], cases[0])
 
 
-def _cast(c: Context, x: Any, new_dtype: str, **_: object) -> Any:
+def _cast(c: Context, x: Any, new_dtype: str) -> Any:
     plain = is_plain(x) and not isinstance(x, Joined)
     if plain and new_dtype == "float" and np.asarray(x).dtype.kind in "biu":
         return np.asarray(x).astype(np.float64)
     return cast(c, x, new_dtype)
 
 
-def _power(c: Context, x: Any, y: Any, **_: object) -> Any:
+def _power(c: Context, x: Any, y: Any) -> Any:
     """x to a whole power, or to a half."""
     exponent = float(np.asarray(y)) if is_plain(y) and np.ndim(y) == 0 else None
     if exponent is None or exponent * 2 % 1:
@@ -107,7 +68,7 @@ def _power(c: Context, x: Any, y: Any, **_: object) -> Any:
 
 
 def _integer_power(c: Context, x: Any, y: int) -> Any:
-    if y >= 0 and are_whole(x) and _is_int(x):
+    if y >= 0 and are_whole(x) and np.asarray(x).dtype.kind in "iu":
         check_wide("power", x, y)
         return np.power(x, y)
     if y < 0:
@@ -135,24 +96,149 @@ def _at_maximum(c: Context, x: Any, m: Any) -> Any:
     return c.kind.letters(*(max(int(a), int(b)) for a, b in zip(x.shape, m.shape, strict=True)))
 
 
+# -- moving ------------------------------------------------------------------------------------------------------------
+def _spread(c: Context, x: Any, shape: Sequence[Any], axes: Sequence[int]) -> Any:
+    """The axes of x at the places ``axes``, and repeated along all others."""
+    others = [n for n in range(len(shape)) if n not in axes]
+    return op.expand(c, op.unsqueeze(c, x, others) if others else x, shape)
+
+
+def _iota(c: Context, *_: object, shape: Sequence[Any], dimension: int, dtype: str) -> Any:
+    """0, 1, … along one axis, the same along all others; floats where these are asked for."""
+    row = op.arange(c, 0, shape[dimension])
+    row = row.astype(np.float64) if dtype == "float" and is_plain(row) else row
+    return _spread(c, row, shape, [dimension])
+
+
+def _broadcast_in_dim(c: Context, x: Any, *_: object, shape: Sequence[Any], broadcast_dimensions: Sequence[int]) -> Any:
+    if x.ndim == 0 and is_plain(x):
+        return op.full(c, shape, x[()])
+    return _spread(c, x, shape, broadcast_dimensions)
+
+
+def _reshape(c: Context, x: object, *_: object, new_sizes: Sequence[Any], dimensions: object = None) -> Any:
+    if dimensions is not None:
+        raise InputError("a reshape in another order of the axes is not read")
+    return op.reshape(c, x, list(new_sizes))
+
+
+def _starts(places: Sequence[Any], x: Array, counts: Sequence[int]) -> list[int]:
+    """Plain places of a dynamic slice, moved so that it lies within the array, as JAX has it."""
+    if not all(is_plain(p) for p in places):
+        raise InputError("a slice at a place that is computed from the inputs is not read")
+    most = [int(n) - count for n, count in zip(x.shape, counts, strict=True)]
+    return [min(max(int(p), 0), m) for p, m in zip(places, most, strict=True)]
+
+
+def _dynamic_slice(c: Context, x: Any, *places: Any, slice_sizes: Sequence[int]) -> Any:
+    """So many elements of each axis from plain places on."""
+    starts = _starts(places, x, slice_sizes)
+    return op.parts(c, x, starts, [s + n for s, n in zip(starts, slice_sizes, strict=True)])
+
+
+def _dynamic_update_slice(c: Context, x: Any, new: Any, *places: Any) -> Any:
+    """x with a part of one axis replaced."""
+    counts = [int(n) for n in new.shape]
+    starts = _starts(places, x, counts)
+    axes = [k for k, n in enumerate(counts) if n != int(x.shape[k])]
+    if len(axes) > 1:
+        raise InputError("an update along several axes at once is not read")
+    return op.replaced(c, x, new, axes[0], range(starts[axes[0]], starts[axes[0]] + counts[axes[0]])) if axes else new
+
+
+def _gather(c: Context, x: Any, index: Any, dimension_numbers: Any, slice_sizes: Sequence[int]) -> Any:
+    """The elements of one axis at plain places, in a row; other gathers are refused."""
+    numbers = dimension_numbers
+    if not is_plain(index):
+        raise InputError("a gather by places that are computed from the inputs is not read")
+    axis, *more = numbers["start_index_map"]
+    whole = [k for k, n in enumerate(slice_sizes) if k != axis and n != length(x.shape[k])]
+    if more or whole or numbers["operand_batching_dims"] or slice_sizes[axis] != 1 or index.ndim != 2:
+        raise InputError("a gather of other places than those of one axis is not read")
+    if (index < 0).any() or (index >= length(x.shape[axis])).any():
+        raise InputError("a gather beyond the end of an axis is not read")
+    result = op.gather(c, x, index[:, 0], axis)
+    if numbers["collapsed_slice_dims"] != [axis]:
+        raise InputError("a gather that keeps an axis of length 1 is not read")
+    to = next(k for k in range(result.ndim) if k not in numbers["offset_dims"])
+    order = [k for k in range(result.ndim) if k != axis]
+    return op.transpose(c, result, [*order[:to], axis, *order[to:]])
+
+
+def _pad(c: Context, x: Any, value: Any, padding_config: Sequence[Sequence[int]]) -> Any:
+    for axis, (before, after, between) in enumerate(padding_config):
+        if between:
+            raise InputError("padding between elements is not read")
+        x = op.padded(c, x, axis, before, after, value)
+    return x
+
+
+def _reverse(c: Context, x: Any, dimensions: Sequence[int]) -> Any:
+    """Axes of known lengths from their ends."""
+    for axis in dimensions:
+        x = op.gather(c, x, np.arange(int(x.shape[axis]))[::-1], axis)
+    return x
+
+
+def _dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any) -> Any:
+    """Σ over the contracted axes; the axes of batches, then those of a, then those of b, are left.
+
+    Both are brought to (axes of batches and of a sum, free axes, one free axis, one contracted axis) and multiplied as
+    matrices: free axes beside the last one meet axes of length 1. Source: JAX, ``jax.lax.dot_general``.
+    """
+    (of_a, of_b), (batch_a, batch_b) = dimension_numbers
+    if isinstance(b, Joined) and not b.turned and (list(of_a), list(of_b), list(batch_a)) == ([a.ndim - 1], [0], []):
+        return Joined(tuple(c.lifted(a) @ part for part in b.parts))
+    a, b = (c.lifted(x.whole(c) if isinstance(x, Joined) else x) for x in (a, b))
+    if not of_a:
+        a, b = op.unsqueeze(c, a, [a.ndim]), op.unsqueeze(c, b, [b.ndim])
+        of_a, of_b = [a.ndim - 1], [b.ndim - 1]
+    taken = (a, (*of_a, *batch_a)), (b, (*of_b, *batch_b))
+    free_a, free_b = ([k for k in range(x.ndim) if k not in axes] for x, axes in taken)
+    summed = len(of_a) - 1
+    left = op.transpose(c, a, [*of_a[:-1], *batch_a, *free_a, of_a[-1]])
+    right = op.transpose(c, b, [*of_b[:-1], *batch_b, *free_b, of_b[-1]])
+    front = summed + len(batch_a)
+    left = left if free_a else op.unsqueeze(c, left, [front])
+    right = right if free_b else op.unsqueeze(c, right, [front])
+    more_a, more_b = max(len(free_a) - 1, 0), max(len(free_b) - 1, 0)
+    left = op.unsqueeze(c, left, range(front + more_a, front + more_a + more_b)) if more_b else left
+    right = op.unsqueeze(c, right, range(front, front + more_a)) if more_a else right
+    result = left @ c.xp.matrix_transpose(right)
+    for _axis in range(summed):
+        result = op.reduce("sum")(c, result, [0], False)
+    return _in_order(c, result, len(batch_a), (len(free_a), more_a), (len(free_b), more_b))
+
+
+def _in_order(c: Context, x: Any, batch: int, of_a: tuple[int, int], of_b: tuple[int, int]) -> Any:
+    """(…, free of a but one, free of b but one, one of a, one of b) as (…, free of a, free of b)."""
+    (count_a, more_a), (count_b, more_b) = of_a, of_b
+    first, second = batch, batch + more_a
+    last = second + more_b
+    order = [*range(batch), *range(first, second), last, *range(second, last), last + 1]
+    x = op.transpose(c, x, order) if more_b else x
+    gone = [k for k, none in ((batch + more_a, not count_a), (x.ndim - 1, not count_b)) if none]
+    return op.squeeze(c, x, gone) if gone else x
+
+
 _KEPT = "stop_gradient copy copy_p name reduce_precision sharding_constraint"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
-    **op.table(_binary, "add=add add_any=add sub=subtract mul=multiply"),
+    **op.table(op.binary, "add=add add_any=add sub=subtract mul=multiply"),
     **op.table(op.binary, "eq=equal ne=not_equal lt=less le=less_equal gt=greater ge=greater_equal"),
     **op.table(op.binary, "and=logical_and or=logical_or"),
-    **op.table(_unary, "neg=negative abs=abs exp=exp exp2=exp2 log=log tanh=tanh erf=erf sqrt=sqrt sin=sin cos=cos"),
-    **op.table(_unary, "not=logical_not"),
+    **op.table(op.unary, "neg=negative abs=abs exp=exp exp2=exp2 log=log tanh=tanh erf=erf sqrt=sqrt sin=sin cos=cos"),
+    **op.table(op.unary, "not=logical_not"),
     "div": op.divide_whole,
     "rem": _of_known("a remainder", np.fmod),
     "sign": _of_known("a sign", np.sign),
     "max": _extreme("maximum", -np.inf),
     "min": _extreme("minimum", np.inf),
-    "rsqrt": lambda c, x, **_: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
-    "logistic": lambda c, x, **_: c.lifted(1.0) / (c.lifted(1.0) + c.xp.exp(-c.lifted(x))),
-    "expm1": lambda c, x, **_: c.xp.exp(c.lifted(x)) - c.lifted(1.0),
-    "log1p": lambda c, x, **_: c.xp.log(c.lifted(1.0) + c.lifted(x)),
-    "square": lambda c, x: _integer_power(c, x, 2),
+    "rsqrt": lambda c, x: op.divide(c, 1.0, op.unary("sqrt")(c, x)),
+    "logistic": lambda c, x: c.lifted(1.0) / (c.lifted(1.0) + c.xp.exp(-c.lifted(x))),
+    "expm1": lambda c, x: c.xp.exp(c.lifted(x)) - c.lifted(1.0),
+    "log1p": lambda c, x: c.xp.log(c.lifted(1.0) + c.lifted(x)),
+    "square": partial(_integer_power, y=2),
     "integer_pow": _integer_power,
     "pow": _power,
     "is_finite": lambda c, x: np.isfinite(x) if is_plain(x) else c.xp.isfinite(x),
@@ -162,28 +248,28 @@ RULES: Mapping[str, Rule] = {
     "not.bits": bits(np.bitwise_not),
     "select_n": _select,
     "convert_element_type": _cast,
-    "reduce_sum": _reduce("sum"),
-    "reduce_max": _reduce("max"),
+    "reduce_sum": lambda c, x, axes: op.reduce("sum")(c, x, axes, False),
+    "reduce_max": lambda c, x, axes: op.reduce("max")(c, x, axes, False),
     "reduce_and": _of_truth("all"),
     "reduce_or": _of_truth("any"),
-    "iota": moving.iota,
-    "broadcast_in_dim": moving.broadcast_in_dim,
-    "reshape": moving.reshape,
-    "transpose": lambda c, x, permutation: op.transpose(c, moving.array(x), permutation),
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": _reshape,
+    "transpose": lambda c, x, permutation: op.transpose(c, x, permutation),
     "squeeze": lambda c, x, dimensions: op.squeeze(c, x, dimensions),
     "expand_dims": lambda c, x, dimensions: op.unsqueeze(c, x, dimensions),
-    "concatenate": lambda c, *xs, dimension: moving.concatenate(c, xs, dimension),
+    "concatenate": lambda c, *xs, dimension: op.concat(c, xs, dimension),
     "split": lambda c, x, sizes, axis: op.split(c, x, sizes, axis),
-    "slice": moving.slices,
-    "dynamic_slice": moving.dynamic_slice,
-    "dynamic_update_slice": moving.dynamic_update_slice,
-    "gather": moving.gather,
-    "pad": moving.pad,
-    "rev": moving.reverse,
-    "dot_general": moving.dot_general,
-    "stack": lambda c, *xs, axis=0: moving.stack(c, xs, axis),
-    "scan.row": lambda c, x, turn: op.gather(c, moving.array(x), np.asarray(turn), 0),
-    "scan.rows": moving.stack,
+    "slice": lambda c, x, start_indices, limit_indices, strides: op.parts(c, x, start_indices, limit_indices, strides),
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "pad": _pad,
+    "rev": _reverse,
+    "dot_general": _dot_general,
+    "stack": lambda c, *xs, axis=0: op.stack(c, xs, axis),
+    "scan.row": lambda c, x, turn: op.gather(c, x, np.asarray(turn), 0),
+    "scan.rows": op.stack,
     "size": op.size,
     "dim_as_value": lambda c, dim: dim,
     "dim.add": op.of_lengths(operator.add),

@@ -54,11 +54,8 @@ def judge_graph(
 
         return backward.verified(graph, spec, names, epsilon, seed, command)
     program = Program.of(graph, spec, names)
-    heard = Heard(program)
     with listening() as notes:
-        identity = identity_test(lambda kind: heard, spec, program.names, program.sizes.tried(spec), epsilon, seed)
-    if heard.error is not None:
-        raise heard.error
+        identity = tested(program, epsilon, seed)
     hypotheses = [n.removeprefix("hypothesis: ") for n in (*identity.notes, *notes) if n.startswith("hypothesis: ")]
     judged = _judged(program, identity, partial(_proof, prover, prove), seed)
     open_ = judged.verdict is Verdict.UNDECIDED
@@ -70,19 +67,22 @@ def judge_graph(
     )  # fmt: skip
 
 
-class Heard:
-    """A program as a function, and what was wrong with the graph when it ran."""
+def tested(program: Program, epsilon: float, seed: int) -> IdentityResult:
+    """Test a program for semantics. Raises ``InputError`` for what was wrong with the graph when it ran."""
+    wrong: list[InputError] = []
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.error: InputError | None = None
-
-    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+    def heard(inputs: Mapping[str, Any]) -> Any:
         try:
-            return self.program(inputs)
+            return program(inputs)
         except InputError as error:
-            self.error = InputError(f"{self.program.graph.name}: {error}")
+            wrong.append(InputError(f"{program.graph.name}: {error}"))
             raise
+
+    spec = program.spec
+    result = identity_test(lambda kind: heard, spec, program.names, program.sizes.tried(spec), epsilon, seed)
+    if wrong:
+        raise wrong[-1]
+    return result
 
 
 class _Proved(NamedTuple):

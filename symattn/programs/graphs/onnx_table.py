@@ -31,12 +31,7 @@ def _cast(c: Context, x: Any, to: int, **_: object) -> Any:
 
 
 def _slice(c: Context, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
-    starts, ends = np.atleast_1d(starts), np.atleast_1d(ends)
-    places = range(len(starts)) if axes is None else [int(n) for n in np.atleast_1d(axes)]
-    each = [1] * len(starts) if steps is None else np.atleast_1d(steps)
-    for axis, first, last, step in zip(places, starts, ends, each, strict=True):
-        x = op.part(c, x, axis, first, last, step)
-    return x
+    return op.parts(c, x, *(None if a is None else np.atleast_1d(a) for a in (starts, ends, steps, axes)))
 
 
 def _split(c: Context, x: Any, split: Any = None, axis: int = 0, num_outputs: int = 0) -> Any:

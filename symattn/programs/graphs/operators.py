@@ -17,7 +17,10 @@ from symattn.document.errors import InputError, Refused
 from symattn.programs.graphs.ranges import are_whole, check_wide
 from symattn.programs.graphs.values import Context, Joined, is_plain, length, lengths, place, sizes, whole
 
-_COMPARISONS = frozenset(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
+#: What NumPy computes exactly of whole numbers, such as a mask made of 0 and 1: it is computed at once.
+_EXACT = frozenset(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
+_EXACT |= {"add", "subtract", "multiply"}
+_NEUTRAL = {"add": 0, "multiply": 1}
 _LAST = 2**31  # an end of a slice from here on is the end of the axis
 
 
@@ -37,14 +40,20 @@ def of_lengths(rule: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def binary(name: str) -> Callable[..., Any]:
-    """An operator of two arrays by its name in the namespace."""
+    """An operator of two arrays by its name in the namespace.
+
+    0 + 1 · i, as ``jnp.arange`` has it of a length that was left open, is i.
+    """
 
     def run(c: Context, a: Any, b: Any) -> Any:
+        for one, other in ((a, b), (b, a)):
+            if name in _NEUTRAL and not is_plain(other) and _is_number(one) and one == _NEUTRAL[name]:
+                return other
         if isinstance(a, Joined) and isinstance(b, Joined) and len(a.parts) == len(b.parts):
             return Joined(tuple(run(c, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
         a, b = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b))
-        compared = name in _COMPARISONS and are_whole(a, b)
-        if is_plain(a) and is_plain(b) and (compared or not (c.kind is not None and _has_float(a, b))):
+        plain = is_plain(a) and is_plain(b)
+        if plain and (c.kind is None or not _has_float(a, b) or (name in _EXACT and are_whole(a, b))):
             return _plain(name, a, b)
         return getattr(c.xp, name)(c.lifted(a), c.lifted(b))
 
@@ -60,6 +69,11 @@ def unary(name: str) -> Callable[..., Any]:
         return getattr(c.xp, name)(c.lifted(a))
 
     return run
+
+
+def _is_number(x: Any) -> bool:
+    """Return whether a value is one plain whole number."""
+    return is_plain(x) and not isinstance(x, Joined) and np.ndim(x) == 0 and np.asarray(x).dtype.kind in "iu"
 
 
 def _has_float(*arrays: Any) -> bool:
@@ -79,7 +93,8 @@ _BY_SIGN: dict[str, Callable[[Any, Any], Any]] = {
 def _plain(name: str, a: Any, b: Any) -> Any:
     check_wide(name, a, b)
     if name in _BY_SIGN:
-        return _BY_SIGN[name](a, b)
+        with np.errstate(invalid="ignore"):  # of infinities
+            return _BY_SIGN[name](a, b)
     return getattr(np, {"pow": "power"}.get(name, name))(a, b)
 
 
@@ -203,7 +218,10 @@ def expand(c: Context, x: Array, shape: Any) -> Any:
 
 
 def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
-    """Side by side along an axis."""
+    """Side by side along an axis; parts of length 0 are left out."""
+    arrays = [a for a in arrays if np.ndim(a) == 0 or length(a.shape[place(axis, a.ndim)]) != 0] or arrays[:1]
+    if len(arrays) == 1 and np.ndim(arrays[0]) != 0:
+        return arrays[0]
     if all(map(is_plain, arrays)) and not _has_float(*arrays):
         return np.concatenate([np.atleast_1d(np.asarray(a)) for a in arrays], axis=int(axis))
     lifted, k = [c.lifted(a) for a in arrays], place(axis, arrays[0].ndim)
@@ -221,6 +239,8 @@ def part(c: Context, x: Any, axis: int, start: Any, stop: Any, step: Any = 1) ->
     if isinstance(x, Joined):
         one = x.between(first, last) if k == x.ndim - 1 and by == 1 else None
         return part(c, x.whole(c), axis, start, stop, step) if one is None else one
+    if by == 1 and isinstance(first, int) and first == 0 and (last is None or _alike(last, length(x.shape[k]))):
+        return x
     key = (*[slice(None)] * k, slice(first, last, None if by == 1 else by))
     try:
         return x[key]
@@ -229,6 +249,39 @@ def part(c: Context, x: Any, axis: int, start: Any, stop: Any, step: Any = 1) ->
         if not isinstance(n, int) or not (isinstance(first, int) and isinstance(last, int | None)):
             raise
         return _stacked(c, _slices(x, k, range(*slice(first, last, by).indices(n))), k)
+
+
+def parts(c: Context, x: Any, starts: Any, stops: Any, steps: Any = None, axes: Any = None) -> Any:
+    """The elements of some axes, of all in turn where none are named, each as ``part`` has it."""
+    steps = [1] * len(starts) if steps is None else steps
+    for axis, *ends in zip(range(len(starts)) if axes is None else axes, starts, stops, steps, strict=True):
+        x = part(c, x, int(axis), *ends)
+    return x
+
+
+def replaced(c: Context, x: Any, new: Any, axis: int, places: range) -> Any:
+    """x with the elements at some places of an axis replaced by those of ``new``, in this order."""
+    k = place(axis, x.ndim)
+    ends: list[tuple[Any, int, int | None]] = [(x, 0, places.start), (new, 0, None), (x, places.stop, None)]
+    if not places or places.step != 1:
+        at = {i: n for n, i in enumerate(places)}
+        ends = [(new, at[i], at[i] + 1) if i in at else (x, i, i + 1) for i in range(int(x.shape[k]))]
+    return concat(c, [part(c, of, k, start, stop) for of, start, stop in ends], k)
+
+
+def padded(c: Context, x: Any, axis: int, before: int, after: int, value: Any) -> Any:
+    """x with so many entries of one value before and after it along an axis; negative numbers cut off."""
+    k = place(axis, x.ndim)
+    n = length(x.shape[k])
+    if before < 0 or after < 0:
+        x = part(c, x, k, max(-before, 0), n + after if after < 0 else None)
+    around = [full(c, (*x.shape[:k], max(count, 0), *x.shape[k + 1 :]), value) for count in (before, after)]
+    return concat(c, [around[0], x, around[1]], k)
+
+
+def stack(c: Context, arrays: Sequence[Any], axis: int = 0) -> Any:
+    """Arrays of one shape along a new axis."""
+    return concat(c, [unsqueeze(c, x, [axis]) for x in arrays], axis)
 
 
 def gather(c: Context, x: Any, index: Any, axis: int = 0) -> Any:
@@ -274,11 +327,20 @@ def reduce(name: str) -> Callable[..., Any]:
 
     def run(c: Context, x: Any, axes: object = None, keep: bool = True) -> Any:
         chosen = None if axes is None else tuple(place(n, x.ndim) for n in _ints(axes))
+        if chosen == ():
+            return x
+        if name != "mean" and are_whole(x):
+            return getattr(np, name)(x, axis=chosen, keepdims=keep)
         return getattr(c.xp, name)(
             c.lifted(x), axis=chosen[0] if chosen and len(chosen) == 1 else chosen, keepdims=keep
         )
 
     return run
+
+
+def _alike(a: object, b: object) -> bool:
+    """Return whether two lengths are the same, as far as that is known."""
+    return bool(a == b) if isinstance(a, int) and isinstance(b, int) else a is b or str(a) == str(b)
 
 
 def _namespace(c: Context, x: Any) -> Any:

@@ -28,8 +28,8 @@ def type_name(dtype: object) -> str:
 def settled(x: Any, told: str) -> Any:
     """A value of a node as one of the type ``told``; an empty word says nothing of it.
 
-    Plain numbers of a floating type are made floats. Raises ``InputError`` for whole numbers that do not fit their
-    type, ``Refused`` for computed ones of a type that may be too narrow for them.
+    Plain numbers are made arrays, those of a floating type floats. Raises ``InputError`` for whole numbers that do not
+    fit their type, ``Refused`` for computed ones of a type that may be too narrow for them.
     """
     computed = not is_plain(x) or isinstance(x, Joined)
     if told.startswith(("int", "uint")):
@@ -38,7 +38,8 @@ def settled(x: Any, told: str) -> Any:
                 raise Refused(f"computed numbers of the type {told} are not read, as they may wrap around")
             return x
         check_range(x, told)
-    elif told == "float" and not computed and np.asarray(x).dtype.kind in "iu":
+        return np.asarray(x)
+    if told == "float" and not computed and np.asarray(x).dtype.kind in "iu":
         return np.asarray(x, dtype=np.float64)
     return x
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
+
+from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError, SymattnError
 from symattn.programs.graphs.form import Graph, GraphNode, Ref, Rule
 from symattn.programs.graphs.ranges import settled
@@ -16,6 +19,43 @@ from symattn.programs.graphs.values import Context, Joined
 APART = frozenset(["MatMul", "Gemm", "Add", "Split", "Slice", "dot_general", "add", "split", "slice", "getitem"])
 _OF_TORCH = ("linear", "addmm", "matmul", "add", "chunk", "split", "split_with_sizes", "slice")
 APART |= {f"aten.{name}" for name in _OF_TORCH}
+#: What a front end makes of a function of arrays of these shapes: its graph.
+Export = Callable[[Callable[..., Any], Sequence[tuple[int, ...]]], Graph]
+
+
+def on_kind(
+    function: Callable[..., Any],
+    kind: type[Planes],
+    export: Export,
+    constant: Callable[[Any], Any] = lambda x: x,
+    graphs: dict[Any, Graph] | None = None,
+) -> Callable[..., Any]:
+    """``function`` for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
+
+    Of several outputs it gives the first. ``constant`` is an argument as the function takes it; ``graphs`` keeps what
+    was exported, by shapes and constants. Raises what ``export`` raises, and ``InputError`` for an operator that is not
+    read.
+    """
+    graphs = {} if graphs is None else graphs
+
+    def called(*places: Any, **keywords: Any) -> Any:
+        leaves = [*places, *keywords.values()]
+        at = {i: tuple(x.plain_shape) for i, x in enumerate(leaves) if isinstance(x, kind)}
+
+        def of_arrays(*arrays: Any) -> Any:
+            filled = dict(zip(at, arrays, strict=True))
+            every = [filled[i] if i in filled else constant(x) for i, x in enumerate(leaves)]
+            result = function(*every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True)))
+            return result[0] if isinstance(result, (tuple, list)) else result
+
+        fixed = [x.tolist() if isinstance(x, np.ndarray) else x for i, x in enumerate(leaves) if i not in at]
+        key = str((at, tuple(keywords), fixed))
+        if key not in graphs:
+            graphs[key] = export(of_arrays, list(at.values()))
+        pairs = zip((x.name for x in graphs[key].inputs), (leaves[i] for i in at), strict=True)
+        return run(graphs[key], dict(pairs), leaves[min(at)])[0]
+
+    return called
 
 
 def unknown(graph: Graph) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import import_torch
+from symattn.programs.graphs import running
 from symattn.programs.graphs.form import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.ranges import type_name, whole
-from symattn.programs.graphs.running import run, unknown
+from symattn.programs.graphs.running import unknown
 from symattn.programs.graphs.torch_table import RULES
 from symattn.programs.loading import one_line
 
@@ -29,53 +30,23 @@ _FUSED = "scaled_dot_product_attention"
 def on_kind(
     function: Callable[..., Any], kind: type[Planes], dtype: str = "float32", graphs: dict[Any, Graph] | None = None
 ) -> Callable[..., Any]:
-    """``function`` of tensors for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
+    """``function`` of tensors for arrays of ``kind``, as ``running.on_kind`` has it.
 
-    Of several outputs it gives the first. ``graphs`` keeps what was exported, by shapes and constants. Raises
-    ``InputError`` where the function cannot be exported, where an operator is not read, and where the whole attention
-    is one operator, of which no code would run.
-    """
-    graphs = {} if graphs is None else graphs
-
-    def called(*places: Any, **keywords: Any) -> Any:
-        leaves = [*places, *keywords.values()]
-        at = [i for i, x in enumerate(leaves) if isinstance(x, kind)]
-        shapes = {i: tuple(leaves[i].plain_shape) for i in at}
-        fixed = {i: x for i, x in enumerate(leaves) if i not in shapes}
-        key = str([*shapes.items(), *((i, x.tolist() if isinstance(x, np.ndarray) else x) for i, x in fixed.items())])
-        if key not in graphs:
-            graphs[key] = _graph(function, shapes, fixed, (len(places), *keywords), dtype)
-        pairs = zip((x.name for x in graphs[key].inputs), (leaves[i] for i in at), strict=True)
-        return run(graphs[key], dict(pairs), leaves[at[0]])[0]
-
-    return called
-
-
-def _graph(
-    function: Callable[..., Any], shapes: Mapping[int, tuple[int, ...]], fixed: Mapping[int, Any],
-    form: tuple[Any, ...], dtype: str,
-) -> Graph:  # fmt: skip
-    """What a call does with tensors of these shapes; ``form`` is how many arguments go by place, and the others' names.
-
-    Raises ``InputError`` where it is not read.
+    Raises ``InputError`` where the function cannot be exported, where an operator is not read, and where the whole
+    attention is one operator, of which no code would run.
     """
     torch, label = import_torch(), getattr(function, "__name__", type(function).__name__)
-    constants = {i: _constant(torch, x, dtype) for i, x in fixed.items()}
-    places, *names = form
 
-    def of_tensors(*tensors: Any) -> Any:
-        filled = {**constants, **dict(zip(shapes, tensors, strict=True))}
-        every = [filled[i] for i in sorted(filled)]
-        result = function(*every[:places], **dict(zip(names, every[places:], strict=True)))
-        return result[0] if isinstance(result, (tuple, list)) else result
+    def export(of_tensors: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Graph:
+        examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
+        graph = of_program(_exported(torch, of_tensors, examples, label), label)
+        if any(_FUSED in node.operator for node in graph.nodes):
+            raise InputError(f"{label} calls {_FUSED}, one operator of torch, whose own code residues do not see")
+        if others := unknown(graph):
+            raise InputError(f"{label}: torch's operator {others[0]} is not read")
+        return graph
 
-    examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes.values()]
-    graph = of_program(_exported(torch, of_tensors, examples, label), label)
-    if any(_FUSED in node.operator for node in graph.nodes):
-        raise InputError(f"{label} calls {_FUSED}, one operator of torch, whose own code residues do not see")
-    if others := unknown(graph):
-        raise InputError(f"{label}: torch's operator {others[0]} is not read")
-    return graph
+    return running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
 
 
 def _constant(torch: Any, x: Any, dtype: str) -> Any:

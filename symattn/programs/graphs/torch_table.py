@@ -86,11 +86,7 @@ def _einsum(c: Context, formula: str, arrays: list[Any], **_: object) -> Any:
 
 def _scattered(c: Context, x: Any, part: Any, dim: int = 0, *ends: Any) -> Any:
     """x with every element of a slice of an axis replaced."""
-    axis = dim % x.ndim
-    places = range(int(length(x.shape[axis])))
-    taken = {place: n for n, place in enumerate(places[slice(*ends)])}
-    rows = [(part, taken[i]) if i in taken else (x, i) for i in places]
-    return op.concat(c, [op.part(c, of, axis, i, i + 1) for of, i in rows], axis)
+    return op.replaced(c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)])
 
 
 def _repeated(c: Context, x: Any, times: Any) -> Any:
@@ -104,12 +100,8 @@ def _pad(c: Context, x: Any, ends: Any, mode: str = "constant", value: float | N
     """x with entries of one value before and after each axis, from the last axis on."""
     if mode != "constant" or min(map(int, ends)) < 0:
         raise InputError("padding with other entries than one value, or that takes entries away, is not read")
-    for axis, around in zip(range(x.ndim - 1, -1, -1), zip(ends[::2], ends[1::2], strict=True), strict=False):
-        before, after = (
-            [op.full(c, (*x.shape[:axis], int(n), *x.shape[axis + 1 :]), value or 0.0)] if int(n) else []
-            for n in around
-        )
-        x = op.concat(c, [*before, x, *after], axis) if before or after else x
+    for axis, (before, after) in enumerate(zip(ends[::2], ends[1::2], strict=True), 1):
+        x = op.padded(c, x, -axis, int(before), int(after), value or 0.0)
     return x
 
 
