@@ -6,7 +6,8 @@ field of ``Attention``, the row of its array in ``notation``, and its stage, whi
 Entries are typed as ``out[i,l] = 0[i,l] for $condition$ -- reason``, of which condition and reason may be missing:
 ``out`` is the array of the step and ``0`` the first one that it is made of, ``width_0`` the length of its last axis and
 ``rows_0`` that of its first; ``a?,`` and ``a?·d +``, which is (a − 1)d +, stand where there are several heads. Of
-``⟨this|that⟩`` the first stands where n_q and n_k differ, and ``⟦…⟧`` where some query may see no key.
+``⟨this|that⟩`` the first stands where n_q and n_k differ, ``⟦…⟧`` where some query may see no key, and ``⌈…⌉`` where
+pairs as many as the columns of array 1 leave columns of array 0 over.
 """
 
 from __future__ import annotations

@@ -1,11 +1,16 @@
-"""What ``derive attention`` is asked for a variant."""
+"""What ``derive attention`` is asked for a variant, and whether a walk is what its formulas give."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from symattn.attention.codec.field_values import written
+from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
+from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.run import mixing
+from symattn.derivations.walks.tokens import products_agree, step_agrees
 
 
 def asked(name: str) -> dict[str, Any]:
@@ -20,3 +25,11 @@ def asked(name: str) -> dict[str, Any]:
     if "x" in variant.names or variant.spec.heads > 1:
         found |= {"cross": "y" in variant.names, "biases": "b_q" in variant.names, "dmodel": 3}
     return found
+
+
+def agrees(walk: Walk, spec: Attention | None = None) -> bool:
+    """Whether the arrays of a walk are those of its specification, or of another, step by step."""
+    request = replace(walk.request, spec=spec or walk.sheet.attention)
+    steps = request.spec.pipeline(walk.sheet.inputs)
+    every = [step_agrees(walk.arrays, request, step) for step in steps]
+    return all(every) and bool(products_agree(walk.arrays, mixing(steps)))

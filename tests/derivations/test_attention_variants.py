@@ -132,7 +132,7 @@ def test_no_wrong_step_is_told(name: str, step: str, words: str, monkeypatch: py
 
 
 def test_a_step_without_textbook_is_checked_at_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_expressions, "expected", lambda *_: None)
+    monkeypatch.setattr(attention_expressions, "pairs", lambda *_: None)
     monkeypatch.setattr(attention, "entry_formulas", lambda *_: [])
     document = derive("attention", tokens=2, softcap=3)
     assert {e.grade for e in document.evidence()} == {Grade.SAMPLED, Grade.CHECKED, Grade.PROVED}

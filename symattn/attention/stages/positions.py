@@ -51,7 +51,8 @@ def _rotated_entries(layout: str, i: str, last: bool) -> EntryLines:
     p, reason = ("⟨p|i⟩", "⟨ -- $p$ is the place of query $i$ among the keys⟩") if last else (i, "")
     first, second = ("l", "l + width_1") if layout == "half" else ("2l − 1", "2l")
     a, b, cos, sin = f"0[{i},{first}]", f"0[{i},{second}]", f"1[{p},l]", f"2[{p},l]"
-    return entries(f"out[{i},{first}] = {a} {cos} − {b} {sin}{reason}", f"out[{i},{second}] = {b} {cos} + {a} {sin}")
+    turned = f"out[{i},{first}] = {a} {cos} − {b} {sin}{reason}", f"out[{i},{second}] = {b} {cos} + {a} {sin}"
+    return entries(*turned, f"⌈out[{i},l] = 0[{i},l] for $l > 2 width_1$⌉")
 
 
 def _turn(layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array) -> Array:

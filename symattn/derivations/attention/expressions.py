@@ -21,40 +21,13 @@ from symattn.arrays.symbolic import Symbolic, ball_of
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.derivations.attention.inputs import DerivationRequest, stem
-from symattn.derivations.attention.place import expected
-from symattn.derivations.walks.tokens import ExactComputation, same
+from symattn.derivations.attention.textbook import Pairs, pairs
+from symattn.derivations.walks.tokens import same
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.proof.rational import all_equal
 
 _POINTS, _BITS = 3, 192
-
-
-class Expressions:
-    """Computing with SymPy expressions."""
-
-    def number(self, value: int | Fraction) -> Any:
-        """The number."""
-        return sympy.Rational(Fraction(value).numerator, Fraction(value).denominator)
-
-    def apply(self, name: str, x: Any) -> Any:
-        """The function, with 2ˣ and log₂ by e and log."""
-        if name in ("exp2", "log2"):
-            two = sympy.log(2)
-            return sympy.exp(x * two) if name == "exp2" else sympy.log(x) / two
-        return getattr(sympy, name)(x)
-
-    def power(self, base: Fraction, exponent: Fraction) -> Any:
-        """base^exponent."""
-        return self.number(base) ** self.number(exponent)
-
-    def larger(self, x: Any, y: Any) -> Any:
-        """The larger one, if SymPy knows."""
-        return Symbolic.larger(x, y)
-
-    def less(self, x: Any, y: Any) -> bool:
-        """Return whether x < y. Raises Undecided."""
-        return bool(Symbolic.less(x, y))
 
 
 def letters_like(name: str, array: Any) -> Symbolic:
@@ -72,23 +45,19 @@ def run(step: Step, inputs: Mapping[str, Any]) -> Any:
 
 
 def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, Any], found: Any) -> bool | None:
-    """Return whether every entry that the step gave is the textbook's; None for a step that no textbook has."""
-    arrays = {name: x.entries if isinstance(x, Symbolic) else np.asarray(x) for name, x in inputs.items()}
-    wanted = expected(request.spec, step, arrays, tuple(found.shape), Expressions())
-    if wanted is None:
-        return None
-    pairs = list(zip(found.entries.flat, wanted.flat, strict=True))
-    if any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in pairs):
-        return False
-    return _equal([(x, y) for x, y in pairs if not isinstance(x, Forbidden)])
+    """Return whether every entry that the step gave is what its formulas say; None where they do not say every one."""
+    result = pairs(request, step, inputs, found, Symbolic)
+    if result is None or any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):
+        return None if result is None else False
+    return _equal([(x, y) for x, y in result if not isinstance(x, Forbidden)])
 
 
-def _equal(pairs: list[tuple[Any, Any]]) -> bool:
+def _equal(entries: Pairs) -> bool:
     """Compare by normal forms and, where these leave it open, as for roots of sums, by SymPy."""
     try:
-        return all_equal(pairs)
+        return all_equal(entries)
     except Undecided:
-        return all(bool(Symbolic.same(sympy.sympify(x), sympy.sympify(y))) for x, y in pairs)
+        return all(bool(Symbolic.same(sympy.sympify(x), sympy.sympify(y))) for x, y in entries)
 
 
 def row_sums(weights: Any, allowed: np.ndarray) -> bool:
@@ -126,13 +95,11 @@ def _agrees(step: Step, given: Mapping[str, Any], found: Any, seed: int) -> bool
 
 
 def agrees_on_numbers(asked: DerivationRequest, step: Step) -> bool:
-    """Return whether a step gives the textbook's entries on rational numbers."""
+    """Return whether a step gives on rational numbers what its formulas say."""
     shapes = {name: lengths(name, asked.spec, asked.names, asked.sizes) for name in step.of}
     given = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
-    result = step.run(*(given[name] for name in step.of))
-    arrays = {name: x.entries for name, x in given.items()}
-    wanted = expected(asked.spec, step, arrays, tuple(result.shape), ExactComputation())
-    return wanted is not None and all(map(same, result.entries.flat, wanted.flat))
+    result = pairs(asked, step, given, run(step, given), Exact)
+    return result is not None and all(same(x, y) for x, y in result)
 
 
 def _numbers(shape: tuple[int, ...]) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from symattn.attention.flow import Step
+from symattn.attention.inputs import lengths
 from symattn.attention.inputs import shape as shape_of
 from symattn.attention.notation import SIZES
 from symattn.derivations.attention.inputs import DerivationRequest
@@ -16,6 +17,7 @@ from symattn.document.notation import Like, Name, Node, Row, Words, commas
 Formulas = list[tuple[Node, Text | str]]
 _HEADS = re.compile(r"a\?(?:,|·(\w+) \+ )")
 _DIFFER, _EMPTY = re.compile(r"⟨([^|⟩]*)(?:\|([^⟩]*))?⟩"), re.compile(r"⟦(.*?)⟧")
+_LEFT_OVER = re.compile(r"⌈(.*?)⌉")
 _PLACE = re.compile(r"(?P<array>\w+)\[(?P<index>[^]]*)\]|\b(?P<axis>rows|width)(?:_(?P<of>\w+))?\b")
 
 
@@ -25,6 +27,7 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
     known: dict[str, Like] = {"head": Name("a") if many else 1, "distance": commas("δ", "l"), **typed.letters}
 
     def chosen(line: str) -> str:
+        line = _LEFT_OVER.sub(lambda m: m[1] if _leaves_columns(request, step) else "", line)
         for_some = _EMPTY.sub(lambda m: "" if request.every_row_has_a_key() else m[1], line)
         return _DIFFER.sub(lambda m: m[1] if differ else m[2] or "", for_some)
 
@@ -51,6 +54,11 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         return whole, running_text(reason, {}, known)
 
     return [line(each) for each in map(chosen, typed.lines) if each]
+
+
+def _leaves_columns(request: DerivationRequest, step: Step) -> bool:
+    width, pairs = (lengths(name, request.spec, request.names, request.lengths)[-1] for name in step.of[:2])
+    return width > 2 * pairs
 
 
 def _size(request: DerivationRequest, array: str, axis: int) -> Node:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.field_values import field_of
-from symattn.attention.inputs import OPTIONAL, holds, lengths, needed
+from symattn.attention.inputs import OPTIONAL, holds, lengths, needed, same_letters
 from symattn.attention.inputs import factors as factors_of
 from symattn.attention.positions.checks import known_sizes
 from symattn.attention.positions.fields import Disentangled, Rotary
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, SIZES
-from symattn.derivations.attention.place import table
 from symattn.derivations.parameters import whole
 from symattn.document.errors import InputError
 
@@ -32,6 +32,7 @@ class DerivationRequest:
     spec: Attention
     names: tuple[str, ...]
     sizes: Mapping[str, int]
+    masks: Mapping[str, Any] = field(default_factory=dict)  # in the place of examples
 
     @property
     def n_q(self) -> int:
@@ -47,6 +48,18 @@ class DerivationRequest:
     def projected(self) -> bool:
         """Return whether queries, keys and values come from tokens."""
         return "x" in self.names
+
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """The length of every letter, those of steps included."""
+        spec = self.spec
+        known = {**spec.counts, **self.sizes}
+        known |= {"d_t": spec.truncate} if spec.truncate else {}
+        known |= {"d_c": known["l"] + known["d_r"]} if spec.latent else {}
+        if isinstance(spec.position, Rotary) and spec.position.given != "tables":
+            width = spec.position.width or known["d_r" if spec.latent else "d_k"]
+            known["f"] = len(spec.position.triples or ()) or width // 2
+        return known | {a: known[b] for a, b in same_letters(spec, self.names).items() if b in known}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every input; d_k and d_v are those of one head."""
@@ -73,6 +86,9 @@ class DerivationRequest:
     def example(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Masks let a query see its own key and those two, four, … further; the last key is padding, the last third of
         the tokens another document; a weight in five is dropped; positions are in order."""
+        if name in self.masks:
+            result: np.ndarray = self.masks[name]
+            return result
         if name == "mask":
             i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])[None, :]
             pattern: np.ndarray = np.broadcast_to((i - j) % 2 == 0, shape)
@@ -87,14 +103,36 @@ class DerivationRequest:
         return places if name.startswith("positions") else places * 3 // (2 * shape[-1])
 
     def allowed(self) -> np.ndarray:
-        """Which key each query may attend to, by the conditions themselves."""
-        spec = replace(self.spec, mask="boolean") if self.spec.mask else self.spec
+        """Which key each query may attend to, by the conditions themselves: (n_q, n_k) or (h, n_q, n_k)."""
         masks = {n: self.example(n, shape) for n, shape in self.shapes().items() if n in MASKS}
-        return table(spec, masks, (self.n_q, self.n_k))
+        values = np.array([[self._sees(masks, i, j) for j in range(self.n_k)] for i in range(self.n_q)])
+        return values & np.asarray(masks["mask"], dtype=bool) if self.spec.mask else values
+
+    def _sees(self, masks: Mapping[str, Any], i: int, j: int) -> bool:
+        """Return whether query i may attend to key j, by all but a mask that is given."""
+        spec = self.spec
+        if spec.padding and not masks["keep"][j]:
+            return False
+        aligned = spec.alignment == "bottom-right"
+        if not spec.documents:
+            return _near(spec, i + (self.n_k - self.n_q if aligned else 0), j)
+        queries, keys = (list(masks[name if name in masks else "doc"]) for name in ("doc_q", "doc_k"))
+        label = queries[i]
+        offset = keys.count(label) - queries.count(label) if aligned else 0
+        return keys[j] == label and _near(spec, queries[:i].count(label) + offset, keys[:j].count(label))
 
     def every_row_has_a_key(self) -> bool:
         """Return whether every query may attend to some key."""
         return bool(self.allowed().any(axis=-1).all())
+
+
+def _near(spec: Attention, place: int, j: int) -> bool:
+    """Return whether a key is not ahead, within the window, in the same block."""
+    left, right = spec.sides
+    causal = j <= place or (spec.prefix is not None and j < spec.prefix)
+    near = (left is None or place - j <= left) and (right is None or j - place <= right)
+    together = spec.block is None or place // spec.block == j // spec.block
+    return (causal or not spec.causal) and near and together
 
 
 def stem(name: str) -> str:

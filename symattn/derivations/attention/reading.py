@@ -38,6 +38,9 @@ _BITS = 256
 _UNREAD = (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, KeyError, ValueError, TypeError)
 
 
+Sides = list[tuple[Any, Any, Any]]
+
+
 @dataclass(frozen=True)
 class ReadingRun:
     """The pipeline on numbers: what was asked, and every named array."""
@@ -146,16 +149,29 @@ class Read:
             if not all(_equal(a, b) for a, b in pairs):
                 raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
 
-    def _sides(self, run: ReadingRun, formula: Node, before: Node | None) -> list[tuple[Any, Any, Any]]:
-        relation, condition = _parts(formula)
-        reader = StepReader(run.asked, self.step, run.found, relation, self.definitions, bool(condition))
-        if any(sign != "=" for sign, _ in relation.rest):
-            raise Unread("no equation")
-        left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
-        letters = tuple(dict.fromkeys((*left.letters, *(i for side in right for i in side.letters))))
-        where = _where(reader, condition, before, letters)
-        reader.check_places(where, letters)
-        return [(*_aligned(left, side, letters), where) for side in right]
+    def _sides(self, run: ReadingRun, formula: Node, before: Node | None) -> Sides:
+        return sides_of(run.asked, self.step, run.found, self.definitions, formula, before)
+
+
+def sides_of(
+    asked: DerivationRequest,
+    step: Step,
+    found: Mapping[str, Any],
+    definitions: tuple[Relation, ...],
+    formula: Node,
+    before: Node | None,
+    kind: Any = Ball,
+) -> Sides:
+    """The entries of the left side, of each other one, and where they are said to be equal."""
+    relation, condition = _parts(formula)
+    reader = StepReader(asked, step, found, relation, definitions, bool(condition), kind)
+    if any(sign != "=" for sign, _ in relation.rest):
+        raise Unread("no equation")
+    left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
+    letters = tuple(dict.fromkeys((*left.letters, *(i for side in right for i in side.letters))))
+    where = _where(reader, condition, before, letters)
+    reader.check_places(where, letters)
+    return [(*_aligned(left, side, letters), where) for side in right]
 
 
 def _parts(formula: Node) -> tuple[Relation, Node | None]:

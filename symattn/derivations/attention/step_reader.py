@@ -13,7 +13,6 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.flow import Step
-from symattn.attention.inputs import same_letters
 from symattn.attention.inputs import shape as shape_of
 from symattn.attention.notation import SIZES, SYMBOLS, TIMES, H
 from symattn.attention.projections import merge_heads
@@ -30,7 +29,7 @@ from symattn.proof.relations.values import Found, Unread, Value
 
 HEAD = "a"
 _LETTERS = "aijlm"
-_HEADS = ("h", "g", "j", "1")
+_HEADS = ("h", "h?", "g", "j", "1")
 _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
     "≤": np.less_equal, "<": np.less, "≥": np.greater_equal, ">": np.greater,
 }  # fmt: skip
@@ -47,30 +46,34 @@ class StepReader(Reader):
         relation: Relation,
         definitions: tuple[Relation, ...],
         conditional: bool,
+        kind: Any = Ball,
     ) -> None:
-        self.asked, self.step = asked, step
-        self.here = {name: _ball(found[name]) for name in dict.fromkeys((*step.of, step.name))}
-        self.given = {name: found[name] for name in self.here if not isinstance(found[name], Ball)}
+        self.asked, self.step, self.kind = asked, step, kind
+        self.here = {name: self._lifted(found[name]) for name in dict.fromkeys((*step.of, step.name))}
+        self.given = {name: found[name] for name in self.here if not isinstance(found[name], kind)}
         self.raw = {text(entry(name)): name for name in self.here if isinstance(SYMBOLS[name], Name)}
         self.symbols = {text(SYMBOLS[name]): name for name in self.here}
         if "scaled" in step.of and asked.spec.scale == 1:
             self.raw.setdefault(text(entry("scores")), "scaled")  # S′ = S
         whole = {name: shape_of(name, asked.spec, asked.names) for name in self.here}
-        self.axes = {name: shape.replace("…", "").replace("(h?)", "").split() for name, shape in whole.items()}
-        for letter, frequencies in words.frequencies(asked, step, self.here).items():
+        self.axes = {name: _axes(shape, self.here[name].ndim) for name, shape in whole.items()}
+        for letter, frequencies in words.frequencies(asked, step, self.here, kind).items():
             self.raw[letter], self.here[letter], self.axes[letter] = letter, frequencies, ["f"]
         self.outside: list[tuple[tuple[str, ...], Any]] = []
         self.special = words.places(asked, step)
-        lengths = _lengths(asked)
+        lengths: dict[str, Any] = dict(asked.lengths)
         pairs = [self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]]
         lengths |= {"f": pairs[0]} if pairs else {}
-        sizes = {text(node): letter for letter, node in reversed(SIZES.items()) if letter in lengths}
+        own = {f for axes in self.axes.values() for axis in axes for f in axis.rstrip("?").split("*")}
+        # d_model is the width of x and of y: of those that the step has.
+        ordered = sorted(SIZES.items(), key=lambda size: size[0] in own)
+        sizes = {text(node): letter for letter, node in ordered if letter in lengths}
         sizes |= {text(H * SIZES[d]): f"h*{d}" for d in ("d_v", "d_k")}
         lengths |= {f"h*{d}": lengths["h"] * lengths[d] for d in ("d_v", "d_k")}
         glossary = Glossary(sizes=sizes, index={letter: f"@{letter}" for letter in _LETTERS})
         for definition in definitions:
             glossary = glossary.with_definition(definition)
-        super().__init__(glossary, {"": Ball.lift(1)}, lengths)
+        super().__init__(glossary, {"": kind.lift(1)}, lengths)
         for each in (relation, *definitions):
             self._bound(each, each is relation and conditional)
         self._covered(relation.first)
@@ -202,7 +205,9 @@ class StepReader(Reader):
             result[axis] = np.clip(at, 0, x.shape[axis] - 1)
         self.outside.append((letters, off))
         picked = x.entries[tuple(np.broadcast_arrays(*result))] if result else x.entries
-        return Value(Ball(np.asarray(picked, dtype=object)), letters, x.ndim - len(indices), x.ndim - len(indices) == 1)
+        return Value(
+            self.kind(np.asarray(picked, dtype=object)), letters, x.ndim - len(indices), x.ndim - len(indices) == 1
+        )
 
     def _letters_in(self, index: Node) -> list[str]:
         result: list[Any] = []
@@ -270,7 +275,7 @@ class StepReader(Reader):
 
     def _neg(self, x: nt.Neg) -> Value:
         if x.body == Name("∞"):
-            return Value(Ball(np.asarray(FORBIDDEN, dtype=object)))
+            return Value(self.kind(np.asarray(FORBIDDEN, dtype=object)))
         return super()._neg(x)
 
     def _product(self, x: nt.Product) -> Value:
@@ -310,14 +315,13 @@ class StepReader(Reader):
         """The arguments one by one."""
         return [p for a in x.arguments for p in (a.parts if isinstance(a, nt.Commas) else (a,))]
 
+    def _lifted(self, x: Any) -> Any:
+        """Truth values and whole numbers as numbers of the kind."""
+        whole = np.vectorize(int, otypes=[object])
+        return x if isinstance(x, self.kind) else self.kind.lift(np.array(whole(x), dtype=object))
 
-def _ball(x: Any) -> Any:
-    return x if isinstance(x, Ball) else Ball.lift(np.array(np.vectorize(int, otypes=[object])(x), dtype=object))
 
-
-def _lengths(asked: DerivationRequest) -> dict[str, Any]:
-    spec = asked.spec
-    known = {**spec.counts, **asked.sizes}
-    known |= {"d_t": spec.truncate} if spec.truncate else {}
-    known |= {"d_c": known["l"] + known["d_r"]} if spec.latent else {}
-    return known | {a: known[b] for a, b in same_letters(spec, asked.names).items() if b in known}
+def _axes(shape: str, ndim: int) -> list[str]:
+    """The letters of axes, without those of batches; that of heads too where the array has it though it need not."""
+    axes = shape.replace("…", "").replace("(h?)", "").split()
+    return ["h?", *axes] if ndim > len(axes) else axes

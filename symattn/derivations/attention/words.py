@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ SEES = "a query that sees a key"
 def call(reader: StepReader, x: nt.Call) -> Value:
     """The value of a word with its arguments. Raises Unread."""
     word, parts = text(x.function), reader.parts(x)
+    position = reader.asked.spec.position
+    if word in ("cos", "sin") and isinstance(position, Rotary) and position.triples and reader.kind is not Ball:
+        return _turned(word, reader.one(parts[0]), position.triples)
     if word in ENTRYWISE and len(parts) == 1:
         return reader.one(parts[0]).on(partial(ENTRYWISE[word], reader.xp))
     if word == "max" and len(parts) == 2:
@@ -40,6 +44,22 @@ def call(reader: StepReader, x: nt.Call) -> Value:
     if work:
         return work(reader, parts)
     return _own(reader, x, parts)
+
+
+def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) -> Value:
+    """Real or imaginary part of ((a + bi)/c)^n, exactly."""
+
+    def turned(n: int, a: int, b: int, c: int) -> Fraction:
+        x, y = Fraction(1), Fraction(0)
+        for _ in range(abs(n)):
+            x, y = (x * a - y * b) / c, (x * b + y * a) / c
+        return x if word == "cos" else y if n >= 0 else -y
+
+    kind, letters = type(times.array), times.letters
+    result = np.empty(times.array.shape, dtype=object)
+    for index, n in np.ndenumerate(times.array.entries):
+        result[index] = turned(int(str(n)), *triples[index[letters.index("l")]])
+    return Value(kind.lift(result), letters)
 
 
 def _own(reader: StepReader, x: nt.Call, parts: list[nt.Node]) -> Value:
@@ -152,7 +172,7 @@ _WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
 
 def exponent(reader: StepReader, x: Name) -> Value:
     """e_h with the slope 2^(−e_h) of head h."""
-    exponents = Ball.lift(np.array(relative.slope_exponents(reader.asked.spec.heads), dtype=object))
+    exponents = reader.kind.lift(np.array(relative.slope_exponents(reader.asked.spec.heads), dtype=object))
     if x.sub[0] not in (Name("h"), Name("a")):
         raise Unread(f"the letter {text(x)}")
     return Value(exponents, ("a",))
@@ -188,11 +208,13 @@ def _spans(asked: Disentangled, behind: Any) -> Array:
     return np.asarray(relative.spanned(behind, asked.span)).astype(int) + 1
 
 
-def frequencies(asked: DerivationRequest, step: Step, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """ω_l, or the angle θ_l whose cosine and sine are those of a Pythagorean triple."""
+def frequencies(asked: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """ω_l, or the angle θ_l whose cosine and sine are those of a Pythagorean triple: in balls, or counted as 1."""
     position = asked.spec.position
     if step.name[:3] not in ("cos", "sin") or not isinstance(position, Rotary):
         return {}
+    if position.triples and kind is not Ball:
+        return {"θ": kind.lift(np.ones(len(position.triples)))}
     if position.triples:
         angles = [flint.arb.atan2(flint.arb(b), flint.arb(a)) for a, b, _ in position.triples]
         return {"θ": Ball(np.array(angles, dtype=object))}

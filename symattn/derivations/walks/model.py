@@ -20,6 +20,8 @@ from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS
 from symattn.attention.sizes import AxisLengths
+from symattn.attention.variants import SIZES as VARIANT_SIZES
+from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.letters import entry_letter, product_letter
 from symattn.derivations.attention.reading import ReadingRun
 from symattn.derivations.elements import digits, nested
@@ -107,6 +109,16 @@ class Walk:
         silent = {letter for letter in _SILENT if result.get(letter) == shown.get("d_model")}
         return shown | {letter: n for letter, n in sorted(result.items()) if letter not in silent}
 
+    @cached_property
+    def request(self) -> DerivationRequest:
+        """The attention with every letter of a size; those that the walk has none of are as in the list of variants."""
+        known = dict(self.sizes)
+        n_q, n_k = self.arrays["scores"].shape[-2:]
+        wide = known.get("d_model", known["d_k"])
+        same = {"d_model": wide, "d_y": wide, "d_out": wide, "d_s": known["d_k"], "d_w": known["d_k"]}
+        sizes = {**VARIANT_SIZES, **same, **known, "n_q": n_q, "n_k": n_k}
+        return DerivationRequest(self.sheet.attention, tuple(self.sheet.inputs), sizes)
+
     @property
     def main_sizes(self) -> dict[str, int]:
         """The sizes that every attention has."""
@@ -133,7 +145,7 @@ class Walk:
         if name == "weighted":
             result = tokens.products_agree(self.arrays, step)
         else:
-            result = tokens.step_agrees(self.arrays, self.sheet.attention, step)
+            result = tokens.step_agrees(self.arrays, self.request, step)
         if result is None:
             return self._in_balls(name, step)
         sizes = listed(self.main_sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,6 @@ from symattn.arrays.special import Undefined
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SYMBOLS
-from symattn.attention.variants import SIZES
-from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.letters import head_symbol, row_symbol
 from symattn.derivations.attention.reading import Read, ReadingRun, run
 from symattn.derivations.elements import digits, is_number, nested
@@ -301,21 +299,11 @@ def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
 def _runs(walk: Walk) -> tuple[ReadingRun, ...]:
     """The walk's attention on numbers as if at random; none where its inputs are of sizes that cannot be drawn."""
     if walk.runs is None:
-        request = DerivationRequest(walk.sheet.attention, tuple(walk.sheet.inputs), _sizes(walk))
         try:
-            walk.runs = tuple(run(request, seed) for seed in (0, 1))
+            walk.runs = tuple(run(walk.request, seed) for seed in (0, 1))
         except (SymattnError, KeyError):
             walk.runs = ()
     return walk.runs
-
-
-def _sizes(walk: Walk) -> Mapping[str, int]:
-    """Every letter of a size; those that the walk has none of are as in the list of variants."""
-    known = dict(walk.sizes)
-    n_q, n_k = walk.arrays["scores"].shape[-2:]
-    wide = known.get("d_model", known["d_k"])
-    same = {"d_model": wide, "d_y": wide, "d_out": wide, "d_s": known["d_k"], "d_w": known["d_k"]}
-    return {**SIZES, **same, **known, "n_q": n_q, "n_k": n_k}
 
 
 def _row(i: int) -> tuple[Any, ...]:

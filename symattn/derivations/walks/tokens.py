@@ -1,116 +1,71 @@
-"""The workflow token by token, on plain elements: q_i = x_i W_Q, s_ij = q_i·k_j, softmax over j, o_i = Σ_j a_ij v_j.
+"""The entries of a walk beside those of the printed formulas, and the products of weights and values.
 
-The entries are those of ``attention.place``, which use no array code, so that the agreement of the matrix form with
-them says something. Each step is compared from the arrays that it is made of.
+Each step is compared from the arrays that it is made of: exactly, and in balls where one of its numbers has left the
+decided field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
+import flint
 import numpy as np
 
-from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.exact import Exact
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
-from symattn.derivations.attention.place import expected, part
+from symattn.derivations.attention.inputs import MASKS, DerivationRequest
+from symattn.derivations.attention.textbook import pairs, part
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
 from symattn.derivations.walks import run
-from symattn.derivations.walks.run import mixing
 from symattn.document.errors import Refused
 
 Arrays = Mapping[str, Any]
 _MOST = 100_000  # products of elements; more would make a reader wait
 _BITS = 256  # of what leaves the decided field here
-_TWO = Quotient.of(2)
 
 
-class ExactComputation:
-    """Computing with exact numbers, and in balls where a function leaves the decided field."""
-
-    def number(self, value: int | Fraction) -> Quotient:
-        """The exact number."""
-        return Quotient.of(value)
-
-    def apply(self, name: str, x: Any) -> Any:
-        """The function, in balls where ``exact`` refuses it."""
-        if isinstance(x, Undefined):
-            return x
-        if name == "exp2":
-            r = x.rational()
-            return self.apply("exp", _ball(x) * _ball(_TWO).apply("log")) if r is None else self.power(Fraction(2), r)
-        if name == "log2":
-            return _ball(x).apply("log") / _ball(_TWO).apply("log")
-        if not isinstance(x, Enclosed):
-            try:
-                return getattr(x, name)()
-            except Refused:
-                x = _ball(x)
-        return x.apply(name)
-
-    def power(self, base: Fraction, exponent: Fraction) -> Any:
-        """A fraction or the root of one where it is one, else e^(exponent · log base)."""
-        for root in (1, 2):
-            result = _root(base, (exponent * root).denominator)
-            if result is not None:
-                value = Quotient.of(result ** (exponent * root).numerator)
-                return value if root == 1 else value.sqrt()
-        return self.apply("exp", _ball(Quotient.of(base)).apply("log") * Quotient.of(exponent))
-
-    def larger(self, x: Any, y: Any) -> Any:
-        """The larger one."""
-        return y if self.less(x, y) else x
-
-    def less(self, x: Any, y: Any) -> bool:
-        """Return whether x < y. Raises Undecided."""
-        return bool(x < y) if isinstance(x, Enclosed) or not isinstance(y, Enclosed) else bool(y > x)
-
-
-def _ball(x: object) -> Enclosed:
-    ball = ball_of(x, _BITS)
-    assert ball is not None
-    return Enclosed(ball, _BITS)
-
-
-def _root(x: Fraction, n: int) -> Fraction | None:
-    """The n-th root of x, if it is rational."""
-    parts = [round(part ** (1 / n)) for part in (x.numerator, x.denominator)]
-    result = Fraction(*parts)
-    return result if result**n == x else None
-
-
-def agrees(arrays: Arrays, spec: Attention, inputs: Iterable[str]) -> bool | None:
-    """Return whether every step of a walk is what the tokens give one by one; None where that is too much work."""
-    steps = spec.pipeline(inputs)
-    result = [step_agrees(arrays, spec, step) for step in steps]
-    if False in result or not _products_agree(arrays, mixing(steps)):
-        return False
-    return None if None in result else True
-
-
-def step_agrees(arrays: Arrays, spec: Attention, step: Step) -> bool | None:
-    """Return whether the entries of one step are the textbook's; None where there are none, or too many."""
+def step_agrees(arrays: Arrays, asked: DerivationRequest, step: Step) -> bool | None:
+    """Return whether the entries of one step are those of its formulas; None where there are none, or too many."""
     if step.name not in arrays or any(name not in arrays for name in step.of):
         return False
     result, first = arrays[step.name], arrays[step.of[0]]
     if result.size * max(first.shape[-1:], default=1) > _MOST:
         return None
-    given = {name: arrays[name] for name in step.of}
-    if any(isinstance(x, Enclosed) for x in result.flat):
-        # Numbers as balls; what masks forbid, truth values and whole numbers as they are.
-        plain = (int, Forbidden, Undefined, Enclosed)
-        balls = np.frompyfunc(lambda x: x if isinstance(x, plain) else _ball(x), 1, 1)
-        given = {name: balls(x) for name, x in given.items()}
-    wanted = expected(spec, step, given, result.shape, ExactComputation())
-    return None if wanted is None else all(map(same, result.flat, wanted.flat))
+    given = {name: arrays[name] for name in (*step.of, step.name, *(n for n in MASKS if n in arrays))}
+    if not any(isinstance(x, Enclosed) for x in result.flat):
+        try:
+            return _agrees(given, asked, step, Exact)
+        except Refused:  # such as tanh
+            pass
+    with precision(_BITS):
+        return _agrees(given, asked, step, Ball)
 
 
-def _products_agree(arrays: Arrays, last: Step) -> bool:
-    """a_ij v_j for every query, key and column."""
+def _agrees(arrays: Arrays, asked: DerivationRequest, step: Step, kind: Any) -> bool | None:
+    lifted = {name: _lifted(x, kind) for name, x in arrays.items()}
+    result = pairs(asked, step, lifted, lifted[step.name], kind)
+    return None if result is None else all(same(x, y) for x, y in result)
+
+
+def _lifted(array: np.ndarray, kind: Any) -> Any:
+    """Numbers as an array of the kind; truth values and whole numbers as they are."""
+    if isinstance(array.flat[0], int):
+        return np.asarray(array.tolist())
+    if kind is Exact and any(isinstance(x, Enclosed) for x in array.flat):
+        raise Refused("a ball is no exact number")
+    balls = np.frompyfunc(lambda x: x if isinstance(x, (Forbidden, Undefined)) else ball_of(x, _BITS), 1, 1)
+    return kind(array if kind is Exact else balls(array))
+
+
+def products_agree(arrays: Arrays, last: Step) -> bool | None:
+    """Return whether every product is a_ij v_j; None where it is too much work to say."""
+    if arrays["weighted"].size > _MOST:
+        return None
     weights, values, result = arrays[last.of[0]], arrays[last.of[1]], arrays["weighted"]
     for *front, i, j, c in np.ndindex(*result.shape):
         product = part(weights, tuple(front), 2)[i, j] * part(values, tuple(front), 2)[j, c]
@@ -119,15 +74,12 @@ def _products_agree(arrays: Arrays, last: Step) -> bool:
     return True
 
 
-def products_agree(arrays: Arrays, last: Step) -> bool | None:
-    """Compare the products; None where it is too much work."""
-    return _products_agree(arrays, last) if arrays["weighted"].size <= _MOST else None
-
-
 def same(x: Any, y: Any) -> bool:
     """Return whether two elements are equal, or can be by what is known of their balls."""
     if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
         return type(x) is type(y)
+    if isinstance(x, flint.arb):
+        return bool(x.overlaps(y))
     if isinstance(x, Enclosed) or isinstance(y, Enclosed):
         return x.overlaps(y) if isinstance(x, Enclosed) else bool(y.overlaps(x))
     return bool(x == y)

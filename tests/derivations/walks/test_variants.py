@@ -21,8 +21,9 @@ from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.variants import Support
 from symattn.derivations.walks.model import Walk
-from symattn.derivations.walks.tokens import agrees, step_agrees
+from symattn.derivations.walks.tokens import step_agrees
 from symattn.document.evidence import Grade
+from tests.derivations.asking import agrees
 
 IN_BALLS = {
     "additive", "softcap", "base 2", "multi-query", "grouped-query, of tokens", "rotary, true frequencies",
@@ -48,7 +49,7 @@ def walked(name: str) -> Walk:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_step_is_what_the_tokens_give(name: str) -> None:
     walk = walked(name)
-    assert agrees(walk.arrays, walk.sheet.attention, walk.sheet.inputs) is True
+    assert agrees(walk)
     grades = {walk.evidence(step).grade for step in [*walk.pipeline, "weighted"]}  # type: ignore[union-attr]
     assert grades <= ({Grade.CHECKED, Grade.ENCLOSED} if name in IN_BALLS else {Grade.CHECKED})
 
@@ -81,12 +82,11 @@ def cover() -> list[str]:
 @pytest.mark.parametrize("name", cover())
 def test_a_wrong_entry_is_noticed_at_every_step(name: str) -> None:
     walk = walked(name)
-    spec = walk.sheet.attention
     for step in walk.pipeline.values():
         array = walk.arrays[step.name].copy()
         index = next(i for i in np.ndindex(array.shape) if not isinstance(array[i], Forbidden))
         array[index] = array[index] + Quotient.of(Fraction(1, 10**9))
-        assert step_agrees({**walk.arrays, step.name: array}, spec, step) is False, step.name
+        assert step_agrees({**walk.arrays, step.name: array}, walk.request, step) is False, step.name
 
 
 ONE_WAY = Buckets(number=4, max_distance=3, bidirectional=False)
@@ -137,13 +137,10 @@ def test_another_specification_is_noticed(name: str, step: str, other: Attention
     if step in ("cos", "sin", "q_r_rotated"):
         wrong = Walk(Sheet(name, name, replace(walk.sheet.attention, position=other.position), inputs(name)), "float64")
         made = wrong.arrays | {n: walk.arrays[n] for n in (step,)}
-        assert step_agrees(made, other, wrong.pipeline[step]) is False
+        assert step_agrees(made, replace(walk.request, spec=other), wrong.pipeline[step]) is False
         return
-    assert (
-        step_agrees(walk.arrays, other, walk.pipeline[step]) in (False, None)
-        if step == "q_absorbed"
-        else (step_agrees(walk.arrays, other, walk.pipeline[step]) is False)
-    )
+    made, wrong = replace(walk.request, spec=other), {s.name: s for s in other.pipeline(walk.sheet.inputs)}
+    assert step_agrees(walk.arrays, made, wrong[step]) is False
 
 
 def test_heads_read_in_the_other_order_are_noticed() -> None:
@@ -151,10 +148,8 @@ def test_heads_read_in_the_other_order_are_noticed() -> None:
     for role in "kv":
         shared, own = walk.arrays[f"{role}_shared"], walk.arrays[role]
         tiled = np.concatenate([own] * (shared.shape[0] // own.shape[0]))
-        assert (
-            step_agrees({**walk.arrays, f"{role}_shared": tiled}, walk.sheet.attention, walk.pipeline[f"{role}_shared"])
-            is False
-        )
+        arrays = {**walk.arrays, f"{role}_shared": tiled}
+        assert step_agrees(arrays, walk.request, walk.pipeline[f"{role}_shared"]) is False
 
 
 def test_values_leave_the_field_where_they_must_and_not_before() -> None:
@@ -170,7 +165,7 @@ def test_long_denominators_are_not_written() -> None:
     many = {n: lifted(a).tolist() for n, a in Support("additive", units).example.items()}
     scores = Walk(Sheet("it", "it", units.spec, many), "float64")
     assert all(isinstance(x, Enclosed) for x in scores.arrays["scores"].flat)
-    assert agrees(scores.arrays, units.spec, many) is True
+    assert agrees(scores)
     assert not any(isinstance(x, Enclosed) for x in walked("additive").arrays["scores"].flat)
     assert any(isinstance(x, Enclosed) for x in walked("multi-query").arrays["output"].flat)
     assert not any(isinstance(x, Enclosed) for x in walked("multi-head").arrays["output"].flat)
@@ -185,6 +180,7 @@ def test_latents_with_norms_and_their_own_queries() -> None:
     example = Support("latent", made).example
     lifted = np.frompyfunc(lambda x: Quotient.of(Fraction(float(x))), 1, 1)
     walk = Walk(Sheet("it", "it", spec, {n: lifted(a).tolist() for n, a in example.items()}), "float64")
-    assert agrees(walk.arrays, spec, walk.sheet.inputs) is True
+    assert agrees(walk)
     other = replace(spec, latent=replace(latent, eps=0))
-    assert step_agrees(walk.arrays, other, walk.pipeline["c_kv"]) is False
+    wrong = {step.name: step for step in other.pipeline(walk.sheet.inputs)}
+    assert step_agrees(walk.arrays, replace(walk.request, spec=other), wrong["c_kv"]) is False

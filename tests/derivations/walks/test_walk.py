@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.printed import digits_right, follows
 from symattn.derivations.walks.run import exact
 from symattn.derivations.walks.steps import row_sums
-from symattn.derivations.walks.tokens import agrees
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
+from tests.derivations.asking import agrees
 
 pytestmark = pytest.mark.smoke
 
@@ -170,20 +171,21 @@ def test_heads_and_output_projection(run, sheet) -> None:
 def test_the_token_by_token_check_says_no() -> None:
     sheet = examples.load("E0")
     for name in ("q", "k", "v", "scores", "scaled", "weights", "weighted", "output"):
-        arrays = exact(sheet.attention, sheet.inputs)
-        assert agrees(arrays, sheet.attention, sheet.inputs) is True
+        walk = Walk(sheet, "float32")
+        assert agrees(walk)
+        arrays = walk.arrays
         first = (0,) * arrays[name].ndim
         arrays[name] = arrays[name].copy()
         arrays[name][first] = arrays[name][first] + 1
-        assert agrees(arrays, sheet.attention, sheet.inputs) is False, name
+        assert not agrees(walk), name
 
 
 def test_the_token_by_token_check_says_no_to_a_mask_off_by_one() -> None:
     sheet = examples.load("E0x")
     for wrong in (Attention(causal=True, alignment="top-left"), Attention()):
-        arrays = exact(wrong, sheet.inputs)
-        assert agrees(arrays, wrong, sheet.inputs) is True
-        assert agrees(arrays, Attention(causal=True), sheet.inputs) is False
+        walk = Walk(replace(sheet, attention=wrong), "float32")
+        assert agrees(walk)
+        assert not agrees(walk, Attention(causal=True))
 
 
 def test_a_row_that_does_not_sum_to_one_is_refuted() -> None:

@@ -1,0 +1,123 @@
+"""The entries of a step by its formulas: read as they are printed, in numbers or letters, without the step's own code.
+
+What softmax projects instead, sparsemax and entmax, has no formula for a single entry: of its weights it is shown that
+they are what the threshold of those above 0 gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.special import Forbidden, Undefined
+from symattn.attention.flow import Step
+from symattn.attention.inputs import lengths
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.spec import Attention
+from symattn.derivations.attention.formulas import entry_formulas
+from symattn.derivations.attention.inputs import MASKS, DerivationRequest
+from symattn.derivations.attention.reading import defines, every, sides_of
+from symattn.document.notation import equals
+from symattn.proof.relations.values import Unread
+
+Pairs = list[tuple[Any, Any]]
+
+
+def pairs(asked: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
+    """Each entry of ``array`` beside the one that the formulas of the step give; None where they do not give them all.
+
+    ``given`` are the arrays of the step and its masks: NumPy arrays of truth values and whole numbers, others of the
+    ``kind``. Raises Refused for what the kind lacks.
+    """
+    own = len(lengths(step.name, asked.spec, asked.names, asked.lengths))
+    own += asked.spec.heads > 1 and step.name == "output" and not step.of[0].startswith("attended")
+    front = array.shape[: len(array.shape) - own]
+    result: Pairs = []
+    for batch in np.ndindex(*front):
+        item = {name: _of_batch(asked, name, x, batch) for name, x in given.items()}
+        of_item = _of_item(asked, step, item, array.entries[batch], kind)
+        if of_item is None:
+            return None
+        result += of_item
+    return result
+
+
+def part(array: Any, front: tuple[int, ...], last: int) -> Any:
+    """The last axes of an array at these places of the axes in front; an axis of length 1, or a missing one, serves
+    all places."""
+    own = array.ndim - last
+    places = front[len(front) - own :]
+    return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))] if own else array
+
+
+def _of_batch(asked: DerivationRequest, name: str, x: Any, batch: tuple[int, ...]) -> Any:
+    """The array of one item of a batch."""
+    last = len(lengths(name, asked.spec, asked.names, asked.lengths))
+    last += asked.spec.heads > 1 and x.ndim - last > len(batch)
+    return part(x, batch, last)
+
+
+def _of_item(asked: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
+    spec = asked.spec
+    if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
+        return _projected(spec, given[step.of[0]], array, kind)
+    if step.name[:3] in ("cos", "sin") and isinstance(spec.position, Rotary) and spec.position.scaling is not None:
+        return None  # its frequencies are those of the code
+    asked = replace(asked, masks={name: _permits(x) for name, x in given.items() if name in MASKS})
+    formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(asked, step)]
+    numbered = kind(np.arange(array.size).astype(object).reshape(array.shape))
+    arrays = {**{name: given[name] for name in step.of}, step.name: numbered}
+    alone = replace(step, run=_no_code)
+    result: Pairs = []
+    seen: set[int] = set()
+    readings = list(every(alone, (), formulas))
+    for (before, _), read, (formula, _) in zip(formulas, readings[1:], formulas[1:], strict=False):
+        if defines(step, formula):
+            continue
+        try:
+            sides = sides_of(asked, alone, arrays, read.definitions, formula, before, kind)
+        except Unread:
+            return None
+        for places, entries, where in sides:
+            for at, x, here in zip(*(side.flat for side in np.broadcast_arrays(places, entries, where)), strict=True):
+                result += [(array.flat[at], x)] if here else []
+                seen |= {at} if here else set()
+    return result if len(seen) == array.size else None
+
+
+def _permits(mask: Any) -> Any:
+    """Truth values of an additive mask; other masks as they are."""
+    finite = np.vectorize(lambda x: not isinstance(x, Forbidden), otypes=[bool])
+    return finite(mask.entries) if hasattr(mask, "entries") else mask
+
+
+def _no_code(*_: Any) -> Any:
+    raise Unread("the step's own code is no textbook")
+
+
+def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> Pairs:
+    """max(s − τ, 0), for entmax max(s/2 − τ, 0)², where τ is such that the keys with a weight have the sum 1.
+
+    No other weights are of this form.
+    """
+    half = Fraction(1, 2) if spec.normaliser == "entmax" else 1
+    zero, result = kind.lift(0).item(), []
+    rows = (x.reshape(-1, weights.shape[-1]) for x in (scores.entries, weights))
+    for row, found in zip(*rows, strict=True):
+        seen = [j for j, s in enumerate(row) if not isinstance(s, Forbidden)]
+        above = [j for j in seen if not isinstance(found[j], Undefined) and found[j] != 0]
+        wanted = dict.fromkeys(range(len(row)), zero if seen or spec.fully_masked == "zeros" else Undefined("no key"))
+        if above:
+            s, xp = kind(row[above]) * half, kind.xp
+            mean, one = xp.mean(s), xp.asarray(1)
+            tau = mean - (one if half == 1 else xp.sqrt((one - xp.sum((s - mean) ** 2)) * len(above))) / len(above)
+            gaps = xp.maximum(kind(row[seen]) * half - tau, xp.asarray(0))
+            wanted |= zip(seen, (gaps if half == 1 else gaps * gaps).entries, strict=True)
+        elif seen:
+            wanted[seen[0]] = kind.lift(1).item()  # some key has a weight
+        result += [(a, wanted[j]) for j, a in enumerate(found)]
+    return result
