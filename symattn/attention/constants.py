@@ -41,7 +41,7 @@ def numbers(values: Iterable[Number], like: Any) -> Array:
     return namespace_of(like).stack([number(x, like) for x in values])
 
 
-def power(base: Number, exponent: Number, like: Any) -> Array:
+def power(base: Number, exponent: Number, like: Array) -> Array:
     """base^exponent for base > 0: rational or a square root where it is one, else e^(exponent · log base)."""
     xp = namespace_of(like)
     inside, outside = _simplest(Fraction(base), Fraction(exponent))
@@ -80,7 +80,7 @@ def integer_root(x: int, n: int) -> int:
     return low
 
 
-def pi(like: Any) -> Any:
+def pi(like: Array) -> Array:
     """π: a ball around it, the letter, or the nearest float. Raises Refused where the kind cannot hold it."""
     xp = namespace_of(like)
     if "indexed" in getattr(getattr(xp, "kind", None), "name", ""):

@@ -178,7 +178,7 @@ def _numbers(x: object, under: object) -> bool:
     return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
 
 
-def _shaped(given: Any, like: Any, what: str, whose: str) -> Any:
+def _shaped(given: Array, like: Array, what: str, whose: str) -> Array:
     wanted, got = (tuple(map(int, np.shape(x))) for x in (like, given))
     if wanted != got:
         raise InputError(f"{what} has shape {got}, and {whose} {wanted}; they must be equal")

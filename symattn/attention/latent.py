@@ -44,7 +44,7 @@ class Latent(Described):
             raise InputError("Latent: eps belongs to a norm; hint: norm='rms'")
 
 
-def split_parts(x: Array, positional: Any) -> tuple[Any, Any]:
+def split_parts(x: Array, positional: Array) -> tuple[Array, Array]:
     """The columns of x without a position and the last ones, as many as ``positional`` has, with one."""
     width = x.shape[-1] - positional.shape[-1]
     return x[..., :width], x[..., width:]
@@ -62,7 +62,7 @@ def join(own: Any, shared: Any) -> Array:
     return xp.concat(wide, axis=-1)
 
 
-def absorb(q: Array, w_uk: Any, heads: int) -> Array:
+def absorb(q: Array, w_uk: Array, heads: int) -> Array:
     """Q W_UKᵀ, head by head: q·(C W_UK) = (q W_UKᵀ)·C. Shapes: q (…, h, n, d_n), w_uk (l, h·d_n) → (…, h, n, l).
 
     Source: DeepSeek-AI, DeepSeek-V2 (2024), §2.1.2.
@@ -70,6 +70,6 @@ def absorb(q: Array, w_uk: Any, heads: int) -> Array:
     return q @ (split_heads(w_uk, heads) if heads > 1 else w_uk).mT
 
 
-def expand(o: Array, w_uv: Any, heads: int) -> Array:
+def expand(o: Array, w_uv: Array, heads: int) -> Array:
     """O W_UV, head by head, for weighted latents O. Shapes: o (…, h, n, l), w_uv (l, h·d_v) → (…, h, n, d_v)."""
     return o @ (split_heads(w_uv, heads) if heads > 1 else w_uv)

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
-Step = Callable[..., tuple[Any, Any]]
+Step = Callable[..., tuple[Array, Array]]
 
 
-def decayed_scores(q: Array, k: Array, sums: Any = None, itself: bool = True) -> Array:
+def decayed_scores(q: Array, k: Array, sums: Array | None = None, itself: bool = True) -> Array:
     """Σ_f q_if k_jf e^{G_if − G_jf} for j ≤ i, or for j < i if not ``itself``, and 0 for later keys.
 
     G_i = g_1 + … + g_i are ``sums`` of gates. Those of later tokens would be growth: they are masked before they are
@@ -42,7 +42,7 @@ def gate_sums(g: Array | None) -> Array | None:
     return None if g is None else namespace_of(g).cumulative_sum(g, axis=-2)
 
 
-def gated_products(q: Any, k: Any, v: Any, g: Any = None) -> Any:
+def gated_products(q: Array, k: Array, v: Array, g: Array | None = None) -> Array:
     """o_i = Σ_{j ≤ i} (Σ_f q_if k_jf e^{g_{j+1,f} + … + g_if}) v_j: the definition, for all pairs of tokens."""
     return decayed_scores(q, k, gate_sums(g)) @ v
 
@@ -52,7 +52,7 @@ def decayed(state: Array, g: Array | None) -> Array:
     return state if g is None else namespace_of(g).exp(g.mT) * state
 
 
-def gated_step(state: Array, q: Array, k: Array, v: Array, g: Any = None) -> tuple[Any, Any]:
+def gated_step(state: Array, q: Array, k: Array, v: Array, g: Array | None = None) -> tuple[Array, Array]:
     """One token: S' = e^g ⊙ S + kᵀ v and q S'. Shapes: q, k (…, 1, f), v (…, 1, d_v), g (…, 1, f) or (…, 1, 1)."""
     state = decayed(state, g) + k.mT @ v
     return state, q @ state
@@ -81,11 +81,11 @@ def chunk_of_sums(state: Array, q: Array, k: Array, v: Array, sums: Any, whole: 
 class Scanned(NamedTuple):
     """The state after the last token, and the outputs (…, n, d_v)."""
 
-    state: Any
-    output: Any
+    state: Array
+    output: Array
 
 
-def scan(step: Step, state: Any, bounds: Sequence[Any], *arrays: Any) -> Scanned:
+def scan(step: Step, state: Array, bounds: Sequence[Any], *arrays: Array) -> Scanned:
     """``step`` over the tokens between consecutive bounds (0, …, n): ``range(n + 1)`` goes token by token.
 
     ``step(state, *slices)`` gives the next state and the outputs of its tokens, such as ``gated_chunk``; the arrays are
@@ -132,12 +132,12 @@ def causal_products(q: Array, k: Array, v: Array) -> Array:
     return xp.sum(q[..., :, :, None] * states, axis=-2)
 
 
-def linear_state(k: Array, v: Array) -> tuple[Any, Any]:
+def linear_state(k: Array, v: Array) -> tuple[Array, Array]:
     """(S, z) of a set of keys: S = Σ_j k_jᵀ v_j, z = Σ_j k_j. Shapes: k (…, n, f), v (…, n, d_v)."""
     return k.mT @ v, namespace_of(k).sum(k, axis=-2, keepdims=True)
 
 
-def linear_step(state: tuple[Any, Any], q: Array, k: Array, v: Array) -> tuple[tuple[Any, Any], Any]:
+def linear_step(state: tuple[Array, Array], q: Array, k: Array, v: Array) -> tuple[tuple[Array, Array], Any]:
     """One token: S + kᵀ v, z + k, and the output q S / (q · z).
 
     Shapes: q and k (…, 1, f), v (…, 1, d_v). Source: Katharopoulos et al. (2020), equations 16 to 20.
@@ -152,7 +152,7 @@ def causal_linear_attention(q: Array, k: Array, v: Array) -> Array:
     return causal_products(q, k, v) / causal_products(q, k, one)
 
 
-def delta_step(state: Array, k: Array, v: Array, beta: Any) -> Any:
+def delta_step(state: Array, k: Array, v: Array, beta: Array) -> Array:
     """S + β kᵀ (v − k S): the value stored under the key k moves towards v.
 
     Shapes: state (…, f, d_v), k (…, 1, f), v (…, 1, d_v). Source: Schlag, Irie, Schmidhuber, Linear Transformers Are
@@ -171,7 +171,7 @@ def delta_step(state: Array, k: Array, v: Array, beta: Any) -> Any:
 # Yang, Kautz, Hatamizadeh, Gated Delta Networks (2024).
 
 
-def delta_token(state: Array, q: Array, k: Array, v: Array, beta: Any, g: Any = None) -> tuple[Any, Any]:
+def delta_token(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Array, Array]:
     """One token: S' = e^g S + β kᵀ (v − k e^g S) and q S'. With ``scan`` it is the definition.
 
     Source: Schlag et al. (2021), equation 24; gated, Yang, Kautz, Hatamizadeh (2024), equation 10.

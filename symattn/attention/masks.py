@@ -18,8 +18,8 @@ from symattn.document.errors import InputError
 class Places(NamedTuple):
     """Which place in the sequence of keys each query i and each key j has: (…, n_q, 1) and (…, 1, n_k)."""
 
-    i: Any
-    j: Any
+    i: Array
+    j: Array
 
 
 def places(s: Array | Places, alignment: str = "bottom-right") -> Places:
@@ -36,7 +36,7 @@ def places(s: Array | Places, alignment: str = "bottom-right") -> Places:
     return Places(i if alignment == "top-left" else i + (n_k - n_q), j)
 
 
-def causal(s: Array | Places, alignment: str = "bottom-right") -> Any:
+def causal(s: Array | Places, alignment: str = "bottom-right") -> Array:
     """The causal mask of scores S: key j for query i iff j ≤ i + o, see ``places``.
 
     Bottom-right the last query sees every key, top-left the first query sees the first key alone (torch's
@@ -133,7 +133,7 @@ def add_mask(s: Array, mask: Array) -> Array:
 
 
 # -- packed documents: several texts in one sequence, each attending to itself alone -----------------------------------
-def labels(bounds: Any, n: Any) -> Array:
+def labels(bounds: Array, n: Any) -> Array:
     """The document of each of n tokens, from the bounds 0 = c₀ ≤ c₁ ≤ … where documents begin (``cu_seqlens``).
 
     Token t has the label that counts the bounds c₁, c₂, … up to t; after the last bound that is a document of its own.
@@ -152,7 +152,7 @@ def same_document(of_queries: Array, of_keys: Array) -> Any:
     return of_queries[..., :, None] == of_keys[..., None, :]
 
 
-def document_places(of_queries: Any, of_keys: Any, alignment: str = "bottom-right") -> Places:
+def document_places(of_queries: Array, of_keys: Array, alignment: str = "bottom-right") -> Places:
     """The places of queries and keys within their own documents, for masks that go by position.
 
     A document's keys have the places 0, 1, …, its queries 0 + o, 1 + o, …: ``top-left`` o = 0, ``bottom-right`` o is

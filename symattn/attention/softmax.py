@@ -85,7 +85,7 @@ def log_sum_exp(s: Array, masked: bool = True, base: int | None = None) -> Array
 
 
 # -- sinks: a logit per row that takes weight and gives nothing --------------------------------------------------------
-def sink_weights(s: Array, sink: Array, stabilised: bool = True, base: int | None = None) -> Any:
+def sink_weights(s: Array, sink: Array, stabilised: bool = True, base: int | None = None) -> Array:
     """a_ij = e^{s_ij} / (e^{b_i} + Σ_l e^{s_il}), stabilised by a maximum that includes the sink b.
 
     A row in which every key is forbidden gives zeros: the sink takes all. With the base 2: powers of two throughout.
@@ -97,7 +97,7 @@ def sink_weights(s: Array, sink: Array, stabilised: bool = True, base: int | Non
     return e / z
 
 
-def off_by_one(s: Array, stabilised: bool = True, base: int | None = None) -> Any:
+def off_by_one(s: Array, stabilised: bool = True, base: int | None = None) -> Array:
     """a_ij = e^{s_ij} / (1 + Σ_l e^{s_il}): softmax with a sink of logit 0. Shapes: (…, n_k) → (…, n_k).
 
     Source: E. Miller, Attention Is Off By One (2023).
@@ -105,14 +105,14 @@ def off_by_one(s: Array, stabilised: bool = True, base: int | None = None) -> An
     return sink_weights(s, namespace_of(s).asarray(0, dtype=s.dtype), stabilised, base)
 
 
-def sink_log_sum_exp(s: Array, sink: Array | int, base: int | None = None) -> Any:
+def sink_log_sum_exp(s: Array, sink: Array | int, base: int | None = None) -> Array:
     """log(e^{b_i} + Σ_j e^{s_ij}), by which e^{s_ij} is divided. Shapes: s (…, n_q, n_k), sink (…, n_q, 1) → those of
     the sink and the rows together, (…, n_q, 1)."""
     _, z, m = _parts(s, sink, True, base)
     return m + logarithms(z, base)
 
 
-def _parts(s: Array, sink: Array | int, stabilised: bool, base: int | None) -> tuple[Any, Any, Any]:
+def _parts(s: Array, sink: Array | int, stabilised: bool, base: int | None) -> tuple[Array, Array, Array]:
     """e^{s − m}, its sum with the sink's e^{b − m}, and m. The sink is finite, so that no row lacks a maximum."""
     xp = namespace_of(s)
     largest = xp.maximum(xp.max(s, axis=-1, keepdims=True), sink)

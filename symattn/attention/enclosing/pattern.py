@@ -112,7 +112,7 @@ def _spread(array: Array, axes: tuple[int, ...]) -> Any:
     return xp.broadcast_to(array, (*axes, *array.shape[-2:]))
 
 
-def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> Any | None:
+def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> Array | None:
     """Return the keys that ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
     result: list[Any] = []
@@ -145,7 +145,7 @@ class Seen:
     spec: Attention
     n_q: int
     n_k: int
-    given: Any | None
+    given: Array | None
     xp: Any = np
 
     def span(self, start: int, stop: int) -> tuple[int, int]:

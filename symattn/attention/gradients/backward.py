@@ -150,7 +150,7 @@ def _summed(at: BackwardStep, g: Array) -> Gradients:
     return ds, _of_sink(at, scores.log_sum_exp_gradient(of_rows(spec, at.x[1]), lse, wide, spec.base))
 
 
-def _of_sink(at: BackwardStep, db: Any) -> Array:
+def _of_sink(at: BackwardStep, db: Array) -> Array:
     """One sink for all rows (of a head)."""
     return namespace_of(db).reshape(scores.summed_like(db, of_rows(at.spec, at.x[1])), at.x[1].shape)
 

@@ -20,7 +20,7 @@ def summed_like(g: Array, x: Array) -> Array:
     return xp.sum(g, axis=tuple(range(extra))) if extra else g
 
 
-def product_gradients(a: Array, b: Array, g: Array) -> tuple[Any, Any]:
+def product_gradients(a: Array, b: Array, g: Array) -> tuple[Array, Array]:
     """(dA, dB) of A B: G Bᵀ and Aᵀ G, each summed over the axes that its matrix was broadcast along.
 
     Shapes: a (…, n, k), b (…, k, m), g (…, n, m).
@@ -28,7 +28,7 @@ def product_gradients(a: Array, b: Array, g: Array) -> tuple[Any, Any]:
     return summed_like(g @ b.mT, a), summed_like(a.mT @ g, b)
 
 
-def project_gradients(x: Array, w: Array, g: Array) -> tuple[Any, Any, Any]:
+def project_gradients(x: Array, w: Array, g: Array) -> tuple[Array, Array, Array]:
     """(dX, dW, db) = (G Wᵀ, Xᵀ G, Σ G) of X W + b, dW and db summed over batches and tokens.
 
     Shapes: x (…, n, d_model), w (d_model, d), g (…, n, d).
@@ -44,7 +44,7 @@ def unit_gradient(x: Array, g: Array) -> Array:
     return across / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
 
 
-def dot_gradients(q: Array, k: Array, ds: Array) -> tuple[Any, Any]:
+def dot_gradients(q: Array, k: Array, ds: Array) -> tuple[Array, Array]:
     """(dQ, dK) = (dS K, dSᵀ Q) of S = Q Kᵀ; the scale is in dS. Shapes: q (…, n_q, d), k (…, n_k, d), ds (…, n_q, n_k).
 
     Source: Dao et al., FlashAttention (2022), appendix B.2.
@@ -52,7 +52,7 @@ def dot_gradients(q: Array, k: Array, ds: Array) -> tuple[Any, Any]:
     return summed_like(ds @ k, q), summed_like(ds.mT @ q, k)
 
 
-def general_gradients(q: Array, k: Array, w: Array, ds: Array) -> tuple[Any, Any, Any]:
+def general_gradients(q: Array, k: Array, w: Array, ds: Array) -> tuple[Array, Array, Array]:
     """(dQ, dK, dW) = (dS K Wᵀ, dSᵀ Q W, Qᵀ dS K) of S = Q W Kᵀ, dW summed over batches (and heads that share W)."""
     dh, dk = dot_gradients(q @ w, k, ds)
     dq, dw = product_gradients(q, w, dh)
@@ -74,13 +74,13 @@ def additive_gradients(q: Array, k: Array, w: Array, u: Array, v: Array, ds: Arr
     return dq, dk, dw, du, summed_like(dv, v)
 
 
-def cosine_gradients(q: Array, k: Array, ds: Array) -> tuple[Any, Any]:
+def cosine_gradients(q: Array, k: Array, ds: Array) -> tuple[Array, Array]:
     """(dQ, dK) of cosines: through the dot products of vectors of length 1. Shapes: as ``dot_gradients``."""
     dq, dk = dot_gradients(unit(q), unit(k), ds)
     return unit_gradient(q, dq), unit_gradient(k, dk)
 
 
-def distance_gradients(q: Array, k: Array, ds: Array) -> tuple[Any, Any]:
+def distance_gradients(q: Array, k: Array, ds: Array) -> tuple[Array, Array]:
     """(dQ, dK) of s_ij = −‖q_i − k_j‖²/2: dq_i = Σ_j ds_ij (k_j − q_i), dk_j = Σ_i ds_ij (q_i − k_j)."""
     xp = namespace_of(q)
     dq = ds @ k - xp.sum(ds, axis=-1)[..., None] * q
@@ -111,7 +111,7 @@ def softmax_gradient(p: Array, g: Array, base: int | None = None) -> Array:
     return ds if base is None else ds * logarithm_of(base, p)
 
 
-def sink_gradients(p: Array, g: Array, base: int | None = None) -> tuple[Any, Any]:
+def sink_gradients(p: Array, g: Array, base: int | None = None) -> tuple[Array, Array]:
     """(dS, db) with a sink b: dS = P ⊙ (dP − D) and db = −p_b D, D = rowsum(P ⊙ dP) and p_b = 1 − rowsum(P).
 
     The sink is one more key whose value is 0, so that its dP is 0. Shapes: p and g (…, n_q, n_k) → (…, n_q, n_k) and

@@ -19,7 +19,7 @@ from symattn.attention.constants import pi
 from symattn.document.notation import Name, Node, Over, Power, Root, call, commas, name, node
 
 
-def embed(table: Array, ids: Any) -> Array:
+def embed(table: Array, ids: Array) -> Array:
     """The row of ``table`` for each number of a token.
 
     Shapes: table (vocabulary, d_model), ids (…, n) of whole numbers from 0 → (…, n, d_model).

@@ -19,7 +19,7 @@ def sinusoidal(cos: Array, sin: Array) -> Array:
     return xp.reshape(xp.stack([sin, cos], axis=-1), (*batch, f * 2))
 
 
-def add_angles(cos: Array, sin: Array, more_cos: Any, more_sin: Any) -> tuple[Any, Any]:
+def add_angles(cos: Array, sin: Array, more_cos: Array, more_sin: Array) -> tuple[Any, Any]:
     """(cos, sin) of a + b: cos a cos b − sin a sin b, sin a cos b + cos a sin b."""
     return cos * more_cos - sin * more_sin, sin * more_cos + cos * more_sin
 
@@ -45,7 +45,7 @@ def rotate_interleaved(x: Array, cos: Array, sin: Array) -> Array:
     return xp.reshape(rotated, (*rotated.shape[:-2], x.shape[-1]))  # tables may have axes of batches that x lacks
 
 
-def linear_bias(s: Array, slope: Any, alignment: str = "bottom-right") -> Any:
+def linear_bias(s: Array, slope: Array, alignment: str = "bottom-right") -> Array:
     """ALiBi: s_ij − slope (i − j), i and j counted from the last query and key, or from the first for ``top-left``.
 
     Shapes: s (…, n_q, n_k). Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.

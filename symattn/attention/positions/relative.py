@@ -25,19 +25,19 @@ def ahead(n_q: Any, n_k: Any, like: Array, alignment: str = "bottom-right") -> A
     return xp.arange(n_k)[None, :] - (xp.arange(n_q)[:, None] + offset)
 
 
-def clipped(distance: Any, most: int) -> Array:
+def clipped(distance: Array, most: int) -> Array:
     """A distance cut to −k … k, as an index from 0: max(−k, min(k, ·)) + k. Source: Shaw et al. (2018), equation 5."""
     xp = namespace_of(distance)
     return xp.minimum(xp.maximum(distance, -most), most) + most
 
 
-def spanned(distance: Any, span: int) -> Array:
+def spanned(distance: Array, span: int) -> Array:
     """A distance as an index into 2k rows: max(−k, min(k − 1, ·)) + k. Source: He et al. (2021), equation 3."""
     xp = namespace_of(distance)
     return xp.minimum(xp.maximum(distance, -span), span - 1) + span
 
 
-def bucket_bias(s: Array, table: Array, index: Any) -> Array:
+def bucket_bias(s: Array, table: Array, index: Array) -> Array:
     """s_hij + b_{β(i,j),h}: one learned number for each bucket and head.
 
     Shapes: s (…, h, n_q, n_k), table (b, h), index (n_q, n_k); for scores without heads table (b, 1). Source: Raffel et
@@ -47,7 +47,7 @@ def bucket_bias(s: Array, table: Array, index: Any) -> Array:
     return s + (bias if s.ndim > 2 else bias[0, ...])
 
 
-def relative_keys(s: Array, q: Array, table: Array, index: Any) -> Array:
+def relative_keys(s: Array, q: Array, table: Array, index: Array) -> Array:
     """s_ij + q_i · a_ij with the row a_ij of a table of relative keys.
 
     Shapes: s (…, n_q, n_k), q (…, n_q, d_k), table (m, d_k) or (…, m, d_k), index (n_q, n_k). Source: Shaw, Uszkoreit,
@@ -56,7 +56,7 @@ def relative_keys(s: Array, q: Array, table: Array, index: Any) -> Array:
     return s + (rows(table, index) @ q[..., :, :, None])[..., 0]
 
 
-def relative_values(o: Array, p: Array, table: Array, index: Any) -> Array:
+def relative_values(o: Array, p: Array, table: Array, index: Array) -> Array:
     """o_i + Σ_j p_ij a_ij with the row a_ij of a table of relative values.
 
     Shapes: o (…, n_q, d_v), p (…, n_q, n_k), table (m, d_v), index (n_q, n_k). Source: Shaw et al. (2018), equation 3.
@@ -117,7 +117,7 @@ def slopes(heads: int, like: Array) -> Any:
     return made_wide(lambda wide: powers_of(2, [-e for e in slope_exponents(heads)], wide), like)
 
 
-def biased(s: Array, slope: Any, two_sided: bool = False, alignment: str = "bottom-right") -> Any:
+def biased(s: Array, slope: Array, two_sided: bool = False, alignment: str = "bottom-right") -> Array:
     """s_ij − m_h (i − j), or m_h |i − j| if ``two_sided``, i and j counted from the last query and key.
 
     Shapes: s (…, h, n_q, n_k), slope (h,); for scores without heads (1,). The two are equal where a causal mask allows.
@@ -163,14 +163,14 @@ def deberta_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
     return (*range(1, m + 1), *(end + 1 for end in ends))
 
 
-def bucket(distance: Any, starts: tuple[int, ...]) -> Array:
+def bucket(distance: Array, starts: tuple[int, ...]) -> Array:
     """How many buckets have started up to each distance a ≥ 0."""
     xp = namespace_of(distance)
     begun = distance[..., None] >= xp.asarray(starts, dtype=xp.int64)
     return xp.sum(xp.astype(begun, xp.int64), axis=-1)
 
 
-def t5_bucket(ahead: Any, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Array:
+def t5_bucket(ahead: Array, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Array:
     """The bucket of each j − i. ``bidirectional``: half of the buckets for keys ahead, at b/2; else those are in 0.
 
     Raises InputError for an odd number of buckets in two directions. Source: Raffel et al., T5 (2020), §2.1, and code.
@@ -185,7 +185,7 @@ def t5_bucket(ahead: Any, buckets: int = 32, max_distance: int = 128, bidirectio
     return side + bucket(xp.abs(ahead), t5_starts(half, max_distance))
 
 
-def deberta_bucket(behind: Any, buckets: int, max_distance: int) -> Array:
+def deberta_bucket(behind: Array, buckets: int, max_distance: int) -> Array:
     """The bucket of each i − j, with its sign: between −b and b. Source: He et al. (2021), its code for version 2."""
     xp = namespace_of(behind)
     size = bucket(xp.abs(behind), deberta_starts(buckets, max_distance))

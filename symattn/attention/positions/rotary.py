@@ -16,7 +16,7 @@ from symattn.attention.positions.angles import add_angles, rotate_half, rotate_i
 from symattn.attention.sizes import fits
 from symattn.document.errors import InputError
 
-Tables = tuple[Any, Any]
+Tables = tuple[Array, Array]
 _TOGETHER = 32  # neighbouring positions that share the angle of the first of them
 
 
@@ -28,7 +28,7 @@ def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
     return powers_of(base, [Fraction(-2 * pair, width) for pair in range(pairs(width))], like)
 
 
-def powers_of(base: Number, exponents: Sequence[Fraction], like: Any) -> Array:
+def powers_of(base: Number, exponents: Sequence[Fraction], like: Array) -> Array:
     """base^e for every exponent e. Shapes: (f,)."""
     if isinstance(like, np.ndarray):
         frequencies: Array = _floats(Fraction(base), tuple(exponents), like.dtype)

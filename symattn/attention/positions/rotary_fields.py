@@ -24,7 +24,7 @@ class _Scaling(Described):
         """Return whether frequencies depend on the number of positions."""
         return False
 
-    def magnitude(self, like: Any) -> Array:
+    def magnitude(self, like: Array) -> Array:
         """Return what cosines and sines are multiplied by."""
         return number(1, like)
 
@@ -147,7 +147,7 @@ class YarnScaling(_Scaling):
             return scaling.by_parts(frequencies, s, length, slow, fast)
         return scaling.by_index(frequencies, base, s, length, slow, fast, self.whole)
 
-    def magnitude(self, like: Any) -> Array:
+    def magnitude(self, like: Array) -> Array:
         """1 + w log(s) / 10, divided by the same of the shared weight."""
         m = scaling.yarn_magnitude(self.factor, like, self.weight)
         return m / scaling.yarn_magnitude(self.factor, like, self.shared) if self.shared else m
@@ -200,7 +200,7 @@ class LongRopeScaling(_Scaling):
         factors: Sequence[Number] = self.long if n > self.length else self.short
         return scaling.longrope(frequencies, factors)
 
-    def magnitude(self, like: Any) -> Array:
+    def magnitude(self, like: Array) -> Array:
         """√(1 + log s / log L), 1 for s ≤ 1."""
         return scaling.longrope_magnitude(self.factor, self.length, like)
 

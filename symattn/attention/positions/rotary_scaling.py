@@ -17,7 +17,7 @@ from symattn.attention.positions.rotary import powers_of
 from symattn.document.errors import InputError, Undecided
 
 
-def linear(frequencies: Any, factor: Number) -> Any:
+def linear(frequencies: Array, factor: Number) -> Array:
     """ω_l / s, position interpolation. Source: Chen et al., Extending Context Window … (2023), equation 4."""
     return frequencies / number(factor, frequencies)
 
@@ -44,7 +44,7 @@ def dynamic_factor(n: int, length: int, factor: Number) -> Fraction:
     return s * Fraction(n, length) - (s - 1) if n > length else Fraction(1)
 
 
-def by_parts(frequencies: Any, factor: Number, length: int, slow: Number = 1, fast: Number = 32) -> Array:
+def by_parts(frequencies: Array, factor: Number, length: int, slow: Number = 1, fast: Number = 32) -> Array:
     """((1 − γ) / s + γ) ω_l with γ = (L ω_l / 2π − α) / (β − α) between 0 and 1.
 
     A pair that turns β times or more within the trained length L keeps its frequency, one that turns α times or less is
@@ -106,7 +106,7 @@ def _index(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
     return f * xp.log(inside) / xp.log(number(base, like))
 
 
-def _mixed(frequencies: Array, factor: Number, share: Any) -> Array:
+def _mixed(frequencies: Array, factor: Number, share: Array) -> Array:
     """γ of each frequency and 1 − γ of it divided by s, with γ cut to between 0 and 1."""
     xp = namespace_of(frequencies)
     values = xp.minimum(xp.maximum(share, 0), 1)

@@ -203,7 +203,7 @@ def _disentangled_formula(asked: Disentangled, s: Node, *given: Node) -> Node:
     return s + Transposed(call("rel", *rest)) if asked.to_content else s
 
 
-def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Any) -> Array:
+def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Array) -> Array:
     behind = -_ahead(s, alignment)
     rest = list(given)
     if asked.to_position:
@@ -215,7 +215,7 @@ def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Any) -> 
     return s
 
 
-def _row(asked: Disentangled, behind: Any) -> Array:
+def _row(asked: Disentangled, behind: Array) -> Array:
     if asked.max_distance is not None:
         behind = relative.deberta_bucket(behind, asked.span, asked.max_distance)
     return relative.spanned(behind, asked.span)

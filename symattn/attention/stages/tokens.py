@@ -151,7 +151,7 @@ def root_entries(x: str, member: str, eps: Any, gain: str) -> str:
     return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 
 
-def _part(index: int, q: Array, k_r: Array) -> Any:
+def _part(index: int, q: Array, k_r: Array) -> Array:
     return latent.split_parts(q, k_r)[index]
 
 
@@ -188,7 +188,7 @@ def _joined_formula(own: Node, positional: Node) -> Node:
     return call("concat", commas(own, positional))
 
 
-def _beside(heads: int, absorbed: bool, own: Any, positional: Any) -> Array:
+def _beside(heads: int, absorbed: bool, own: Array, positional: Array) -> Array:
     """Keys: the shared part beside each head's, or beside latents that are the same for every head."""
     return _alike(heads, latent.join(own, positional)) if absorbed else latent.join(own, _alike(heads, positional))
 

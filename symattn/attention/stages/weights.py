@@ -229,7 +229,7 @@ def _mask_reasons(spec: Attention) -> Iterator[Text]:
         yield ("padded keys are forbidden",)
 
 
-def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Any) -> Array:
+def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:
     """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, documents, places."""
     given = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
     if spec.mask is not None:

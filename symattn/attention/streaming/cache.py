@@ -38,8 +38,8 @@ class Growing(NamedTuple):
 class Static(NamedTuple):
     """Room for N tokens; the first ``length`` slots are filled, the others hold anything. Shapes: (…, N, d)."""
 
-    k: Any
-    v: Any
+    k: Array
+    v: Array
     length: Any
 
 
@@ -51,8 +51,8 @@ class Sliding(NamedTuple):
     Language Models with Attention Sinks (2024), §3.2.
     """
 
-    k: Any
-    v: Any
+    k: Array
+    v: Array
     length: int
     kept: int = 0
 
@@ -66,10 +66,10 @@ class Paged(NamedTuple):
     PagedAttention (SOSP 2023), §4.1 and §4.3.
     """
 
-    k: Any
-    v: Any
-    table: Any
-    lengths: Any
+    k: Array
+    v: Array
+    table: Array
+    lengths: Array
 
 
 Cache = Growing | Static | Sliding | Paged
@@ -116,7 +116,7 @@ def _append_static(cache: Static, k: Array, v: Array) -> Static:
     if length > room:
         raise InputError(f"{length} tokens in a cache with room for {room}; hint: use a larger cache, or Sliding")
 
-    def written(old: Any, new: Any) -> Array:
+    def written(old: Array, new: Array) -> Array:
         parts = [old[..., : cache.length, :], new, old[..., length:, :]]
         return namespace_of(old).concat(parts, axis=-2)
 
@@ -145,7 +145,7 @@ def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
     fresh = xp.asarray([source >= 0 for source in sources], dtype=xp.bool)[:, None]
     index = xp.asarray([max(source, 0) for source in sources], dtype=xp.int64)
 
-    def written(old: Any, new: Any) -> Array:
+    def written(old: Array, new: Array) -> Array:
         return xp.where(fresh, xp.take(new, index, axis=-2), old)
 
     return Sliding(written(cache.k, k), written(cache.v, v), length, cache.kept)
@@ -240,12 +240,12 @@ def prefill(attention: Callable[..., Any], q: Array, k: Array, v: Array, bounds:
 
 
 # -- a cache in pages: which page holds which tokens is said by a table of whole numbers -------------------------------
-def gather(cache: Paged) -> tuple[Any, Any]:
+def gather(cache: Paged) -> tuple[Array, Array]:
     """Keys and values of each sequence in order: (b, …, m s, d_k) and (b, …, m s, d_v)."""
     return _in_order(cache.k, cache.table), _in_order(cache.v, cache.table)
 
 
-def _in_order(pages: Any, table: Array) -> Array:
+def _in_order(pages: Array, table: Array) -> Array:
     """The pages that the table names, side by side. Shapes: pages (p, …, s, d), table (b, m) → (b, …, m s, d)."""
     xp = namespace_of(pages)
     rows = xp.take(pages, namespace_of(table).reshape(table, (-1,)), axis=0)
@@ -268,7 +268,7 @@ def append_pages(cache: Paged, k: Array, v: Array) -> Paged:
     hits = every[:, None] == xp.reshape(slots, (1, -1))
     fresh, source = xp.any(hits, axis=1), xp.argmax(xp.astype(hits, xp.int64), axis=1)
 
-    def written(pages: Any, new: object) -> Array:
+    def written(pages: Array, new: object) -> Array:
         own, axes = namespace_of(pages), (1,) * (pages.ndim - 3)
         tokens = own.moveaxis(new, -2, 1)  # (b, n, …, d)
         tokens = own.take(own.reshape(tokens, (-1, *tokens.shape[2:])), source, axis=0)
@@ -293,7 +293,7 @@ def _slots_of(cache: Paged, n: int) -> Any:
     return pages * size + positions % size
 
 
-def _check_free(cache: Paged, slots: Any) -> None:
+def _check_free(cache: Paged, slots: Array) -> None:
     xp: Any = namespace_of(slots)
     size = cache.k.shape[-2]
     positions = xp.arange(cache.table.shape[-1] * size)[None, :]

@@ -80,8 +80,8 @@ class PartialOutput(NamedTuple):
     A row in which every key is forbidden has the output 0 and L = −∞.
     """
 
-    output: Any
-    lse: Any
+    output: Array
+    lse: Array
 
 
 def partial(state: SoftmaxState, base: int | None = None) -> PartialOutput:

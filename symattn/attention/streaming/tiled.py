@@ -30,9 +30,9 @@ Skip = Callable[[slice, slice], bool]
 class Forward(NamedTuple):
     """The results of the forward pass: O (…, n_q, d_v), and for each row the maximum m and ℓ = Σ_j e^{s_ij − m_i}."""
 
-    output: Any
-    maximum: Any
-    normaliser: Any
+    output: Array
+    maximum: Array
+    normaliser: Array
 
 
 def sliced(s: Array) -> Tile:
@@ -53,7 +53,7 @@ class Scores:
 
     scale: Any = None
     cap: Any = None
-    bias: Any = None
+    bias: Array | None = None
     mask: Any = None
     allowed: Callable[[Places], Any] | None = None
 
@@ -61,7 +61,7 @@ class Scores:
         """The function that gives the scores of a tile. Shapes: q (…, n_q, d_k), k (…, n_k, d_k)."""
         return lambda rows, keys: self._masked(self._capped(self._scaled(q, k, rows, keys)), q, k, rows, keys)
 
-    def pull(self, q: Array, k: Array, rows: slice, keys: slice, ds: Array) -> tuple[Any, Any]:
+    def pull(self, q: Array, k: Array, rows: slice, keys: slice, ds: Array) -> tuple[Array, Array]:
         """Return a tile's share of dQ of its rows and dK of its keys: dS' K c and dS'ᵀ Q c, dS' before the cap."""
         if self.cap is not None:
             ds = softcap_gradient(self._capped(self._scaled(q, k, rows, keys)), self.cap, ds)
@@ -111,7 +111,7 @@ def forward(
     keys: Sequence[Any],
     *,
     skip: Skip | None = None,
-    sink: Any = None,
+    sink: Array | None = None,
     fully_masked: str = "zeros",
 ) -> Forward:
     """softmax(S) V by tiles between consecutive bounds of ``rows`` (0, …, n_q) and ``keys`` (0, …, n_k).
@@ -152,7 +152,7 @@ def with_lse(saved: Forward) -> Forward:
     return Forward(saved.output, whole, namespace_of(whole).ones_like(saved.normaliser))
 
 
-def tile_weights(s: Array, m: Array, normaliser: Any) -> Array:
+def tile_weights(s: Array, m: Array, normaliser: Array) -> Array:
     """P = e^{s − m} / ℓ of a tile, from what the forward pass kept of its rows; with (L, 1) it is e^{s − L}."""
     return namespace_of(s).exp(s - reference(m)) / nonempty(normaliser, "zeros")
 
@@ -165,7 +165,7 @@ def row_products(g: Array, output: Array) -> Array:
     return namespace_of(g).sum(g * output, axis=-1, keepdims=True)
 
 
-def tile_gradients(s: Array, v: Array, saved: Forward, g: Array) -> tuple[Any, Any]:
+def tile_gradients(s: Array, v: Array, saved: Forward, g: Array) -> tuple[Array, Array]:
     """(dS, dV) of a tile: P ⊙ (dO Vᵀ − D) and Pᵀ dO, of the tile's rows in ``saved`` and ``g``."""
     p = tile_weights(s, saved.maximum, saved.normaliser)
     return p * (g @ v.mT - row_products(g, saved.output)), p.mT @ g
@@ -207,7 +207,7 @@ def backward(
 
 def score_and_value_gradients(
     at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[Any], keys: Sequence[Any]
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """(dS, dV), each tile once: dS is the gradient by the scores, and by what is added to them last, a bias of every
     query and key; dV = Σ Pᵀ dO over the tiles of queries.
 
