@@ -34,7 +34,7 @@ class Ball(Entries):
     holds = "balls, in each of which its number lies"
 
     @classmethod
-    def scalar(cls, value: Any) -> Any:
+    def scalar(cls, value: object) -> Any:
         if isinstance(value, flint.arb):
             return value
         if isinstance(value, float):

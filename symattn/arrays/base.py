@@ -110,7 +110,7 @@ class ArrayBase(Shown):
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return self.xp
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
         return apply_ufunc(type(self), ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
@@ -196,7 +196,7 @@ class ArrayBase(Shown):
         """Another array with the same elements."""
         raise NotImplementedError
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         raise NotImplementedError
 
     def __setitem__(self, index: object, value: object) -> None:

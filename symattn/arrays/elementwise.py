@@ -167,7 +167,7 @@ class Elementwise:
 
 def _plain_between_literals(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
-    def run(self: Elementwise, *operands: Any, **how: Any) -> Any:
+    def run(self: Elementwise, *operands: object, **how: object) -> Any:
         plain = [typed_numbers(x) for x in operands] if any(isinstance(x, ArrayBase) for x in operands) else [None]
         if any(x is None for x in plain):
             return function(self, *operands, **how)
@@ -184,7 +184,7 @@ for _name in _PLAIN:
     setattr(Elementwise, _name, _plain_between_literals(_name, getattr(Elementwise, _name)))
 
 
-def _number(b: Any) -> int | float | Fraction | None:
+def _number(b: object) -> int | float | Fraction | None:
     """``b`` as a plain finite number, or None."""
     if isinstance(b, np.generic) or (isinstance(b, np.ndarray) and not b.ndim):
         b = b.item()

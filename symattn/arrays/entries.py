@@ -207,7 +207,7 @@ class Entries(Planes):
         return cls(np.add.reduce(np.multiply(a.entries[..., None], b.entries[..., None, :, :]), axis=-2))
 
 
-def _object(x: Any) -> np.ndarray:
+def _object(x: object) -> np.ndarray:
     """``x`` as an array of objects; nested lists become axes, a bare element an array without axes."""
     if isinstance(x, Entries):
         return x.entries

@@ -26,7 +26,7 @@ class Exact(Entries):
     sentinel = -1e4
 
     @classmethod
-    def scalar(cls, value: Any) -> Any:
+    def scalar(cls, value: object) -> Any:
         if isinstance(value, (Quotient, Logarithm)):
             return value
         meet(value)

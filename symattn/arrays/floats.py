@@ -46,7 +46,7 @@ class Float64(Planes):
         return a.planes[0]
 
     @classmethod
-    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: Any) -> Self:
+    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: object) -> Self:
         """A function of NumPy's, on arrays of the kind."""
         return cls.lift(function(*map(cls.wide, arrays), **how))
 

@@ -113,7 +113,7 @@ class Format:
         result = round(x / step) * step  # Python rounds a half to even
         return result if abs(result) <= self.largest else float("inf") * (1 if x > 0 else -1)
 
-    def rounded(self, x: Any) -> Any:
+    def rounded(self, x: object) -> Any:
         """Return the same numbers as float64; for a float64 tensor, a tensor."""
         if is_tensor(x):
             xp, wide = namespace(x), x if self.name in WIDE else odd(x)

@@ -49,7 +49,7 @@ FUNCTIONS = {
 }
 
 
-def of_floats(name: str, x: Any) -> Any:
+def of_floats(name: str, x: object) -> Any:
     """The function of NumPy's floats, or the C library's where NumPy lacks it (erf). Raises Refused where both do."""
     if hasattr(np, name):
         return getattr(np, name)(x)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isfinite, prod
 from numbers import Rational, Real
-from typing import Any
 
 from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
@@ -36,7 +35,7 @@ class Met:
 _meeting: ContextVar[Met | None] = ContextVar("symattn_met", default=None)
 
 
-def meet(number: Any) -> None:
+def meet(number: object) -> None:
     """Tell whoever collects that ``number`` became an element."""
     result = _meeting.get()
     if result is not None and isinstance(number, Real) and isfinite(number):

@@ -38,7 +38,7 @@ class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
         return f"<namespace of {self.kind.name}>"
 
 
-def namespace_of(*arrays: Any) -> Functions:
+def namespace_of(*arrays: object) -> Functions:
     """The namespace that the given arrays share; arguments that are None are passed over."""
     first = next(x for x in arrays if x is not None)
     functions: Functions = first.__array_namespace__() if hasattr(first, "__array_namespace__") else of_tensor(first)

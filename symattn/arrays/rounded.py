@@ -40,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import flint
 import numpy as np
@@ -79,7 +78,7 @@ class Rounded(RoundedElementwise, RoundedSums):
 
         return told
 
-    def within(self, got: Any) -> np.ndarray:
+    def within(self, got: object) -> np.ndarray:
         """Where floats that were computed are no further from the exact values than the bound allows.
 
         NaN is within where the exact value is undefined, −∞ where it is that, and anything where nothing is said.

@@ -100,7 +100,7 @@ def teller(array: object) -> Callable[[Place], Text] | None:
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
-def element(x: Any) -> Inline:
+def element(x: object) -> Inline:
     """One element of any kind: a formula, digits where that is wide, or as the element itself is printed."""
     if isinstance(x, (Forbidden, Undefined)) or hasattr(x, "notation"):
         return _short(x, formula(x))

@@ -49,10 +49,10 @@ class Size(int):
             return int(self) ** exponent
         return _float_root(int(self), exponent) or self._lifted() ** exponent
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Any:
         return self._lifted() / other
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Any:
         return self._kind.xp.divide(other, self._lifted())
 
     def __mul__(self, other: Any) -> Any:
@@ -64,14 +64,14 @@ class Size(int):
     def __floordiv__(self, other: Any) -> Any:
         return self._again(int.__floordiv__(self, other))
 
-    def _again(self, result: Any) -> Any:
+    def _again(self, result: object) -> Any:
         return Size(result, self._kind) if type(result) is int else result
 
     def __float__(self) -> float:
         note(f"a float was made from the size {int(self)}")
         return float(int(self))
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
         from symattn.arrays.base import ArrayBase, apply_ufunc
 
         if ufunc.__name__ in _EXACT or any(isinstance(x, ArrayBase) for x in inputs):

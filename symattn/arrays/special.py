@@ -22,15 +22,15 @@ class Forbidden:
     def __reduce__(self) -> str:
         return "FORBIDDEN"  # the one element, also after copying and pickling
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         return other if isinstance(other, Undefined) else self
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Any:
         return self._refuse() if isinstance(other, Forbidden) else self + other
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Any:
         if isinstance(other, Undefined):
             return other
         return self if known_positive(other) else self._refuse()

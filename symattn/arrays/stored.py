@@ -52,7 +52,7 @@ class Stored(Float64):
         return a.planes[0].astype(np.float32)
 
     @classmethod
-    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: Any) -> Self:
+    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: object) -> Self:
         """A function of NumPy's in float32, rounded once."""
         return cls(np.asarray(function(*map(cls.wide, arrays), **how)).astype(cls.dtype))
 
@@ -97,7 +97,7 @@ class RoundedStore(Namespace):
 def _once(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
-    def run(self: RoundedStore, *args: Any, **how: Any) -> Any:
+    def run(self: RoundedStore, *args: object, **how: object) -> Any:
         wide = [self.kind.wide(self.kind.of(a)) if isinstance(a, ArrayBase) else a for a in args]
         result = np.asarray(function(*wide, **how))
         return result if result.dtype.kind == "b" else self.kind(result.astype(np.float32).astype(self.kind.dtype))

@@ -56,7 +56,7 @@ def _plane(k: int) -> Callable[[Any], Any]:
     return lambda array: array.planes[k]
 
 
-def _arrays(x: Any) -> Iterator[Any]:
+def _arrays(x: object) -> Iterator[Any]:
     if isinstance(x, ArrayBase):
         yield x
     elif isinstance(x, (list, tuple)):
@@ -78,7 +78,7 @@ def _joined(kind: type[Planes], planes: Sequence[Any], numbers: Any, first: Any)
 def _structural(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
-    def run(self: Structure, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Structure, *args: object, **kwargs: object) -> Any:
         if not _holds([args]):
             return function(*args, **kwargs)
         given = [_lifted(self.kind, a) for a in args]
@@ -158,7 +158,7 @@ class Creation:
     def triu(self, a: Array, k: int = 0) -> Any:
         return self._triangle(np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k)
 
-    def _triangle(self, function: Callable[..., Any], a: Any, keep: Any, k: int) -> Any:
+    def _triangle(self, function: Callable[..., Any], a: object, keep: object, k: int) -> Any:
         if not isinstance(a, ArrayBase):
             return function(a, k)
         if isinstance(a, Planes) and a.origin is not None:
@@ -173,7 +173,7 @@ def _plain(dtype: DTypeLike | None) -> bool:
 def _creator(name: str) -> Callable[..., Any]:
     function = getattr(np, "zeros" if name == "empty" else name)
 
-    def run(self: Creation, *args: Any, dtype: DTypeLike | None = None, **kwargs: Any) -> Any:
+    def run(self: Creation, *args: object, dtype: DTypeLike | None = None, **kwargs: object) -> Any:
         if any(isinstance(a, ArrayBase) for a in args):
             raise Refused(f"{self.kind.name}: {name} takes sizes, not arrays")
         plain = function(*args, **kwargs)

@@ -31,7 +31,7 @@ class Symbolic(Entries):
     sentinel = -1e4
 
     @classmethod
-    def scalar(cls, value: Any) -> Any:
+    def scalar(cls, value: object) -> Any:
         if isinstance(value, sympy.Expr):
             return _real(value, f"{value} in the data")
         return (value if hasattr(value, "to_sympy") else Quotient.of(value)).to_sympy()

@@ -45,7 +45,7 @@ class Tensors:
     def arange(self, *bounds: Any, dtype: Any = None) -> Any:
         return self.torch.arange(*bounds, dtype=dtype, device=self.device)
 
-    def empty(self, shape: Any, dtype: Any = None) -> Any:
+    def empty(self, shape: object, dtype: Any = None) -> Any:
         return self.torch.empty(shape, dtype=dtype or self.torch.float64, device=self.device)
 
     def zeros(self, shape: Any, dtype: Any = None) -> Any:
@@ -83,25 +83,25 @@ class Tensors:
     def sum(self, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         return x if axis == () else self.torch.sum(x, dim=axis, keepdim=keepdims, dtype=dtype)
 
-    def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def mean(self, x: object, axis: Any = None, keepdims: bool = False) -> Any:
         return x if axis == () else self.torch.mean(x, dim=axis, keepdim=keepdims)
 
-    def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
+    def sort(self, x: object, axis: int = -1, descending: bool = False) -> Any:
         return self.torch.sort(x, dim=axis, descending=descending, stable=True).values
 
     def argsort(self, x: object, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
         return self.torch.argsort(x, dim=axis, descending=descending, stable=stable)
 
-    def cumulative_sum(self, x: Any, axis: int = -1) -> Any:
+    def cumulative_sum(self, x: object, axis: int = -1) -> Any:
         return self.torch.cumsum(x, dim=axis)
 
     def take(self, x: Any, indices: Any, axis: int) -> Any:
         return self.torch.index_select(x, axis, indices)
 
-    def take_along_axis(self, x: Any, indices: Any, axis: int = -1) -> Any:
+    def take_along_axis(self, x: object, indices: object, axis: int = -1) -> Any:
         return self.torch.take_along_dim(x, indices, dim=axis)
 
-    def repeat(self, x: Any, times: Any, axis: int | None = None) -> Any:
+    def repeat(self, x: object, times: object, axis: int | None = None) -> Any:
         return self.torch.repeat_interleave(x, times, dim=axis)
 
     def flip(self, x: object, axis: int) -> Any:

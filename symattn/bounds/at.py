@@ -36,7 +36,7 @@ class At:
         """The namespace of that array."""
         return namespace_of(self.first)
 
-    def right(self, *first: Any) -> Any:
+    def right(self, *first: object) -> Any:
         """Return the step's correct result, with ``first`` in the place of the first arrays that it takes."""
         return own(self.spec, self.values, self.name, *first)
 
@@ -44,7 +44,7 @@ class At:
         """Return the result of another step."""
         return own(self.spec, self.values, name, *first)
 
-    def number(self, x: Any) -> Any:
+    def number(self, x: object) -> Any:
         """A number as an entry of the same kind."""
         return self.xp.asarray(x, dtype=self.first.dtype)
 
@@ -66,7 +66,7 @@ class At:
         """Which scores are not forbidden."""
         return np.asarray(self.xp.isfinite(self.first))
 
-    def only_open(self, x: Any) -> Any:
+    def only_open(self, x: object) -> Any:
         """Numbers where scores are not forbidden, 0 elsewhere."""
         return self.xp.where(self.open, x, 0)
 
@@ -115,7 +115,7 @@ class At:
         """Sums over the keys, or over another axis."""
         return self.xp.sum(x, axis=axis, keepdims=True)
 
-    def weights(self, s: Any) -> Any:
+    def weights(self, s: object) -> Any:
         """The weights of other scores."""
         return weights(self.spec, self.values, s)
 

@@ -102,7 +102,7 @@ class _Bound:
         result = upper(out + (exact + out) * g(1, f) + f.eta)
         return np.where(over | self.may_overflow()[..., None], np.inf, result)
 
-    def _beside(self, keys: Any, sink: Any) -> Any:
+    def _beside(self, keys: object, sink: object) -> Any:
         """A column for the sink, where there is one."""
         if self.run.spec.sink is None:
             return keys

@@ -289,7 +289,7 @@ def shares(got: Any, middle: Any, radius: Any, limits: Any) -> tuple[Any, Any]:
     return result, sure & ~(undefined & (radius > 0))
 
 
-def ratio(got: float, exact: Any, limit: float) -> float:
+def ratio(got: float, exact: object, limit: float) -> float:
     """|got − exact| / limit of one entry, see ``Expected.ratios``."""
     if isinstance(exact, Undefined | Forbidden):
         return 0.0 if (np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)) else np.inf

@@ -222,13 +222,13 @@ def _stored_scale(f: Format, way: Scale, c: float) -> float:
     return 1 / stored if way == "divisor" else stored / unit
 
 
-def _of_type(name: str, a: Any) -> Any:
+def _of_type(name: str, a: object) -> Any:
     """An array or a tensor, of another type."""
     xp: Any = namespace_of(a)
     return xp.astype(a, getattr(xp, name), copy=False)
 
 
-def _weights(contract: Contract, at: At, w: Any, made: Made, key: tuple[object, ...]) -> Any:
+def _weights(contract: Contract, at: At, w: object, made: Made, key: tuple[object, ...]) -> Any:
     if contract.powers in ("", "normalised"):
         return rounded(contract.format, w) if contract.powers else w
     xp, total = at.xp, at.total
@@ -238,7 +238,7 @@ def _weights(contract: Contract, at: At, w: Any, made: Made, key: tuple[object, 
     return e / xp.where(below == 0, 1.0, below)
 
 
-def _exponentials(contract: Contract, at: At, e: Any) -> Any:
+def _exponentials(contract: Contract, at: At, e: object) -> Any:
     """As they are stored, relative to the largest score of the row again."""
     xp = at.xp
     two = 1 / log2(at.spec.base or exp(1))

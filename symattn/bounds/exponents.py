@@ -107,7 +107,7 @@ class Exponents:
         self.farthest, self.most_alone, self.most_below = largest
         self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
 
-    def _row(self, x: Any) -> Floats:
+    def _row(self, x: object) -> Floats:
         """A number for each row, in the type of the rest."""
         return np.asarray(x, dtype=np.float64).astype(self.kind)
 

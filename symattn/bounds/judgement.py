@@ -167,7 +167,7 @@ def judge_by_filter(
 
 
 def _judge_by_worst_case(
-    spec: Attention, inputs: Arrays, got: Any, precision: Precision, rows: Sequence[int] | None = None
+    spec: Attention, inputs: Arrays, got: object, precision: Precision, rows: Sequence[int] | None = None
 ) -> Judgement:
     return _judge_measured(measure(spec, {n: copied(a) for n, a in inputs.items()}, copied(got), precision), rows)
 

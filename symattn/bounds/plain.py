@@ -64,7 +64,7 @@ def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
 
 
-def moderate(a: Any, most: float = LARGEST) -> bool:
+def moderate(a: object, most: float = LARGEST) -> bool:
     """Return whether all entries are finite, and zero or between 1/``most`` and ``most`` in size."""
     array = a if is_tensor(a) else np.asarray(a)
     xp: Any = namespace_of(array)
@@ -195,7 +195,7 @@ def row_maxima(a: NDArray[Any]) -> Floats:
     return np.asarray(a.max(axis=1, keepdims=True, initial=0), dtype=np.float64)
 
 
-def beside(a: NDArray[Any], x: Any) -> NDArray[Any]:
+def beside(a: NDArray[Any], x: object) -> NDArray[Any]:
     """One more column, of x."""
     return np.concatenate([a, np.full((len(a), 1), x, a.dtype)], axis=1)
 

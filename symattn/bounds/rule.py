@@ -17,22 +17,24 @@ from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.bounds.counts import Counts
 
+Number = Any  # balls, floats, arrays of these, or letters
+
 
 @dataclass(frozen=True)
 class NumberKind:
     """The operations of a kind of number beside + and ×: g(n), λ, the larger of two, the largest of each row; e^x − 1,
     e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
 
-    g: Callable[[int, Format], Any]
-    rate: Callable[[Format], Any]
-    maximum: Callable[[Any, Any], Any]
-    largest: Callable[[Any], Any] = lambda x: x
-    grown: Callable[[Any], Any] = lambda x: x
-    up: Callable[[Any], Any] = lambda x: x
-    minimum: Callable[[Any, Any], Any] = min
-    where: Callable[[Any, Any, Any], Any] = np.where
-    lifted: Callable[[Any], Any] = lambda x: x
-    named: Callable[[str, Any], Any] = lambda letter, x: x
+    g: Callable[[int, Format], Number]
+    rate: Callable[[Format], Number]
+    maximum: Callable[[Number, Number], Number]
+    largest: Callable[[Number], Number] = lambda x: x
+    grown: Callable[[Number], Number] = lambda x: x
+    up: Callable[[Number], Number] = lambda x: x
+    minimum: Callable[[Number, Number], Number] = min
+    where: Callable[[Number, Number, Number], Number] = np.where
+    lifted: Callable[[Number], Number] = lambda x: x
+    named: Callable[[str, Number], Number] = lambda letter, x: x
 
 
 @dataclass(frozen=True)
@@ -42,27 +44,27 @@ class RuleGivens:
     |t_j| and |m| hold what rows may be shifted by. ``values`` is what a value brings along, in exponents.
     """
 
-    tau: Any
-    size: Any
-    fall: Any
-    times: Any
-    top: Any
-    star: Any
-    log_n: Any
-    eps: Any
-    values: Any = 0
+    tau: Number
+    size: Number
+    fall: Number
+    times: Number
+    top: Number
+    star: Number
+    log_n: Number
+    eps: Number
+    values: Number = 0
 
 
 @dataclass(frozen=True)
 class RuleExponents:
     """r_j, r'_j and β*; a_j, s_j and b_j."""
 
-    first: Any
-    second: Any
-    grown: Any
-    a: Any
-    alone: Any
-    below: Any
+    first: Number
+    second: Number
+    grown: Number
+    a: Number
+    alone: Number
+    below: Number
 
 
 def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: NumberKind) -> RuleExponents:
@@ -79,7 +81,7 @@ def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: Numb
     grown = numbers.named("β", grown)
     common, logarithms = x.log_n + 2 * x.star + grown, (x.log_n + grown) * (2 * x.eps)
     second = numbers.named("r′", (x.fall + common) * three + x.eps)
-    shared: Any = 0
+    shared: Number = 0
     if counts.merges:
         merging = (x.size + (x.top + common)) * six + (logarithms + x.eps)
         shared = numbers.named("μ", merging * (counts.merges / counts.room(six + 2 * x.eps)))
@@ -97,14 +99,14 @@ def limit(precision: Precision) -> float:
 
 # -- steps 4 to 6 ------------------------------------------------------------------------------------------------------
 def weighed(
-    sizes: tuple[Any, Any, Any],
-    moved: Any,
-    away: Any,
-    lost: Any,
+    sizes: tuple[Number, Number, Number],
+    moved: Number,
+    away: Number,
+    lost: Number,
     precision: Precision,
     counts: Counts,
     numbers: NumberKind,
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Number, Number, Number, Number]:
     """Step 5, from X, S, |o|, W, Y and Σ w_j (e^{b_j} − 1): P, (G' − 1)(|o| + W + P), the factor G' e^{2λ_P}, and E.
 
     M is W and the first two, and the factor times S + E, but for what underflows.
@@ -117,7 +119,7 @@ def weighed(
     return kept, lost * centre, (lost + 1) * scaled, sums
 
 
-def _sums(sizes: Any, total: Any, precision: Precision, counts: Counts, numbers: NumberKind) -> Any:
+def _sums(sizes: Number, total: Number, precision: Precision, counts: Counts, numbers: NumberKind) -> Number:
     """E of step 4: sums of terms whose absolute values sum to ``sizes``, themselves to at most ``total``."""
     by_path = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * sizes
     events, u = counts.partial_sums, float(precision.accumulate.u)
@@ -128,13 +130,15 @@ def _sums(sizes: Any, total: Any, precision: Precision, counts: Counts, numbers:
     return numbers.where(small, numbers.minimum(by_path, share / (1 - share) * (sizes + total) / 2), by_path)
 
 
-def losses(precision: Precision, counts: Counts, rise: Any) -> tuple[Any, Any]:
+def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, Number]:
     """κη and η_P, where sums of exponentials are at least 1/``rise``."""
     p = precision
     return rise * (float(max(p.score.eta, p.accumulate.eta)) * counts.underflowing), rise * p.lost
 
 
-def underflow(lost: tuple[Any, Any], total: Any, largest: Any, n: Any, projected: Any, divisor: Any) -> Any:
+def underflow(
+    lost: tuple[Number, Number], total: Number, largest: Number, n: Number, projected: Number, divisor: Number
+) -> Number:
     """Step 6, from κη and η_P, Σ|v|_j, max |v|_j F, n, nrF and D: by how much the quotient moves."""
     every, weight = lost
     return ((every + weight) * (total + largest * n) + every * (projected + n)) / divisor

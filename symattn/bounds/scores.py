@@ -173,7 +173,7 @@ class _Scores:
         sizes = self._scaled(self.xp.sum(apart * apart, axis=-1) / 2)
         return self._scaled(moved) + self._g(2 * d + 6 + self.constant + self.added, self.f) * sizes, sizes, 2 * d + 6
 
-    def _g(self, n: Any, f: Format) -> Any:
+    def _g(self, n: object, f: Format) -> Any:
         return g(n, f, self.kind)
 
     def _lift(self, floats: np.ndarray) -> Any:

@@ -34,7 +34,7 @@ _MOVED = 2.0**-20  # more than float32 is off by, where nothing cancels
 Round = Callable[[float, Format, At], Any]
 
 
-def rounded(f: Format, x: Any) -> Any:
+def rounded(f: Format, x: object) -> Any:
     """Rounded, where the format reaches; larger numbers, and infinities, stay."""
     xp: Any = namespace_of(x) if is_tensor(x) else np
     a = xp.asarray(x, dtype=xp.float64)

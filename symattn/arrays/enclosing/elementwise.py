@@ -149,7 +149,7 @@ class EnclosedElementwise(Core):
                 raise Undecided(f"{cls.name}: {what} with undefined (0/0)")
 
     @classmethod
-    def _decided(cls, yes: Any, no: Any, a: Self, b: Self, sign: str) -> Any:
+    def _decided(cls, yes: object, no: object, a: Self, b: Self, sign: str) -> Any:
         yes, no = np.asarray(yes), np.asarray(no)
         if not (yes | no).all():
             at = tuple(int(i) for i in np.argwhere(~(yes | no))[0])

@@ -177,7 +177,7 @@ def _size(x: Quotient) -> tuple[int, int]:
 
 
 # -- numbers of other kinds --------------------------------------------------------------------------------------------
-def read(x: Any) -> Quotient:
+def read(x: object) -> Quotient:
     """x as an exact number. Raises InputError for NaN, infinities and what is no number."""
     if isinstance(x, str):
         return parse(x)

@@ -229,7 +229,7 @@ def _boundary(a: Axis, bound: object, default: int) -> int:
     raise Refused(f"indexed: {bound} is not a boundary between the blocks of an axis of length {a}")
 
 
-def _element(a: Axis, k: Any) -> Place:
+def _element(a: Axis, k: object) -> Place:
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise Refused("indexed: a gather by an array; hint: declare a Permutation")
     if not any(isinstance(f, str) for b in a.blocks for f in b):

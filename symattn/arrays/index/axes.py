@@ -29,13 +29,13 @@ class Compared:
 
     __slots__ = ()
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Any:
         return Axis.kind.lift(self) / other
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Any:
         return Axis.kind.xp.divide(other, Axis.kind.lift(self))
 
-    def __pow__(self, exponent: Any) -> Any:
+    def __pow__(self, exponent: object) -> Any:
         return Axis.kind.lift(self) ** exponent
 
     def __eq__(self, other: object) -> bool:
@@ -50,7 +50,7 @@ class Compared:
             return value == 0
         raise Undecided(f"indexed: is {self} = {other}? That depends on the sizes, and the code branches on it")
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         gap = linear(other) - linear(self)
         if gap.always_positive():
             return True
@@ -60,13 +60,13 @@ class Compared:
             return value > 0
         raise Undecided(f"indexed: is {self} < {other}? That depends on the sizes, and the code branches on it")
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: object) -> bool:
         return self < linear(other) + 1
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: object) -> bool:
         return linear(other) < linear(self)
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: object) -> bool:
         return linear(other) <= linear(self)
 
     def __bool__(self) -> bool:
@@ -83,7 +83,7 @@ class Linear(Compared):
     def __init__(self, coefficients: dict[tuple[str, ...], int]) -> None:
         self.coefficients = {k: c for k, c in coefficients.items() if c}
 
-    def __add__(self, other: Any) -> Linear:
+    def __add__(self, other: object) -> Linear:
         results = Counter(self.coefficients)
         for k, c in linear(other).coefficients.items():
             results[k] += c
@@ -94,13 +94,13 @@ class Linear(Compared):
     def __neg__(self) -> Linear:
         return Linear({k: -c for k, c in self.coefficients.items()})
 
-    def __sub__(self, other: Any) -> Linear:
+    def __sub__(self, other: object) -> Linear:
         return self + -linear(other)
 
-    def __rsub__(self, other: Any) -> Linear:
+    def __rsub__(self, other: object) -> Linear:
         return linear(other) + -linear(self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Any:
         if isinstance(other, int):
             return Linear({k: c * other for k, c in self.coefficients.items()})
         return Axis.kind.lift(self) * (Axis.kind.lift(other) if isinstance(other, (Linear, Axis)) else other)
@@ -170,26 +170,26 @@ class Axis(Compared):
             results[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(f for f in b if isinstance(f, int))
         return Linear(dict(results))
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         if isinstance(other, Axis) or (isinstance(other, int) and other >= 0):
             return Axis(self.blocks + axis(other).blocks)
         return self.linear() + other if _is_length(other) else self.kind.lift(self) + other
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Any:
         return axis(other) + self if isinstance(other, int) and other >= 0 else self + other
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Any:
         return self.linear() + -linear(other) if _is_length(other) else self.kind.lift(self) - other
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Any:
         return linear(other) + -linear(self) if _is_length(other) else other - self.kind.lift(self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Any:
         if isinstance(other, (Axis, int)):
             return Axis(a + b for a in self.blocks for b in axis(other).blocks)
         return self.kind.lift(self) * other
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: object) -> Any:
         return axis(other) * self if isinstance(other, int) else self.kind.lift(self) * other
 
     def __floordiv__(self, other: object) -> Axis:
@@ -210,7 +210,7 @@ class Axis(Compared):
             return Axis(self.blocks[:size])
         raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
 
-    def __mod__(self, other: Any) -> int | Remainder:
+    def __mod__(self, other: object) -> int | Remainder:
         """0 where the length is a multiple; anything else is refused, but where sizes are looked at."""
         try:
             self // other
@@ -262,7 +262,7 @@ def length(letter: str) -> Axis:
     return axis(letter)
 
 
-def linear(x: Any) -> Linear:
+def linear(x: object) -> Linear:
     """A number, an axis or a combination as a combination."""
     if isinstance(x, Linear):
         return x

@@ -44,7 +44,7 @@ class Expression:
     free: frozenset[Index]
     _order: tuple[Index, ...]
 
-    def __new__(cls, *parts: Any) -> Expression:
+    def __new__(cls, *parts: object) -> Expression:
         key = (cls, *parts)
         result = Expression._table.get(key)
         if result is None:

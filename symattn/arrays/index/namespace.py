@@ -82,10 +82,10 @@ class IndexedNamespace(structure.IndexStructure):
     def divide(self, a: Any, b: Any) -> Indexed:
         return each(lambda x, y: build.divide(positions.as_number(x), positions.as_number(y)), a, b)
 
-    def square(self, a: Any) -> Indexed:
+    def square(self, a: object) -> Indexed:
         return self.multiply(a, a)
 
-    def reciprocal(self, a: Any) -> Indexed:
+    def reciprocal(self, a: object) -> Indexed:
         return self.divide(1, a)
 
     def exp(self, a: Any) -> Indexed:
@@ -133,7 +133,7 @@ class IndexedNamespace(structure.IndexStructure):
     def greater_equal(self, a: object, b: object) -> Indexed:
         return self.less_equal(b, a)
 
-    def greater(self, a: Any, b: Any) -> Indexed:
+    def greater(self, a: object, b: object) -> Indexed:
         return self.less(b, a)
 
     def equal(self, a: Any, b: Any) -> Indexed:
@@ -193,7 +193,7 @@ class IndexedNamespace(structure.IndexStructure):
     def astype(self, a: object, dtype: Any, **_: object) -> Indexed:
         return Indexed.lift(a).astype(dtype)
 
-    def full(self, shape: Any, value: object, **_: object) -> Indexed:
+    def full(self, shape: object, value: object, **_: object) -> Indexed:
         lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
         scalar = Indexed.lift(value)
         return Indexed(lengths, lambda _: scalar.at(()))
@@ -231,7 +231,7 @@ for _name in FUNCTIONS.keys() - vars(IndexedNamespace):
     setattr(IndexedNamespace, _name, _opaque(_name))
 
 
-def each(step: Step, *operands: Any) -> Indexed:
+def each(step: Step, *operands: object) -> Indexed:
     """``step`` of the elements, with broadcasting."""
     arrays = [Indexed.lift(x) for x in operands]
     rank = max(x.ndim for x in arrays)

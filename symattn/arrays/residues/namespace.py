@@ -33,7 +33,7 @@ class ModularNamespace(Namespace):
 
     where = offered("where", _where)
 
-    def _einsum(self, spec: str, *operands: Any) -> Any:
+    def _einsum(self, spec: str, *operands: object) -> Any:
         """Contract two operands by a product of matrices where the spec names one."""
         if len(operands) == 2:
             x, y = map(self.kind.of, operands)
@@ -65,7 +65,7 @@ class ModularNamespace(Namespace):
         return sorted_.reshape((*shape[:k], prod(shape[k : k + n]), prod(shape[k + n :])))
 
     def _moved(self, move: Callable[[Callable[[Any], Any]], Any], given: list[Any]) -> Any:
-        def run(*planes: Any) -> Any:
+        def run(*planes: object) -> Any:
             rest = iter(planes)
             return move(lambda _: next(rest))
 

@@ -429,7 +429,7 @@ def _firsts(number: Any) -> Any:
     return new[xp.argsort(order)]
 
 
-def _below(b: QueryBlock, alone: Any) -> Floats:
+def _below(b: QueryBlock, alone: object) -> Floats:
     """The different scores of the queries ``alone``, (r,), relative to their largest."""
     t = b.ordered[alone]
     own = b.xp.isfinite(t)
@@ -439,7 +439,7 @@ def _below(b: QueryBlock, alone: Any) -> Floats:
     return below[below < 0]
 
 
-def _before(b: QueryBlock, alone: Any) -> Floats:
+def _before(b: QueryBlock, alone: object) -> Floats:
     """The different scores of the queries ``alone``, (r,), before something is added to them; none if nothing is."""
     if not b.added:
         return b.t[:0, 0]
