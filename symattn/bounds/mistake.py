@@ -1,13 +1,10 @@
-"""Known mistakes, and the definition's own steps around a wrong one.
-
-A wrong step takes the specification and all arrays computed so far, on any kind of array, as ``reference.Change`` says.
-"""
+"""Known mistakes, and what wrong steps are made of: a step in one run of the definition, with the arrays beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +16,8 @@ from symattn.attention.inputs import NEEDED, OPTIONAL, accepted
 from symattn.attention.spec import Attention
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.bounds.target import Inputs
+
+Wrong = Callable[["At"], Any]
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,189 @@ class Mistake:
     general: bool = False
 
 
-def in_steps(step: str, cause: str, rows: bool = True, of: str = "v", **steps: Change) -> Mistake:
+# --- the definition around a wrong step -------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=512)
+def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
+    """The steps of a definition in which arrays of these names were made."""
+    foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
+    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(spec) & values
+    names -= {"q", "k", "v"} if "x" in values else set()
+    names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
+    return {step.name: step for step in spec.pipeline(frozenset(names))}
+
+
+def step(spec: Attention, values: Values, name: str) -> Step:
+    """The definition's own step. Raises ``KeyError`` where there is none."""
+    return _pipeline(spec, frozenset(values))[name]
+
+
+def own(spec: Attention, values: Values, name: str, *first: object) -> Any:
+    """Return the result of the definition's step, with ``first`` in place of the first arrays that it takes."""
+    result = step(spec, values, name)
+    return result.run(*first, *(values[n] for n in result.of[len(first) :]))
+
+
+def before(spec: Attention, values: Values, name: str) -> Any:
+    """The array that a step takes first."""
+    return values[step(spec, values, name).of[0]]
+
+
+def size(values: Values, name: str, axis: int = -1) -> int:
+    """The length of an axis."""
+    return int(values[name].shape[axis])
+
+
+def number(like: Any, x: Any) -> Any:
+    """A number as an element of an array's kind."""
+    return namespace_of(like).asarray(x, dtype=like.dtype)
+
+
+def root(like: Any, n: Any) -> Any:
+    """√n."""
+    return namespace_of(like).sqrt(number(like, n))
+
+
+@dataclass(frozen=True)
+class At:
+    """The step ``name`` of a specification, and all arrays made so far, on any kind of array."""
+
+    spec: Attention
+    values: Values
+    name: str
+
+    @cached_property
+    def first(self) -> Any:
+        """The array that the step takes first."""
+        return self.values[step(self.spec, self.values, self.name).of[0]]
+
+    @cached_property
+    def xp(self) -> Any:
+        """The namespace of that array."""
+        return namespace_of(self.first)
+
+    def right(self, *first: object) -> Any:
+        """Return the step's correct result, with ``first`` in the place of the first arrays that it takes."""
+        return own(self.spec, self.values, self.name, *first)
+
+    def of(self, name: str, *first: object) -> Any:
+        """Return the result of another step."""
+        return own(self.spec, self.values, name, *first)
+
+    def before(self, name: str) -> Any:
+        """The array that another step takes first."""
+        return before(self.spec, self.values, name)
+
+    def number(self, x: object) -> Any:
+        """A number as an entry of the same kind."""
+        return self.xp.asarray(x, dtype=self.first.dtype)
+
+    def size(self, name: str, axis: int = -1) -> int:
+        """The length of an axis of an array."""
+        return size(self.values, name, axis)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(…, n_q, n_k)"""
+        return tuple(int(n) for n in self.values["scores"].shape)
+
+    @property
+    def met(self) -> Any:
+        """The values that the weights meet, of a key head's for each head."""
+        return self.values["v_shared" if "v_shared" in self.values else "v"]
+
+    def finite(self, make: Callable[[Any], Any], x: Any = None) -> Any:
+        """An operation on scores, with −∞ as it is."""
+        x = self.first if x is None else x
+        there = self.xp.isfinite(x)
+        return self.xp.where(there, make(self.xp.where(there, x, 0)), x)
+
+    # -- at the step ``weights``: the softmax in parts --
+
+    @property
+    def n(self) -> int:
+        """The number of keys."""
+        return int(self.first.shape[-1])
+
+    @property
+    def open(self) -> Any:
+        """Which scores are not forbidden."""
+        return np.asarray(self.xp.isfinite(self.first))
+
+    def only_open(self, x: object) -> Any:
+        """Numbers where scores are not forbidden, 0 elsewhere."""
+        return self.xp.where(self.open, x, 0)
+
+    @property
+    def scores(self) -> Any:
+        """The scores, 0 where they are forbidden."""
+        return self.only_open(self.first)
+
+    @cached_property
+    def top(self) -> Any:
+        """m, the largest score of each row."""
+        return softmax.row_max(self.first)
+
+    @cached_property
+    def z(self) -> Any:
+        """The sink's logit. Raises ``KeyError`` where there is none."""
+        if self.spec.sink is None:
+            raise KeyError("there is no sink")
+        if self.spec.sink == "zero":
+            return self.number(0)
+        z = self.values["sink"]
+        return z[:, None, None] if self.spec.heads > 1 else z
+
+    @cached_property
+    def m(self) -> Any:
+        """The number that is subtracted: the largest score, or the sink's logit where that is larger."""
+        return self.top if self.spec.sink is None else self.xp.maximum(self.top, self.z)
+
+    @cached_property
+    def e(self) -> Any:
+        """e^{s − m}."""
+        return self.power(self.first - self.m)
+
+    @cached_property
+    def sink(self) -> Any:
+        """e^{z − m}; 0 without a sink."""
+        return 0 if self.spec.sink is None else self.power(self.z - self.m)
+
+    @property
+    def total(self) -> Any:
+        """The divisor of each row."""
+        return self.sum(self.e) + self.sink
+
+    def power(self, x: Any) -> Any:
+        """e^x, or the power of the base that the specification has."""
+        return softmax.powers(x, self.spec.base)
+
+    def sum(self, x: Any, axis: int = -1) -> Any:
+        """Sums over the keys, or over another axis."""
+        return self.xp.sum(x, axis=axis, keepdims=True)
+
+    def weights(self, s: object) -> Any:
+        """The definition's weights of other scores; a row without any key is undefined, since code then gives zeros,
+        NaN, or (where −10⁹ stands for −∞) weights that are no consequence of the mistake."""
+        if self.spec.normaliser != "softmax":
+            return self.of("weights", s)
+        if self.spec.sink is None:
+            return softmax.softmax(s, fully_masked="nan", base=self.spec.base)
+        return softmax.sink_weights(s, self.z, base=self.spec.base)
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def change(name: str, wrong: Wrong) -> Change:
+    """A wrong step as a change of the definition."""
+    return lambda spec, values: wrong(At(spec, values, name))
+
+
+def in_steps(blamed: str, words: str, rows: bool = True, of: str = "v", /, **steps: Wrong) -> Mistake:
     """A mistake in the steps named; ``rows`` says that rows of weights still sum to 1, ``of`` what they meet."""
-    return Mistake(step, cause, Variant(steps, rows, of))
+    return Mistake(blamed, words, Variant({name: change(name, wrong) for name, wrong in steps.items()}, rows, of))
 
 
 def not_scaled(spec: Attention) -> bool:
@@ -71,7 +250,7 @@ def where_scaled(spec: Attention, mistake: Mistake) -> Mistake:
     return mistake
 
 
-def in_fields(step: str, cause: str, **fields: Any) -> Mistake:
+def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
     """A mistake that is another specification. Of rows without any key it says nothing."""
 
     def changed(spec: Attention) -> Attention:
@@ -79,83 +258,13 @@ def in_fields(step: str, cause: str, **fields: Any) -> Mistake:
         empty = attention.normaliser == "softmax" and attention.sink is None and attention.masks_anything
         return replace(attention, fully_masked="nan") if empty else attention
 
-    return Mistake(step, cause, Variant(spec=changed))
+    return Mistake(blamed, words, Variant(spec=changed))
 
 
-def in_inputs(step: str, cause: str, **change: Callable[[Attention, np.ndarray], np.ndarray]) -> Mistake:
-    """A mistake in reading some inputs: each is the definition of the input, changed."""
+def in_inputs(blamed: str, words: str, **read: Callable[[np.ndarray], np.ndarray]) -> Mistake:
+    """A mistake in reading some inputs."""
 
     def changed(spec: Attention, inputs: Inputs) -> Inputs:
-        return {**inputs, **{n: f(spec, np.asarray(inputs[n])) for n, f in change.items() if n in inputs}}
+        return {**inputs, **{n: f(np.asarray(inputs[n])) for n, f in read.items() if n in inputs}}
 
-    return Mistake(step, cause, Variant(inputs=changed))
-
-
-BARE = "by a reshape alone, without moving their axis"
-
-
-# --- the definition around a wrong step -------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=512)
-def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
-    """The steps of a definition in which arrays of these names were made."""
-    foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
-    names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(spec) & values
-    names -= {"q", "k", "v"} if "x" in values else set()
-    names -= {f"{letter}_{role}" for letter in "wb" for role in "qkv"} if spec.packed else set()
-    return {step.name: step for step in spec.pipeline(frozenset(names))}
-
-
-def step(spec: Attention, values: Values, name: str) -> Step:
-    """The definition's own step. Raises ``KeyError`` where there is none."""
-    return _pipeline(spec, frozenset(values))[name]
-
-
-def own(spec: Attention, values: Values, name: str, *first: Any) -> Any:
-    """Return the result of the definition's step, with ``first`` in place of the first arrays that it takes."""
-    result = step(spec, values, name)
-    return result.run(*first, *(values[n] for n in result.of[len(first) :]))
-
-
-def before(spec: Attention, values: Values, name: str) -> Any:
-    """The array that a step takes first."""
-    return values[step(spec, values, name).of[0]]
-
-
-def shape(values: Values) -> tuple[int, ...]:
-    """(…, n_q, n_k)"""
-    return tuple(int(n) for n in values["scores"].shape)
-
-
-def size(values: Values, name: str, axis: int = -1) -> int:
-    """The length of an axis."""
-    return int(values[name].shape[axis])
-
-
-def number(like: Any, x: Any) -> Any:
-    """A number as an element of an array's kind."""
-    return namespace_of(like).asarray(x, dtype=like.dtype)
-
-
-def root(like: Any, n: Any) -> Any:
-    """√n."""
-    return namespace_of(like).sqrt(number(like, n))
-
-
-def sink_of(spec: Attention, values: Values) -> Any:
-    """The sink's logit, as it broadcasts to rows (…, n_q, 1)."""
-    if spec.sink == "zero":
-        return number(values["scores"], 0)
-    z = values["sink"]
-    return z[:, None, None] if spec.heads > 1 else z
-
-
-def weights(spec: Attention, values: Values, s: Any) -> Any:
-    """The definition's weights of other scores; a row without any key is undefined, since code then gives zeros, NaN,
-    or (where −10⁹ stands for −∞) weights that are no consequence of the mistake."""
-    if spec.normaliser != "softmax":
-        return own(spec, values, "weights", s)
-    if spec.sink is None:
-        return softmax.softmax(s, fully_masked="nan", base=spec.base)
-    return softmax.sink_weights(s, sink_of(spec, values), base=spec.base)
+    return Mistake(blamed, words, Variant(inputs=changed))

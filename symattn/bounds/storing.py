@@ -22,8 +22,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.tensors import is_tensor
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At, change, read, told
-from symattn.bounds.mistake import Mistake, size
+from symattn.bounds.mistake import At, Mistake, change, in_inputs, in_steps
 from symattn.bounds.reference import Change, Variant
 from symattn.bounds.target import Inputs
 
@@ -92,23 +91,22 @@ def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
     for words, name in _NARROW.items():
         f = Format(name)
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
-            of: Any = {n: lambda spec, a, f=f: rounded(f, a) for n in names}
+            of: Any = dict.fromkeys(names, partial(rounded, f))
             if "x" in given:  # projected, and so computed before they are rounded
                 yield _moved(step, f"{role} are rounded to {words}", partial(_in_steps, tuple(names), _step, f))
             else:
-                yield read(step, f"{role} are rounded to {words}", **of)
+                yield in_inputs(step, f"{role} are rounded to {words}", **of)
         if spec.score == "dot" and spec.scale not in ("given", "1/d_k") and spec.position is None:
-            yield told("scale", f"the scale is rounded to {words}", scaled=partial(_scale, f))
+            yield in_steps("scale", f"the scale is rounded to {words}", scaled=partial(_scale, f))
         for steps, noun, step, round_ in _STEPS:
             if given.issuperset(steps):  # tables that are given
-                of = {n: lambda spec, a, f=f: rounded(f, a) for n in steps}
-                yield read(step, f"{noun} rounded to {words}", **of)
+                yield in_inputs(step, f"{noun} rounded to {words}", **dict.fromkeys(steps, partial(rounded, f)))
             elif (plain or round_ is _step) and result.issuperset(steps):
                 yield _moved(step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f))
 
 
 def _scale(f: Format, at: At) -> Any:
-    scale = 1 / sqrt(size(at.values, "q")) if at.spec.scale is None else float(at.spec.scale)
+    scale = 1 / sqrt(at.size("q")) if at.spec.scale is None else float(at.spec.scale)
     return at.first * float(f.rounded(np.asarray(scale)))
 
 

@@ -15,7 +15,7 @@ from symattn.bounds.interface import bound
 from symattn.bounds.reference import trace
 from symattn.document.evidence import Grade
 from symattn.document.render import render
-from symattn.verification.rules import scaling
+from symattn.verification.rules import scoring
 from symattn.verification.tolerances import bound_document, given, tolerance
 from symattn.verification.tolerances.asked import Reach, beforehand, bounded, for_inputs, normal
 from symattn.verification.tolerances.command import Wish, document
@@ -59,7 +59,7 @@ def test_the_bound_beforehand_holds_that_of_each_element_and_right_code(dtype: s
 
 def test_a_wrong_program_is_beyond_the_bound_beforehand() -> None:
     inputs, spec = _drawn(2), Attention()
-    wrong = next(m for m in scaling.mistakes(spec) if m.cause.startswith("scores are scaled by 1/d_k"))
+    wrong = next(m for m in scoring.of_scales(spec) if m.cause.startswith("scores are scaled by 1/d_k"))
     apart = trace(spec, dict(inputs), wrong.variant)["output"] - trace(spec, dict(inputs))["output"]
     assert np.abs(apart).max() > 10 * beforehand(spec, Precision.of("float32"), SIZES, normal(SIZES)).value
 

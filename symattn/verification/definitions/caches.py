@@ -29,8 +29,8 @@ from symattn.verification.definitions.attending import (
     swapped,
     tiles,
 )
-from symattn.verification.definitions.rotary import tables_of
 from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input, Later
+from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
 _SIZES = (

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
 from symattn.attention.positions.fields import Rotary
-from symattn.attention.positions.rotary import angles, inverse_frequencies, pairs, rotate
+from symattn.attention.positions.rotary import pairs, rotate
 from symattn.bounds.target import Inputs, Layout
 from symattn.document import codec, errors
 from symattn.verification.definitions.attending import FEW, swapped
 from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input
-from symattn.verification.rules.rotating import of_pairs, of_tables
+from symattn.verification.rules.rotating import Change, Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
@@ -64,7 +64,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
                   made=partial(_table, spec, layout, names, wide, batched, 1)),
         ),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
-        ways=tuple(partial(run, wide, tables) for tables in (tables_of, by_logarithm, by_inverse)),
+        ways=tuple(partial(run, wide, tables) for tables in WAYS),
         mistakes=tuple(_mistakes(spec, run, names, wide)),
         shapes=tuple(sizes),
         families=FEW,
@@ -107,38 +107,16 @@ def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     return spec.start + namespace_of(x).arange(int(x.shape[-3 if layout in ("bnhd", "nhd") else -2]))
 
 
-Tables = tuple[Any, Any]
-
-
-def tables_of(spec: Rotary, positions: Any, x: Any) -> Tables:
-    """Cosines and sines by the frequencies as they are defined."""
-    return _of(spec, inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x), positions, x)
-
-
-def by_logarithm(spec: Rotary, positions: Any, x: Any) -> Tables:
-    """θ^{−2l/r} as e^{−(2l/r) log θ}."""
-    return _of(spec, _exponentials(spec, x, -1), positions, x)
-
-
-def by_inverse(spec: Rotary, positions: Any, x: Any) -> Tables:
-    """θ^{−2l/r} as 1/θ^{2l/r}."""
-    return _of(spec, 1 / _exponentials(spec, x, 1), positions, x)
-
-
-def _exponentials(spec: Rotary, x: Any, sign: int) -> Any:
+def _exponentials(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
+    """θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
     xp, r = namespace_of(x), spec.width or int(x.shape[-1])
     exponents = xp.stack([xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))])
-    return xp.exp(exponents * xp.log(number(spec.base, x)))
+    powers = xp.exp(exponents * xp.log(number(spec.base, x)))
+    return tables_of(spec, positions, x, powers if sign < 0 else 1 / powers)
 
 
-def _of(spec: Rotary, frequencies: Any, positions: Any, x: Any) -> Tables:
-    xp, size = namespace_of(x), cast(Any, 1)
-    if spec.scaling is not None:
-        n = int(np.max(np.asarray(positions))) + 1
-        frequencies = spec.scaling.frequencies(frequencies, spec.base, n)
-        size = spec.scaling.magnitude(x)
-    rotated = angles(positions, frequencies)
-    return xp.cos(rotated) * size, xp.sin(rotated) * size
+#: Equal ways of computing cosines and sines.
+WAYS: tuple[Right, ...] = (tables_of, partial(_exponentials, -1), partial(_exponentials, 1))
 
 
 def _rotated(
@@ -178,8 +156,9 @@ def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) ->
     for cause, change in of_tables(spec):
         yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, change))
     if spec.scaling is not None:
+        bare: Change = lambda spec, p, x, right: right(replace(spec, scaling=None), p, x)  # noqa: E731
         cause = "the frequencies are not scaled"
-        yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"scaling": None})))
+        yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, bare))
 
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **given: Any) -> Any:
@@ -187,10 +166,6 @@ def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **giv
     result = dict(zip((n for n in given if n in "qk"), run(wide, tables_of, **given), strict=True))
     wrong = dict(zip(result, run(wide, tables_of, turn=turn, **given), strict=True))
     return tuple(wrong[n] if n == name else y for n, y in result.items())
-
-
-def _with(fields: dict[str, Any], spec: Rotary, positions: Any, x: Any, tables: Any) -> Tables:
-    return tables(replace(spec, **fields), positions, x)  # type: ignore[no-any-return]
 
 
 def _other_tables(run: Compute, wide: bool, change: Any, **given: Any) -> Any:

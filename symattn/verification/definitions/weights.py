@@ -16,7 +16,7 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import SoftmaxState, merge
-from symattn.bounds.at import At, Wrong, change
+from symattn.bounds.mistake import At, Wrong, change
 from symattn.bounds.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
 from symattn.bounds.target import Inputs
 from symattn.document.codec import called

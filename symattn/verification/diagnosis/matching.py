@@ -17,7 +17,7 @@ from symattn.bounds.judge import traced
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Change, Variant
 from symattn.verification.diagnosis.screening import Array, Screen
-from symattn.verification.rules.forbidding import some_keys
+from symattn.verification.rules.forbidding import SOME_KEYS
 
 C = TypeVar("C")
 
@@ -141,8 +141,8 @@ def _steps(a: Variant, b: Variant) -> dict[str, Change] | None:
     """The steps of both. Weights of the keys that a wrong mask has left give way to other weights."""
     merged = dict(a.steps)
     for name, change in b.steps.items():
-        if name in merged and change is not some_keys:
-            if merged[name] is not some_keys:
+        if name in merged and change is not SOME_KEYS:
+            if merged[name] is not SOME_KEYS:
                 return None
         elif name in merged:
             continue

@@ -13,25 +13,21 @@ from symattn.verification.rules import (
     forbidding,
     heads,
     labels,
-    latents,
     masking,
     norms,
     operators,
     reading,
     rotating,
-    scaling,
     scoring,
     softmaxes,
     steps,
     tiling,
 )
-from symattn.verification.rules.places import places
 
 
 def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """The mistakes in the steps of a specification whose inputs are ``names``."""
     yield from heads.mistakes(spec, names)
-    yield from latents.mistakes(spec)
     yield from norms.mistakes(spec, names)
     yield from steps.in_other_fields(spec)
     yield from rotating.mistakes(spec)
@@ -50,7 +46,7 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 def of_numbers(spec: Attention) -> Iterator[Mistake]:
     """Another number or size in a scale or a mask: these keep the definition's form, and the bound holds for them."""
     yield from masking.mistakes(spec)
-    yield from (where_scaled(spec, m) for m in scaling.mistakes(spec))
+    yield from scoring.of_scales(spec)
 
 
 def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -84,6 +80,6 @@ def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 def _made(spec: Attention, names: frozenset[str]) -> Iterator[tuple[operators.Operator, Mistake]]:
     """Every operator at every place that takes it."""
-    for place in places(spec, names):
+    for place in operators.places(spec, names):
         for operator in operators.operators(place.axes):
             yield operator, operator.at(place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from math import ceil, log
@@ -16,31 +15,32 @@ from symattn.attention.constants import made_wide
 from symattn.attention.positions import relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At, told
-from symattn.bounds.mistake import Mistake, shape
+from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in linear biases and in buckets."""
     if isinstance(spec.position, Alibi):
-        if spec.position.slopes == "computed":
-            for words, exponents in _SLOPES.items():
-                yield told("bias", words, slopes=partial(_slopes, exponents))
-        yield told("bias", "distances are counted from the other corner", positioned=_from_corner)
-        yield told("bias", "linear biases use the square of the distance", positioned=_by_squares)
-        if spec.position.two_sided:
-            words = "linear biases use the distance without its absolute value: keys {} are favoured"
-            yield told("bias", words.format("ahead"), positioned=partial(_one_signed, 1))
-            yield told("bias", words.format("behind"), positioned=partial(_one_signed, -1))
+        for words, exponents in _SLOPES.items() if spec.position.slopes == "computed" else ():
+            yield in_steps("bias", words, slopes=partial(_slopes, exponents))
+        for words, wrong in _LINEAR.items():
+            if spec.position.two_sided or "absolute" not in words:
+                yield in_steps("bias", words, positioned=wrong)
     if isinstance(spec.position, Buckets):
         for words, index in _indices(spec.position):
-            yield told("bias", words, positioned=partial(_bucketed, index, ""))
+            yield in_steps("bias", words, positioned=partial(_bucketed, index, False))
         words = "distances of buckets are counted from the other corner"
-        yield told("bias", words, positioned=partial(_bucketed, _t5, _other_corner(spec)))
+        yield in_steps("bias", words, positioned=partial(_bucketed, _t5, True))
 
 
-def _other_corner(spec: Attention) -> str:
-    return "bottom-right" if spec.alignment == "top-left" else "top-left"
+def _ahead(at: At, other: bool = False) -> Any:
+    """j − i for every query and key, counted from the corner that it should be, or from the ``other`` one."""
+    n_q, n_k = at.shape[-2:]
+    return relative.ahead(n_q, n_k, at.first, _other_corner(at) if other else at.spec.alignment)
+
+
+def _other_corner(at: At) -> Any:
+    return "bottom-right" if at.spec.alignment == "top-left" else "top-left"
 
 
 # -- slopes ------------------------------------------------------------------------------------------------------------
@@ -66,42 +66,34 @@ def _slopes(exponents: Callable[[int], list[Any]], at: At) -> Any:
     return made_wide(lambda wide: rotary.powers_of(2, [-e for e in result], wide), at.first)
 
 
-def _from_corner(at: At) -> Any:
-    """Distances as if the first tokens stood together, or the last ones."""
-    return relative.biased(at.first, at.values["slopes"], True, _other_corner(at.spec))
+def _by(distance: Callable[[Any], Any]) -> Wrong:
+    """Scores and m f(j − i) in the place of −m |j − i|."""
+
+    def wrong(at: At) -> Any:
+        m = at.values["slopes"]
+        m = m[:, None, None] if at.spec.heads > 1 else m[:, None]
+        return at.first + m * at.xp.astype(distance(_ahead(at)), at.first.dtype)
+
+    return wrong
 
 
-def _by_squares(at: At) -> Any:
-    far = _ahead(at)
-    return at.first - _each_slope(at) * at.xp.astype(far * far, at.first.dtype)
-
-
-def _one_signed(sign: int, at: At) -> Any:
-    """Scores and ± m (j − i), which is no distance."""
-    return at.first + _each_slope(at) * at.xp.astype(sign * _ahead(at), at.first.dtype)
-
-
-def _ahead(at: At) -> Any:
-    """j − i for every query and key."""
-    n_q, n_k = shape(at.values)[-2:]
-    return relative.ahead(n_q, n_k, at.first, at.spec.alignment)
-
-
-def _each_slope(at: At) -> Any:
-    m = at.values["slopes"]
-    return m[:, None, None] if at.spec.heads > 1 else m[:, None]
+_LINEAR: dict[str, Wrong] = {
+    "distances are counted from the other corner":
+        lambda at: relative.biased(at.first, at.values["slopes"], True, _other_corner(at)),
+    "linear biases use the square of the distance": _by(lambda far: -far * far),
+    "linear biases use the distance without its absolute value: keys ahead are favoured": _by(lambda far: far),
+    "linear biases use the distance without its absolute value: keys behind are favoured": _by(lambda far: -far),
+}  # fmt: skip
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
 Index = Callable[[Any, Buckets], Any]  # of j − i
 
 
-def _bucketed(index: Index, corner: str, at: At) -> Array:
+def _bucketed(index: Index, other: bool, at: At) -> Array:
     """The biases of other buckets."""
     asked: Any = at.spec.position
-    n_q, n_k = shape(at.values)[-2:]
-    far = relative.ahead(n_q, n_k, at.first, corner or at.spec.alignment)
-    result = np.clip(np.asarray(index(far, asked)), 0, asked.number - 1)
+    result = np.clip(np.asarray(index(_ahead(at, other), asked)), 0, asked.number - 1)
     return relative.bucket_bias(at.first, at.values["b_rel"], result)
 
 
@@ -111,43 +103,38 @@ def _t5(far: Any, asked: Buckets, **other: Any) -> Any:
 
 
 def _indices(asked: Buckets) -> Iterator[tuple[str, Index]]:
-    yield "the sign of the distance is flipped: i − j in place of j − i", lambda far, a: _t5(-far, a)
-    words = "buckets are off by one: distances are one too"
-    yield f"{words} large", lambda far, a: _t5(far + 1, a)
-    yield f"{words} small", lambda far, a: _t5(far - 1, a)
-    yield f"{words} long on both sides", lambda far, a: _t5(far + np.sign(far) + (far == 0), a)
-    for by, words in ((1, "later"), (-1, "earlier")):
-        yield f"the first wide bucket begins 1 {words}", _sized(partial(_by_logarithms, by, False))
-    yield "distances in wide buckets are one bucket on", _sized(_one_on)
-    words = "logarithms are rounded up, not down, where buckets are wide"
-    yield words, _sized(partial(_by_logarithms, 0, True))
-    words = "every distance has its own bucket, there are no wide ones"
-    yield words, _sized(lambda n, half, a: np.minimum(n, half - 1))
+    yield from _OF_DISTANCES.items()
+    yield from ((words, partial(_sized, size)) for words, size in _OF_SIZES.items())
     if asked.bidirectional:
-        words = "keys ahead and keys behind share their buckets"
-        yield words, lambda far, a: _t5(-np.abs(far), a, buckets=a.number // 2, bidirectional=False)
+        both: Index = lambda far, a: _t5(-np.abs(far), a, buckets=a.number // 2, bidirectional=False)  # noqa: E731
+        yield "keys ahead and keys behind share their buckets", both
         words = "a query's own key is in the bucket of keys ahead"
         yield words, lambda far, a: _t5(far, a) + a.number // 2 * (far == 0)
     for n in (32, 64, 128, 256):
         if asked.max_distance != n:
-            yield f"the buckets end at the distance {n}", lambda far, a, n=n: _t5(far, a, max_distance=n)  # type: ignore[misc]
+            yield f"the buckets end at the distance {n}", partial(_t5, max_distance=n)
 
 
-def _sized(size: Callable[[Any, int, Buckets], Any]) -> Index:
+_OFF = "buckets are off by one: distances are one too"
+_OF_DISTANCES: dict[str, Index] = {
+    "the sign of the distance is flipped: i − j in place of j − i": lambda far, a: _t5(-far, a),
+    f"{_OFF} large": lambda far, a: _t5(far + 1, a),
+    f"{_OFF} small": lambda far, a: _t5(far - 1, a),
+    f"{_OFF} long on both sides": lambda far, a: _t5(far + np.sign(far) + (far == 0), a),
+}
+
+
+def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, asked: Buckets) -> Any:
     """Buckets by the size of the distance, those of keys ahead after the others."""
-
-    def index(far: Any, asked: Buckets) -> Any:
-        if not asked.bidirectional:
-            return size(np.maximum(-far, 0), asked.number, asked)
-        half = asked.number // 2
-        return size(np.abs(far), half, asked) + half * (far > 0)
-
-    return index
+    if not asked.bidirectional:
+        return size(np.maximum(-far, 0), asked.number, asked)
+    half = asked.number // 2
+    return size(np.abs(far), half, asked) + half * (far > 0)
 
 
 def _one_on(n: Any, half: int, asked: Buckets) -> Any:
     """Wide buckets counted from 1."""
-    size = _t5(-n, replace(asked, bidirectional=False, number=half))
+    size = _t5(-n, asked, buckets=half, bidirectional=False)
     return np.where(n < half // 2, size, np.minimum(size + 1, half - 1))
 
 
@@ -161,3 +148,13 @@ def _by_logarithms(shift: int, up: bool, n: Any, half: int, asked: Buckets) -> A
         return x if x < exact else min(exact + (ceil(share - 1e-12) if up else int(share + 1e-12)), half - 1)
 
     return np.asarray([wide(x) for x in range(int(n.max(initial=0)) + 1)])[n]
+
+
+#: Of the size of the distance, the number of buckets on one side, and the specification.
+_OF_SIZES: dict[str, Callable[[Any, int, Buckets], Any]] = {
+    "the first wide bucket begins 1 later": partial(_by_logarithms, 1, False),
+    "the first wide bucket begins 1 earlier": partial(_by_logarithms, -1, False),
+    "distances in wide buckets are one bucket on": _one_on,
+    "logarithms are rounded up, not down, where buckets are wide": partial(_by_logarithms, 0, True),
+    "every distance has its own bucket, there are no wide ones": lambda n, half, a: np.minimum(n, half - 1),
+}

@@ -13,8 +13,7 @@ from symattn.arrays.array import Array
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At, change
-from symattn.bounds.mistake import Mistake, not_scaled, scaled_by_one, shape
+from symattn.bounds.mistake import At, Mistake, change, not_scaled, scaled_by_one
 from symattn.bounds.reference import Variant
 from symattn.verification.rules import forbidding, norms, rotating, softmaxes
 from symattn.verification.rules.steps import times
@@ -150,9 +149,8 @@ def _capped(x: float, at: At) -> Array:
 
 def _filled(besides: bool, x: float, at: At) -> Any:
     """A number in the place of forbidden scores, or added to them."""
-    s = forbidding.added(at.spec, at.values)
-    other = s + at.number(x) if besides else at.number(x)
-    return at.xp.where(forbidding.allowed(at.spec, at.values), s, other)
+    s = forbidding.added(at)
+    return at.xp.where(forbidding.allowed(at), s, s + at.number(x) if besides else at.number(x))
 
 
 def _cut_off(x: float, at: At) -> Any:
@@ -170,7 +168,7 @@ def _shared_out(x: float, at: At) -> Any:
 
 
 def _by_distance(x: float, at: At) -> Any:
-    n_q, n_k = shape(at.values)[-2:]
+    n_q, n_k = at.shape[-2:]
     i = np.arange(n_q)[:, None] + at.spec.offset(n_q, n_k)
     far = at.xp.asarray(np.arange(n_k)[None, :] - i)
     return at.weights(at.first + at.number(x) * at.xp.astype(far, at.first.dtype))

@@ -6,19 +6,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At, Wrong, change, read, several, told
-from symattn.bounds.mistake import BARE, Mistake, in_steps
-from symattn.bounds.reference import Values
+from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_steps
+from symattn.bounds.reference import Variant
 from symattn.verification.rules.operators import one
+from symattn.verification.rules.rotating import OTHER_PAIRS
 
+Layout = Literal["half", "interleaved"]
+_BARE = "by a reshape alone, without moving their axis"
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
@@ -26,61 +29,70 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """From the projections to the output."""
     if "x" in names and not spec.packed and spec.latent is None:
         yield from _projections("y" in names, spec.heads > 1)
-        yield told("residual", "the tokens are added to the output", output=lambda at: at.right() + at.values["x"])
-        yield in_steps("values", "the tokens are used as values", of="x")
+        yield in_steps("residual", "the tokens are added to the output", output=lambda at: at.right() + at.values["x"])
+        yield in_steps("values", "the tokens are used as values", True, "x")
     if spec.heads > 1 and "x" in names and spec.latent is None:
-        yield from _split()
+        for words, wrong in _SPLIT.items():
+            yield in_steps("split", words.format(""), **dict.fromkeys("qkv", wrong))
+            yield from (in_steps("split", words.format(f" of {noun}"), **{r: wrong}) for r, noun in _ROLES.items())
     if spec.packed:
         yield from _packed(spec)
     if 1 < spec.key_heads < spec.heads:
         yield from _shared()
     yield from _met(spec)
     if spec.heads > 1 and any(step.name == "attended" for step in spec.pipeline(names)):
-        yield from _merged()
+        yield from (in_steps("merge", words, output=partial(_laid, way)) for words, way in _MERGED.items())
     if "w_o" in names:
-        yield from _closed()
-    yield from _returned(names)
+        yield from (in_steps("output", words, output=wrong) for words, wrong in _CLOSED.items())
+    # the bound is of the shape that the output should have
+    transposed = in_steps("output", "the output is returned transposed", output=lambda at: at.right().mT)
+    yield replace(transposed, in_floats=True)
+    for name, noun in _ROLES.items():
+        if name in names:
+            words = f"the {noun} are added to the output, where they have its shape"
+            yield in_steps("residual", words, output=partial(_besides, name))
+    if spec.latent is not None:
+        yield from _latents(spec)
 
 
 # -- projections -------------------------------------------------------------------------------------------------------
 def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
     def of(words: str, **how: tuple[str, str, str | None]) -> Mistake:
-        steps = {role: partial(_projected, *results) for role, results in how.items()}
-        return several("project", words, steps)
+        return in_steps("project", words, **{role: partial(_projected, *made) for role, made in how.items()})
 
-    def right(role: str) -> str:
-        return "x" if role == "q" or not streams else "y"
-
+    right = {"q": "x", "k": "y" if streams else "x", "v": "y" if streams else "x"}
     for role, by in permutations("qkv", 2):
-        yield of(f"{_ROLES[role]} are projected as {_ROLES[by]} are", **{role: (right(role), by, by)})
+        yield of(f"{_ROLES[role]} are projected as {_ROLES[by]} are", **{role: (right[role], by, by)})
         if role != "k":  # the bias of the keys moves every score of a row alike
             words = f"the bias of the {_ROLES[by]} is added to the {_ROLES[role]}"
-            yield of(words, **{role: (right(role), role, by)})
+            yield of(words, **{role: (right[role], role, by)})
     words = "queries are used as keys and as values: all three are projected as queries are"
-    yield of(words, k=(right("k"), "q", "q"), v=(right("v"), "q", "q"))
+    yield of(words, k=(right["k"], "q", "q"), v=(right["v"], "q", "q"))
     for a, b in (("q", "k"), ("k", "v")):
         words = f"the projections of {_ROLES[a]} and {_ROLES[b]} are exchanged"
-        yield of(words, **{a: (right(a), b, b), b: (right(b), a, a)})
+        yield of(words, **{a: (right[a], b, b), b: (right[b], a, a)})
     for roles in ("q", "v", "qkv"):
-        words = f"the bias of the {_ROLES[roles]}" if len(roles) == 1 else "the biases of queries, keys and values"
-        verb = "is" if len(roles) == 1 else "are"
-        yield of(f"{words} {verb} left out", **{r: (right(r), r, None) for r in roles})
+        words = f"the bias of the {_ROLES[roles]} is" if roles in "qv" else f"the biases of {_named(roles)} are"
+        yield of(f"{words} left out", **{r: (right[r], r, None) for r in roles})
+    for roles in ("kv", "k", "v") if streams else ():
+        yield of(f"{_named(roles)} come from the queries' tokens", **{r: ("x", r, r) for r in roles})
     if streams:
-        for roles, words in (("kv", "keys and values"), ("k", "keys"), ("v", "values")):
-            yield of(f"{words} come from the queries' tokens", **{r: ("x", r, r) for r in roles})
         yield of("queries come from the tokens attended to", q=("y", "q", "q"))
     for roles in ("qkv", *"qkv") if heads else ():
-        more = "" if len(roles) > 1 else f" of {_ROLES[roles]}"
-        words = f"every head has the first head's projection{more}"
-        yield several("project", words, {r: lambda at: one(-3, 0, at.right()) for r in roles})
+        words = "every head has the first head's projection" + f" of {_named(roles)}" * (roles != "qkv")
+        yield in_steps("project", words, **dict.fromkeys(roles, lambda at: one(-3, 0, at.right())))
     for roles in ("q", "k", "v", "qk", "kv", "qkv"):
-        *most, last = (_ROLES[r] for r in roles)
-        words = f"{', '.join(most)} and {last}" if most else last
-        transposed = {f"w_{r}": lambda spec, w: w.T for r in roles}
-        if not most:
-            yield read("project", f"the projection of {words} is transposed", **transposed)
-        square = {f"w_{r}": lambda spec, w: w.T if w.shape[0] == w.shape[1] else w for r in roles}
-        yield read("project", f"projections of {words} are transposed where they are square", **square)
+        if len(roles) == 1:
+            words = f"the projection of {_ROLES[roles]} is transposed"
+            yield in_inputs("project", words, **{f"w_{roles}": np.transpose})
+        words = f"projections of {_named(roles)} are transposed where they are square"
+        square: Callable[[np.ndarray], np.ndarray] = lambda w: w.T if w.shape[0] == w.shape[1] else w  # noqa: E731
+        yield in_inputs("project", words, **{f"w_{r}": square for r in roles})
+
+
+def _named(roles: str) -> str:
+    *most, last = (_ROLES[r] for r in roles)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _projected(source: str, by: str, bias: str | None, at: At) -> Array:
@@ -97,44 +109,29 @@ def _heads(at: At) -> int:
 
 
 # -- how columns are split into heads ----------------------------------------------------------------------------------
-def _split() -> Iterator[Mistake]:
-    ways: dict[str, Wrong] = {
-        f"heads{{}} are split {BARE}": _split_bare,
-        "columns{} are dealt to heads in turn, in place of a block for each head": _split_in_turn,
-    }
-    for words, wrong in ways.items():
-        yield several("split", words.format(""), dict.fromkeys("qkv", wrong))
-        for r, name in _ROLES.items():
-            yield several("split", words.format(f" of {name}"), {r: wrong})
-
-
-def _whole(at: At) -> Any:
-    """Return the projection before it is split."""
-    return projections.merge_heads(at.right())
-
-
-def _split_bare(at: At) -> Any:
-    y = _whole(at)
+def _split(in_turn: bool, at: At) -> Any:
+    """Columns as they lie in memory; or column c for the head c mod h, ``in_turn``."""
+    y, heads = projections.merge_heads(at.right()), _heads(at)
     *batch, n, width = (int(k) for k in y.shape)
-    return at.xp.reshape(y, (*batch, _heads(at), n, width // _heads(at)))
+    if in_turn:
+        return at.xp.moveaxis(at.xp.reshape(y, (*batch, n, width // heads, heads)), -1, -3)
+    return at.xp.reshape(y, (*batch, heads, n, width // heads))
 
 
-def _split_in_turn(at: At) -> Any:
-    """Column c belongs to the head c mod h."""
-    y = _whole(at)
-    *batch, n, width = (int(k) for k in y.shape)
-    return at.xp.moveaxis(at.xp.reshape(y, (*batch, n, width // _heads(at), _heads(at))), -1, -3)
+_SPLIT: dict[str, Wrong] = {
+    f"heads{{}} are split {_BARE}": partial(_split, False),
+    "columns{} are dealt to heads in turn, in place of a block for each head": partial(_split, True),
+}
 
 
 def _packed(spec: Attention) -> Iterator[Mistake]:
     for order in map("".join, permutations("qkv")):
         if order != "qkv":
             words = f"the columns of the packed projection are read in the order {', '.join(order)}"
-            taken = partial(_in_order, order)
-            yield read("split", words, w_in=taken, b_in=taken)
+            yield in_inputs("split", words, **dict.fromkeys(("w_in", "b_in"), partial(_in_order, order, spec)))
     if spec.heads > 1 and spec.key_heads == spec.heads:
         words = "the packed projection is read head by head: q, k, v of the first head, then of the next"
-        yield read("split", words, w_in=_head_by_head, b_in=_head_by_head)
+        yield in_inputs("split", words, **dict.fromkeys(("w_in", "b_in"), partial(_head_by_head, spec)))
 
 
 def _in_order(order: str, spec: Attention, w: np.ndarray) -> np.ndarray:
@@ -150,30 +147,23 @@ def _head_by_head(spec: Attention, w: np.ndarray) -> np.ndarray:
 
 
 # -- which head of keys and values is read -----------------------------------------------------------------------------
-def _shared() -> Iterator[Mistake]:
-    def reading(words: str, roles: str, heads: Callable[[int, int, int], int]) -> Mistake:
-        step = "values" if roles == "v" else "score"
-        return several(step, words, {f"{r}_shared": partial(_read, heads) for r in roles})
-
-    def in_turn(t: int, g: int, m: int) -> int:
-        return t % g
-
-    words = "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads"
-    yield reading(words, "kv", in_turn)
-    yield reading("heads of keys are repeated in turn, those of values one after another", "k", in_turn)
-    yield reading("heads of values are repeated in turn, those of keys one after another", "v", in_turn)
-    for words, heads in _READ.items():
-        for roles, noun in (("kv", "keys and values"), ("k", "keys"), ("v", "values")):
-            yield reading(words.format(noun), roles, heads)
-    yield reading("query head t reads head min(t, kv_heads − 1)", "kv", lambda t, g, m: min(t, g - 1))
-
-
-#: Which of g heads is read by the query head t, m of which share one.
-_READ: dict[str, Callable[[int, int, int], int]] = {
-    "the first head of {} is read by all queries": lambda t, g, m: 0,
-    "the last head of {} is read by all queries": lambda t, g, m: g - 1,
-    "heads of {} are read in the opposite order": lambda t, g, m: g - 1 - t // m,
+#: Which of g heads is read by the query head t, m of which share one: in words, and of which arrays that is said.
+_READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
+    "heads of {} are repeated in turn: query head t reads head t mod kv_heads": (lambda t, g, m: t % g, ("kv",)),
+    "heads of {} are repeated in turn, those of values one after another": (lambda t, g, m: t % g, ("k",)),
+    "heads of {} are repeated in turn, those of keys one after another": (lambda t, g, m: t % g, ("v",)),
+    "the first head of {} is read by all queries": (lambda t, g, m: 0, ("kv", "k", "v")),
+    "the last head of {} is read by all queries": (lambda t, g, m: g - 1, ("kv", "k", "v")),
+    "heads of {} are read in the opposite order": (lambda t, g, m: g - 1 - t // m, ("kv", "k", "v")),
+    "query head t reads head min(t, kv_heads − 1)": (lambda t, g, m: min(t, g - 1), ("kv",)),
 }
+
+
+def _shared() -> Iterator[Mistake]:
+    for words, (heads, of) in _READ.items():
+        for roles in of:
+            step = "values" if roles == "v" else "score"
+            yield in_steps(step, words.format(_named(roles)), **{f"{r}_shared": partial(_read, heads) for r in roles})
 
 
 def _read(heads: Callable[[int, int, int], int], at: At) -> Any:
@@ -184,25 +174,20 @@ def _read(heads: Callable[[int, int, int], int], at: At) -> Any:
 
 # -- what the weights meet, and how heads are merged -------------------------------------------------------------------
 def _met(spec: Attention) -> Iterator[Mistake]:
-    for name, words in (("k", "keys"), ("q", "queries")):
-        yield in_steps("values", f"{words} are used as values", of=name)
+    yield in_steps("values", "keys are used as values", True, "k")
+    yield in_steps("values", "queries are used as values", True, "q")
     first = partial(_first_item, 3 + (spec.heads > 1))
-    yield in_steps("values", "the first batch item's values are used for every item", of="changed", changed=first)
+    yield in_steps("values", "the first batch item's values are used for every item", True, "changed", changed=first)
     if spec.heads > 1:
         words = "heads and batch items are mixed: what lies head by head is read item by item"
-        weights = change("weights", lambda at: _across(at.right()))
-        yield in_steps("merge", words, of="changed", weights=weights, changed=lambda spec, v: _across(_values(v)))
+        weights: Wrong = lambda at: _across(at.right())  # noqa: E731
+        yield in_steps("merge", words, True, "changed", weights=weights, changed=lambda at: _across(at.met))
 
 
-def _values(values: Values) -> Any:
-    return values["v_shared" if "v_shared" in values else "v"]
-
-
-def _first_item(axes: int, spec: Attention, values: Values) -> Array:
-    v = _values(values)
-    if len(v.shape) < axes:
+def _first_item(axes: int, at: At) -> Array:
+    if len(at.met.shape) < axes:
         raise KeyError("there is no batch")
-    return namespace_of(v).broadcast_to(v[:1, ...], v.shape)
+    return namespace_of(at.met).broadcast_to(at.met[:1, ...], at.met.shape)
 
 
 def _across(x: Array) -> Any:
@@ -213,34 +198,22 @@ def _across(x: Array) -> Any:
     return xp.reshape(xp.swapaxes(x, -4, -3), x.shape)
 
 
-def _merged() -> Iterator[Mistake]:
-    ways: dict[str, Callable[[Any, Any], Any]] = {
-        f"heads are merged {BARE}": lambda xp, a: a,
-        "heads are merged in the opposite order": lambda xp, a: projections.merge_heads(xp.flip(a, axis=-3)),
-        "columns of heads are interleaved where they are merged": lambda xp, a: xp.moveaxis(a, -3, -1),
-        "the mean of the heads is taken in place of each of them":
-            lambda xp, a: projections.merge_heads(0 * a + xp.mean(a, axis=-3, keepdims=True)),
-    }  # fmt: skip
-    for words, way in ways.items():
-        yield in_steps("merge", words, output=partial(_laid, way))
+#: How numbers of the heads lie in memory where they are merged.
+_MERGED: dict[str, Callable[[Any, Any], Any]] = {
+    f"heads are merged {_BARE}": lambda xp, a: a,
+    "heads are merged in the opposite order": lambda xp, a: projections.merge_heads(xp.flip(a, axis=-3)),
+    "columns of heads are interleaved where they are merged": lambda xp, a: xp.moveaxis(a, -3, -1),
+    "the mean of the heads is taken in place of each of them":
+        lambda xp, a: projections.merge_heads(0 * a + xp.mean(a, axis=-3, keepdims=True)),
+}  # fmt: skip
 
 
-def _laid(way: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Array:
+def _laid(way: Callable[[Any, Any], Any], at: At) -> Array:
     """The output, from numbers of the heads that lie so in memory."""
-    a = values["attended"]
+    a = at.values["attended"]
     *batch, h, n, d = (int(k) for k in a.shape)
     merged = namespace_of(a).reshape(way(namespace_of(a), a), (*batch, n, h * d))
-    return _out(values, merged, values["w_o"]) if "w_o" in values else merged
-
-
-def _returned(names: frozenset[str]) -> Iterator[Mistake]:
-    """Yield mistakes in the output at the very end."""
-    transposed = told("output", "the output is returned transposed", output=lambda at: at.right().mT)
-    yield replace(transposed, in_floats=True)  # the bound is of the shape that the output should have
-    for name, words in (("q", "queries"), ("k", "keys"), ("v", "values")):
-        if name in names:
-            words = f"the {words} are added to the output, where they have its shape"
-            yield told("residual", words, output=partial(_besides, name))
+    return projections.project(merged, at.values["w_o"], at.values.get("b_o")) if "w_o" in at.values else merged
 
 
 def _besides(name: str, at: At) -> Any:
@@ -250,22 +223,66 @@ def _besides(name: str, at: At) -> Any:
     return result + more
 
 
-def _closed() -> Iterator[Mistake]:
-    for words, wrong in _CLOSED.items():
-        yield in_steps("output", words, output=partial(_of_merged, wrong))
+def _heads_merged(at: At) -> Any:
+    a = at.values["attended"]
+    return projections.merge_heads(a) if at.spec.heads > 1 else a
 
 
-def _of_merged(wrong: Callable[[Values, Any], Any], spec: Attention, values: Values) -> Any:
-    a = values["attended"]
-    return wrong(values, projections.merge_heads(a) if spec.heads > 1 else a)
+def _transposed(at: At) -> Array:
+    return projections.project(_heads_merged(at), at.values["w_o"].mT, at.values.get("b_o"))
 
 
-def _out(values: Values, merged: Any, w: Any) -> Array:
-    return projections.project(merged, w, values.get("b_o"))
+_CLOSED: dict[str, Wrong] = {
+    "the output projection is left out": _heads_merged,
+    "the bias of the output is left out":
+        lambda at: projections.project(_heads_merged(at), at.values["w_o"] + 0 * at.values["b_o"]),
+    "the output projection is transposed": _transposed,
+}  # fmt: skip
 
 
-_CLOSED: dict[str, Callable[[Values, Any], Any]] = {
-    "the output projection is left out": lambda values, a: a,
-    "the bias of the output is left out": lambda values, a: projections.project(a, values["w_o"] + 0 * values["b_o"]),
-    "the output projection is transposed": lambda values, a: _out(values, a, values["w_o"].mT),
+# -- keys and values from latents, as the matrices stand where they are not absorbed -----------------------------------
+def _latents(spec: Attention) -> Iterator[Mistake]:
+    if isinstance(spec.position, Rotary):
+        for role, noun, other in (("k", "keys'", "queries"), ("q", "queries'", "keys")):
+            words = f"the {noun} part with positions is not rotated, that of the {other} is"
+            yield in_steps("position", words, **{f"{role}_r_rotated": lambda at: at.first * 1})
+        layout: Layout = "interleaved" if spec.position.layout == "half" else "half"
+        yield in_fields("position", OTHER_PAIRS[layout], position=replace(spec.position, layout=layout))
+    for name, matrix, of in (("c_kv", "w_dkv", "keys and values"), ("c_q", "w_dq", "queries")):
+        if spec.latent is not None and spec.latent.norm is not None:
+            plain: Any = lambda matrix, at: projections.project(at.first, at.values[matrix])  # noqa: E731
+            yield in_steps("norm", f"the latent of {of} is not normalised", **{name: partial(plain, matrix)})
+    for step, words, parts in _PARTS:
+        yield in_steps(step, words, **parts)
+    for roles, words in _MADE.items():
+        yield Mistake("project", words, Variant(inputs=partial(_by_others, roles)))
+
+
+def _nothing(at: At) -> Any:
+    return at.right() * 0
+
+
+def _columns(first: bool, at: At) -> Any:
+    """As many columns of the queries as the shared part of the keys has, or the others."""
+    width = at.size("k_r")
+    return at.first[..., :width] if first else at.first[..., width:]
+
+
+#: The parts of queries and keys without positions and with them.
+_PARTS: tuple[tuple[str, str, dict[str, Wrong]], ...] = (
+    ("score", "the part with positions is left out: scores are of the parts without alone", {"q_r": _nothing}),
+    ("score", "the part without positions is left out: scores are of the parts with positions alone",
+     {"q_n": _nothing}),
+    ("split", "the queries' first columns are used as those with positions, not the last",
+     {"q_r": partial(_columns, True), "q_n": partial(_columns, False)}),
+)  # fmt: skip
+#: By which matrices keys and values are made of the latent.
+_MADE = {
+    ("w_uv", "w_uk"): "the matrices that make keys and values of the latent are exchanged",
+    ("w_uv", "w_uv"): "keys are made of the latent as values are",
+    ("w_uk", "w_uk"): "values are made of the latent as keys are",
 }
+
+
+def _by_others(roles: tuple[str, str], spec: Attention, inputs: Any) -> Any:
+    return {**inputs, "w_uk": inputs[roles[0]], "w_uv": inputs[roles[1]]}

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.at import read
-from symattn.bounds.mistake import Mistake, in_fields, in_steps, shape
-from symattn.bounds.reference import Values, Variant
+from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_steps
+from symattn.bounds.reference import Variant
 from symattn.bounds.target import Inputs
-from symattn.verification.rules.forbidding import Open, allowed, empty_as_mean, forbid, opening, some_keys
+from symattn.verification.rules.forbidding import allowed, empty_as_mean, forbid, leaving_some_keys, opening
 
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -25,18 +24,29 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield from _documents(spec, names)
 
 
+def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> Mistake:
+    """Inputs read by others; of rows that then have no key nothing is said."""
+    variant = Variant(inputs=lambda spec, given: {**given, **change(given)})
+    return leaving_some_keys(Mistake("mask", words, variant))
+
+
 # -- padding -----------------------------------------------------------------------------------------------------------
 def _padding(spec: Attention) -> Iterator[Mistake]:
     yield opening("padding is applied to queries, not to keys", _queries_padded)
     words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
-    yield in_steps("mask", words, masked=partial(_filled, _queries_padded))
-    yield read("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
-    yield read("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
+    yield _filled(words, _queries_padded)
+    yield in_inputs("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
+    yield in_inputs("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
     if spec.heads > 1:
         words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
-        yield in_steps("mask", words, masked=partial(_filled, _of_other_items))
+        yield _filled(words, _of_other_items)
     for words, change in _OF_ITEMS.items():
-        yield _reading(words, lambda inputs, change=change: {"keep": _by_items(change, inputs["keep"])})  # type: ignore[misc]
+        yield _reading(words, partial(_by_items, change))
+
+
+def _filled(words: str, open_: Wrong) -> Mistake:
+    """A finite number in place of −∞ for rows without any key, which then give the mean."""
+    return in_steps("mask", words, masked=lambda at: empty_as_mean(at, forbid(at, open_(at))))
 
 
 #: What all items of a batch get for their own padding, (items, n_k).
@@ -50,39 +60,34 @@ _OF_ITEMS: dict[str, Callable[[np.ndarray], Any]] = {
 }  # fmt: skip
 
 
-def _by_items(change: Callable[[np.ndarray], Any], keep: np.ndarray) -> np.ndarray:
+def _by_items(change: Callable[[np.ndarray], Any], given: Inputs) -> dict[str, np.ndarray]:
     """Raises ``KeyError`` where there is one item only."""
-    items = keep.reshape(-1, keep.shape[-1])
+    items = given["keep"].reshape(-1, given["keep"].shape[-1])
     if len(items) < 2:
         raise KeyError("there is one item only")
-    return np.broadcast_to(change(items), items.shape).reshape(keep.shape)
+    return {"keep": np.broadcast_to(change(items), items.shape).reshape(given["keep"].shape)}
 
 
-def _filled(open_: Open, spec: Attention, values: Values) -> Any:
-    """A finite number in place of −∞ for rows without any key, which then give the mean."""
-    return empty_as_mean(spec, values, forbid(spec, values, open_(spec, values)))
-
-
-def _queries_padded(spec: Attention, values: Values) -> Any:
-    keep, (n_q, n_k) = np.asarray(values["keep"]), shape(values)[-2:]
+def _queries_padded(at: At) -> Any:
+    keep, (n_q, n_k) = np.asarray(at.values["keep"]), at.shape[-2:]
     if n_q != n_k:
         raise ValueError("as many queries as keys")
-    if spec.heads > 1 and keep.ndim == len(shape(values)) - 2 > 1:  # the heads of an item share its padding
+    if at.spec.heads > 1 and keep.ndim == len(at.shape) - 2 > 1:  # the heads of an item share its padding
         keep = keep[..., None, :]
-    return allowed(replace(spec, padding=False), values) & keep[..., :, None]
+    return allowed(at, padding=False) & keep[..., :, None]
 
 
-def _of_other_items(spec: Attention, values: Values) -> Any:
+def _of_other_items(at: At) -> Any:
     """Items and heads in one axis, item by item, and the padding of all items repeated as a whole: row r = b·h + i gets
     that of the item r mod B, not of b."""
-    keep, (batch, heads) = np.asarray(values["keep"]), (shape(values)[0], spec.heads)
-    if len(shape(values)) != 4 or keep.ndim < 2 or keep.shape[0] != batch or batch == 1:
+    keep, (batch, heads) = np.asarray(at.values["keep"]), (at.shape[0], at.spec.heads)
+    if len(at.shape) != 4 or keep.ndim < 2 or keep.shape[0] != batch or batch == 1:
         raise KeyError("there is one item only")
     rows = keep.reshape(batch, -1)[np.arange(batch * heads) % batch].reshape(batch, heads, 1, -1)
-    return allowed(replace(spec, padding=False), values) & rows
+    return allowed(at, padding=False) & rows
 
 
-def _longer(by: int, spec: Attention, a: np.ndarray) -> np.ndarray:
+def _longer(by: int, a: np.ndarray) -> np.ndarray:
     """Keys kept up to one place further on, or one place less."""
     n, j = a.shape[-1], np.arange(a.shape[-1])
     last = np.where(a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1)
@@ -92,12 +97,10 @@ def _longer(by: int, spec: Attention, a: np.ndarray) -> np.ndarray:
 # -- documents ---------------------------------------------------------------------------------------------------------
 def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_fields("mask", "the documents are ignored", documents=False)
-    yield read("mask", "documents are distinguished by their positions, not by their labels", doc=_by_places)
+    yield in_inputs("mask", "documents are distinguished by their positions, not by their labels", doc=_by_places)
     for words, differ in _COMPARED.items():
-        yield opening(words, partial(_apart, differ))
-    if replace(spec, documents=False).masks_anything:  # else it is the mask that is inverted
-        words = "the comparison of documents is inverted: a query sees keys of other documents alone"
-        yield opening(words, partial(_apart, np.equal))
+        if differ is not np.equal or replace(spec, documents=False).masks_anything:  # else the mask is inverted
+            yield opening(words, partial(_apart, differ))
     for one, other in (("q", "k"), ("k", "q")) if "doc_q" in names else ():
         noun, of = ("queries", "keys") if one == "q" else ("keys", "queries")
         words = f"{noun} are distinguished by the documents of the {of}: by bounds, or labels, that are not theirs"
@@ -110,17 +113,17 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
         lambda a, b: (a ^ b) & 1 != 0,
     "documents are distinguished by 1 − (a xor b) of their labels, which is 0 for some that differ, not for all":
         lambda a, b: a ^ b == 1,
+    "the comparison of documents is inverted: a query sees keys of other documents alone": np.equal,
 }  # fmt: skip
 
 
-def _apart(differ: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Any:
+def _apart(differ: Callable[[Any, Any], Any], at: At) -> Any:
     """The other masks, and labels of queries and keys that do not differ."""
-    of_queries, of_keys = (np.asarray(values[f"doc_{r}" if f"doc_{r}" in values else "doc"]) for r in "qk")
-    rest = allowed(replace(spec, documents=False), values)
-    return rest & ~differ(of_queries[..., :, None], of_keys[..., None, :])
+    of_queries, of_keys = (np.asarray(at.values[f"doc_{r}" if f"doc_{r}" in at.values else "doc"]) for r in "qk")
+    return allowed(at, documents=False) & ~differ(of_queries[..., :, None], of_keys[..., None, :])
 
 
-def _by_places(spec: Attention, labels: np.ndarray) -> np.ndarray:
+def _by_places(labels: np.ndarray) -> np.ndarray:
     """Labels of documents that only say where one begins: a label per place."""
     return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))
 
@@ -130,12 +133,3 @@ def _of_others(one: str, other: str, inputs: Inputs) -> dict[str, np.ndarray]:
     n, labels = inputs[one].shape[-1], inputs[other]
     missing = [(0, 0)] * (labels.ndim - 1) + [(0, max(0, n - labels.shape[-1]))]
     return {one: np.pad(labels, missing, constant_values=-1)[..., :n]}
-
-
-def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> Mistake:
-    """Inputs read by others; of rows that then have no key nothing is said."""
-
-    def changed(spec: Attention, given: Inputs) -> Inputs:
-        return {**given, **change(given)}
-
-    return Mistake("mask", words, Variant({"weights": some_keys}, inputs=changed))

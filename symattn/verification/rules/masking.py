@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import Mistake, in_fields, in_steps, shape
-from symattn.bounds.reference import Values
-from symattn.verification.rules.forbidding import allowed, forbid, some_keys, with_masks
+from symattn.bounds.mistake import At, Mistake, in_fields, in_steps
+from symattn.verification.rules.forbidding import allowed, forbid, leaving_some_keys
 
 
 @dataclass(frozen=True)
@@ -73,25 +72,24 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         return
     right = _right(spec)
     for words, wrong in wrong_places(spec):
-        yield in_steps("mask", words, masked=partial(masked, right, wrong), weights=some_keys)
+        yield leaving_some_keys(in_steps("mask", words, masked=partial(masked, right, wrong)))
 
 
 def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
     """Yield wrong masks in words, and as the places that are seen then."""
     right = _right(spec)
-    for words, changes in (*_ahead(spec, right), *_behind(spec, right), *_window(spec, right), *_rest(right)):
+    for words, changes in (change for part in (_ahead, _window, _rest) for change in part(spec, right)):
         yield words, replace(right, **changes)
 
 
-def masked(right: VisiblePlaces, wrong: VisiblePlaces, spec: Attention, values: Values) -> Any:
+def masked(right: VisiblePlaces, wrong: VisiblePlaces, at: At) -> Any:
     """The scores under another mask by places, with the masks that are given as they are."""
-    n_q, n_k = shape(values)[-2:]
-    there, top_left = allowed(spec, values), spec.alignment == "top-left"
-    bare = with_masks(spec, causal=False, prefix=None, window=None, block=None)
-    given = allowed(bare, values) if bare.masks_anything else np.ones_like(there)
+    n_q, n_k = at.shape[-2:]
+    there, top_left = allowed(at), at.spec.alignment == "top-left"
+    given = allowed(at, causal=False, prefix=None, window=None, block=None)
     if not np.array_equal(there, given & right.open(n_q, n_k, top_left)):
         raise KeyError("the mask does not depend on positions")
-    return forbid(spec, values, given & wrong.open(n_q, n_k, top_left))
+    return forbid(at, given & wrong.open(n_q, n_k, top_left))
 
 
 def _right(spec: Attention) -> VisiblePlaces:
@@ -103,6 +101,16 @@ Changes = Iterator[tuple[str, dict[str, Any]]]
 _OTHER = "counted from the other corner"
 _UNASKED = "a causal mask is applied that was not requested"
 _UNASKED_CORNER = "a causal mask from the first corner is applied that was not requested"
+
+
+def _off_by_one(noun: str, verb: str = "is", where: str = "", **numbers: int) -> Changes:
+    """Yield numbers that are one too large, and one too small."""
+    for by, much in ((1, "long"), (-1, "short")):
+        yield f"{noun} {verb} one key too {much}{where}", {name: n + by for name, n in numbers.items()}
+
+
+def _counted(noun: str, *numbers: str) -> tuple[str, dict[str, Any]]:
+    return f"{noun} {_OTHER}", {"corner": frozenset(numbers)}
 
 
 def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
@@ -120,10 +128,10 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
         elif any((right.prefix, right.block, spec.padding, spec.documents, spec.mask)):
             yield "the causal mask is left out", {"after": None, "prefix": None}
     elif right.after is not None:
-        yield "the window is one key too long, after the query", {"after": right.after + 1}
-        yield "the window is one key too short, after the query", {"after": right.after - 1}
+        yield from _off_by_one("the window", where=", after the query", after=right.after)
         yield "the window is open after the query: no later key is hidden", {"after": None}
-        yield f"the window's right edge is {_OTHER}, its left edge is not", {"corner": frozenset(["after"])}
+        words, change = _counted("the window's right edge is", "after")
+        yield f"{words}, its left edge is not", change
         if right.after > 0:
             yield "the window is also causal: a query sees no later key", {"after": 0}
     else:
@@ -138,55 +146,48 @@ def _shifted(by: int) -> str:
     return f"the causal mask is off by one: a query {seen}"
 
 
-def _behind(spec: Attention, right: VisiblePlaces) -> Changes:
-    if right.before is None:
-        return
-    yield "the window is one key too long, before the query", {"before": right.before + 1}
-    yield "the window is one key too short, before the query", {"before": right.before - 1}
-    if right.after is not None:
-        yield f"the window's left edge is {_OTHER}, its right edge is not", {"corner": frozenset(["before"])}
-        if not spec.causal:
-            yield "the window is open before the query: only keys after it are hidden", {"before": None}
-
-
 def _window(spec: Attention, right: VisiblePlaces) -> Changes:
-    """Both of its edges at once."""
+    """The edge before which nothing is seen, and both edges at once."""
+    before, after = right.before, right.after
+    if before is not None:
+        yield from _off_by_one("the window", where=", before the query", before=before)
+        if after is not None:
+            words, change = _counted("the window's left edge is", "before")
+            yield f"{words}, its right edge is not", change
+            if not spec.causal:
+                yield "the window is open before the query: only keys after it are hidden", {"before": None}
     if spec.window is None:
         return
     yield "the window is ignored", {"before": None, "after": 0 if spec.causal else None}
-    if right.before is not None and right.block is None:
-        n = right.before + 1
-        yield f"windows are blocks: a query sees the {n} keys of its own block", {"before": None, "block": n}
-    if right.before is None or right.after is None:
+    if before is not None and right.block is None:
+        words = f"windows are blocks: a query sees the {before + 1} keys of its own block"
+        yield words, {"before": None, "block": before + 1}
+    if before is None or after is None:
         return
-    yield f"the window is {_OTHER}", {"corner": frozenset(["before", "after"])}
-    if right.after == 0:
-        yield "the window looks ahead as far as back: the causal mask is left out", {"after": right.before}
+    yield _counted("the window is", "before", "after")
+    if after == 0:
+        yield "the window looks ahead as far as back: the causal mask is left out", {"after": before}
     if not spec.causal:
-        yield "the window is one key too long on both sides", {"before": right.before + 1, "after": right.after + 1}
-        yield "the window is one key too short on both sides", {"before": right.before - 1, "after": right.after - 1}
-        if right.before != right.after:
-            yield "the two sides of the window are exchanged", {"before": right.after, "after": right.before}
+        yield from _off_by_one("the window", where=" on both sides", before=before, after=after)
+        if before != after:
+            yield "the two sides of the window are exchanged", {"before": after, "after": before}
 
 
-def _rest(right: VisiblePlaces) -> Changes:
+def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
     if right.prefix is not None:
         yield "the prefix is ignored", {"prefix": None}
-        yield "the prefix is one key too long", {"prefix": right.prefix + 1}
-        yield "the prefix is one key too short", {"prefix": right.prefix - 1}
+        yield from _off_by_one("the prefix", prefix=right.prefix)
         words = "the prefix is applied to queries, not to keys: its queries see all keys, later ones none ahead"
         yield words, {"of_queries": True}
     if right.block is not None:
+        n = right.block
         yield "blocks are ignored", {"block": None}
-        words = (
-            f"blocks are windows: a query sees the last {right.block} keys up to its own, not those of its own block"
-        )
-        yield words, {"block": None, "before": right.block - 1, "after": 0}
-        yield "blocks are one key too long", {"block": right.block + 1}
+        words = f"blocks are windows: a query sees the last {n} keys up to its own, not those of its own block"
+        yield words, {"block": None, "before": n - 1, "after": 0}
+        yield from (change for change in _off_by_one("blocks", "are", block=n) if change[1]["block"])
         yield "blocks are one key too long: a query sees the first key after its own block", {"beyond": 1}
         yield "blocks are one key too short: a query does not see the last key of its own block", {"beyond": -1}
-        yield f"blocks are {_OTHER}", {"corner": frozenset(["block"])}
-        if right.block > 1:
-            yield "blocks are one key too short", {"block": right.block - 1}
+        yield _counted("blocks are", "block")
+        if n > 1:
             words = "places are dealt to blocks in turn: a query sees every so many keys, not those of its own block"
             yield words, {"dealt": True}

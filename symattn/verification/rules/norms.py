@@ -12,12 +12,13 @@ from functools import partial
 from math import prod
 from typing import Any, Literal
 
+import numpy as np
+
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
 from symattn.bounds import reference, target
-from symattn.bounds.at import At, read, several
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import At, Mistake, in_inputs, in_steps
 
 Kind = Literal["layer", "rms", "l2"]
 Affine = Callable[[Any, Any, Any], Any]
@@ -120,14 +121,22 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         yield from _affine(good)
     for along, words in axes.items():
         yield f"mean and variance are taken over {words}", replace(good, axes=along)
-    if layer:
-        yield "the mean is not subtracted (as in RMSNorm)", replace(good, centred=False, within=False)
-        words = "the mean is not subtracted from x, only within the variance"
-        yield words, replace(good, centred=False)
-        yield "the mean square is taken in place of the variance", replace(good, within=False)
-    else:
-        yield "the mean is subtracted (as in LayerNorm)", replace(good, centred=True, within=True)
-        yield "the mean is subtracted within the square alone", replace(good, within=True)
+    for words, (centred, within) in _CENTRES[layer].items():
+        yield words, replace(good, centred=centred, within=within)
+
+
+#: By whether it is LayerNorm: whether the mean is subtracted, and whether it is in what is measured.
+_CENTRES: dict[bool, dict[str, tuple[bool, bool]]] = {
+    True: {
+        "the mean is not subtracted (as in RMSNorm)": (False, False),
+        "the mean is not subtracted from x, only within the variance": (False, True),
+        "the mean square is taken in place of the variance": (True, False),
+    },
+    False: {
+        "the mean is subtracted (as in LayerNorm)": (True, True),
+        "the mean is subtracted within the square alone": (False, True),
+    },
+}
 
 
 def _affine(good: Norm) -> Iterator[tuple[str, Norm]]:
@@ -152,8 +161,8 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     axes: dict[tuple[int, ...], str] = {(-2,): "the tokens", (-1, -2): "tokens and columns together"}
     axes |= {(-3,): "the heads", (-1, -3): "all heads together"} if spec.heads > 1 else {}
     for roles, words in (("qk", "queries and keys"), ("k", "keys"), ("q", "queries")):
-        told_ = f"{words} are not normalised"
-        yield several("norm", told_, {f"{r}_normed": lambda at: at.first * 1 for r in roles})
+        steps: dict[str, Any] = {f"{r}_normed": lambda at: at.first * 1 for r in roles}
+        yield in_steps("norm", f"{words} are not normalised", **steps)
     for words, how in norms(kind, spec.eps, axes):
         yield _of("qk", words, how)
     if kind == "l2":
@@ -169,12 +178,12 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         words = "the gain, stored as an offset from one, is used without the 1"
         yield _of("qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b)))
         yield Mistake("norm", "the gains of queries and keys are exchanged", reference.Variant(inputs=_exchanged))
-        flipped = {n: lambda spec, a: a[::-1] for n in ("g_q", "g_k")}
-        yield read("norm", "gains of the norm are read from the last column to the first", **flipped)
+        words = "gains of the norm are read from the last column to the first"
+        yield in_inputs("norm", words, g_q=np.flip, g_k=np.flip)
 
 
 def _of(roles: str, words: str, how: Norm) -> Mistake:
-    return several("norm", words, {f"{r}_normed": partial(_normed, how) for r in roles})
+    return in_steps("norm", words, **{f"{r}_normed": partial(_normed, how) for r in roles})
 
 
 def _normed(how: Norm, at: At) -> Any:

@@ -1,4 +1,7 @@
-"""Changes of any array: entries change, an axis is read otherwise, a part is lost."""
+"""Changes of any array of the definition: entries change, an axis is read otherwise, a part is lost.
+
+A place is an array by name, with how it is blamed and what its axes are; an operator is what may happen to any array.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,63 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
-from symattn.bounds.mistake import Mistake
-from symattn.verification.rules.places import MistakePlace, Operation
+from symattn.attention.spec import Attention
+from symattn.bounds.mistake import At, Mistake, change, step
+from symattn.bounds.reference import Variant
+
+Operation = Callable[[Any], Any]
 
 
+# -- places ------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class MistakePlace:
+    """An array of the definition, in words; ``axes`` names what its axes hold, the last one first.
+
+    ``step`` is blamed where its entries are wrong, ``order`` where they are right and stand in wrong places. It is the
+    result of the step ``of``, or what that takes as its argument of the number ``argument``.
+    """
+
+    words: str
+    step: str
+    order: str
+    axes: tuple[str, ...]
+    of: str
+    argument: int | None = None
+
+    def variant(self, operation: Operation) -> Variant:
+        """The definition with the operation on this array."""
+        if self.of == "v":
+            return Variant({"changed": change("", lambda at: operation(at.met))}, values="changed")
+        return Variant({self.of: change(self.of, partial(self._run, operation))}, rows=self.of != "weights")
+
+    def _run(self, operation: Operation, at: At) -> Any:
+        if self.argument is None:
+            return operation(at.right())
+        own = step(at.spec, at.values, self.of)
+        return own.run(*(operation(at.values[n]) if i == self.argument else at.values[n] for i, n in enumerate(own.of)))
+
+
+def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
+    """The places that a specification has."""
+    steps = {s.name: s for s in spec.pipeline(names)}
+    heads = ("head",) if spec.heads > 1 else ()
+    tokens, pairs = ("column", "token", *heads), ("key", "query", *heads)
+    if spec.latent is None:
+        yield MistakePlace("values", "values", "values", tokens, "v")
+    if spec.score == "dot" and spec.latent is None:
+        yield MistakePlace("queries", "score", "score", tokens, "scores", 0)
+        yield MistakePlace("keys", "score", "score", tokens, "scores", 1)
+    yield MistakePlace("scores", "score", "score", pairs, "scores")
+    yield MistakePlace("scaled scores", "score", "score", (), "scaled")
+    if "bias" in names and "biased" in steps:
+        yield MistakePlace("biases", "bias", "bias", pairs, "biased", steps["biased"].of.index("bias"))
+    yield MistakePlace("weights", "normalize", "values", pairs, "weights")
+    if "attended" in steps:
+        yield MistakePlace("outputs of the heads", "merge", "merge", tokens, "attended")
+    yield MistakePlace("outputs", "output", "merge" if heads else "output", tokens, "output")
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Operator:
     """An operation, and what it does in words, with the place in place of {}.
@@ -32,10 +88,8 @@ class Operator:
     def at(self, place: MistakePlace) -> Mistake:
         """The mistake of doing it to a place."""
         exact = self.exact and place.words not in ("outputs", "outputs of the heads")
-        blamed = place.order if self.moves else place.step
-        return Mistake(
-            blamed, self.words.format(place.words), place.variant(self.run), in_floats=not exact, general=True
-        )
+        blamed, words = place.order if self.moves else place.step, self.words.format(place.words)
+        return Mistake(blamed, words, place.variant(self.run), in_floats=not exact, general=True)
 
 
 _moved = partial(Operator, moves=True, exact=True)
@@ -59,12 +113,12 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield _moved(f"{{}} are taken from the last {name} to the first", over(lambda xp, x: xp.flip(x, axis=axis)))
     yield _moved(f"{{}} are those of the next {name}", over(lambda xp, x: xp.roll(x, -1, axis=axis)))
     yield _moved(f"{{}} are those of the {name} before", over(lambda xp, x: xp.roll(x, 1, axis=axis)))
-    yield _moved(f"the {{}} of the first {name} are used for all {plural}", partial(one, axis, 0))
-    yield _moved(f"the {{}} of the last {name} are used for all {plural}", partial(one, axis, -1))
     halves = over(lambda xp, x: xp.roll(x, -(int(x.shape[axis]) // 2), axis=axis))
     yield _moved(f"the two halves of the {plural} of {{}} are exchanged", halves)
-    yield Operator(f"the {{}} of the first {name} are lost: 0 is used instead", partial(_lost, axis, 0), exact=True)
-    yield Operator(f"the {{}} of the last {name} are lost: 0 is used instead", partial(_lost, axis, -1), exact=True)
+    for place, which in ((0, "first"), (-1, "last")):
+        yield _moved(f"the {{}} of the {which} {name} are used for all {plural}", partial(one, axis, place))
+        words = f"the {{}} of the {which} {name} are lost: 0 is used instead"
+        yield Operator(words, partial(_lost, axis, place), exact=True)
     mean = over(lambda xp, x: xp.broadcast_to(xp.mean(x, axis=axis, keepdims=True), x.shape))
     yield Operator(f"the mean of the {{}} over the {plural} is used for each", mean)
     yield Operator(f"the mean over the {plural} is subtracted from {{}}", lambda x: x - mean(x))
@@ -78,28 +132,28 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield Operator(f"{{}} go through a softmax over the {plural}", weights)
 
 
-def _function(name: str) -> Operation:
-    return lambda x: getattr(namespace_of(x), name)(x)
+def _finite(make: Callable[[Any, Any], Any]) -> Operation:
+    """An operation on numbers, of the namespace as well, with −∞ as it is."""
 
+    def run(x: Array) -> Array:
+        xp = namespace_of(x)
+        there = xp.isfinite(x)
+        return xp.where(there, make(xp, xp.where(there, x, 0)), x)
 
-def _finite(x: Any, make: Callable[[Any], Any]) -> Array:
-    """An operation on numbers, with −∞ as it is."""
-    xp = namespace_of(x)
-    there = xp.isfinite(x)
-    return xp.where(there, make(xp.where(there, x, 0)), x)
+    return run
 
 
 #: What may happen to each entry by itself.
 ENTRIES: tuple[Operator, ...] = (
-    Operator("{} are taken with the other sign", lambda x: _finite(x, lambda y: -y), exact=True),
-    Operator("absolute values of {} are taken", lambda x: _finite(x, _function("abs"))),
-    Operator("negative {} become 0", lambda x: _finite(x, lambda x: namespace_of(x).maximum(x, 0))),
-    Operator("{} are squared", lambda x: _finite(x, lambda y: y * y)),
-    Operator("{} are multiplied by their absolute values", lambda x: _finite(x, lambda y: y * _function("abs")(y))),
-    Operator("{} go through tanh", lambda x: _finite(x, _function("tanh"))),
-    Operator("{} go through a sigmoid", lambda x: _finite(x, lambda y: 1 / (1 + _function("exp")(-y)))),
-    Operator("{} are taken to be 0", lambda x: _finite(x, lambda y: y * 0), exact=True),
-    Operator("{} are taken to be 1", lambda x: _finite(x, lambda y: y * 0 + 1), exact=True),
+    Operator("{} are taken with the other sign", _finite(lambda xp, x: -x), exact=True),
+    Operator("absolute values of {} are taken", _finite(lambda xp, x: xp.abs(x))),
+    Operator("negative {} become 0", _finite(lambda xp, x: xp.maximum(x, 0))),
+    Operator("{} are squared", _finite(lambda xp, x: x * x)),
+    Operator("{} are multiplied by their absolute values", _finite(lambda xp, x: x * xp.abs(x))),
+    Operator("{} go through tanh", _finite(lambda xp, x: xp.tanh(x))),
+    Operator("{} go through a sigmoid", _finite(lambda xp, x: 1 / (1 + xp.exp(-x)))),
+    Operator("{} are taken to be 0", _finite(lambda xp, x: x * 0), exact=True),
+    Operator("{} are taken to be 1", _finite(lambda xp, x: x * 0 + 1), exact=True),
 )
 
 
@@ -130,4 +184,4 @@ def one(axis: int, place: int, x: Any) -> Any:
 def _lost(axis: int, place: int, x: Any) -> Any:
     n = _needs(x, axis)
     left = (np.arange(n) != place % n).astype(float).reshape(-1, *(1,) * (-axis - 1))
-    return _finite(x, lambda y: y * left)
+    return _finite(lambda xp, y: y * left)(x)

@@ -18,42 +18,49 @@ from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.positions.fields import Rotary
-from symattn.attention.positions.rotary import for_heads, for_queries, inverse_frequencies, pairs, powers_of, rotate
-from symattn.attention.positions.rotary import tables as tables_of
+from symattn.attention.positions.rotary import (
+    for_heads,
+    for_queries,
+    inverse_frequencies,
+    pairs,
+    powers_of,
+    rotate,
+    tables,
+)
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At, Wrong, several
-from symattn.bounds.mistake import Mistake, in_steps
-from symattn.bounds.reference import Values, Variant
+from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
+from symattn.bounds.reference import Variant
 from symattn.bounds.target import Inputs
 
-Tables = tuple[Any, Any]
+Tables = tuple[Any, Any]  # cosines and sines
 Turn = Callable[[Any, Any, Any, str], Any]  # of x, cosines, sines, layout
 Right = Callable[[Rotary, Any, Any], Tables]  # of positions, and an array like the result
 Change = Callable[[Rotary, Any, Any, Right], Tables]
+#: The other pairs, by the layout that is taken.
+OTHER_PAIRS = {
+    "interleaved": "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
+    "half": "column l is rotated with l + r/2, not with its neighbour",
+}
+
+
+def tables_of(spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1) -> Tables:
+    """Cosines and sines for vectors like x, by the frequencies of the definition, or others; angles ``times`` that."""
+    size: Any = 1
+    if frequencies is None:
+        frequencies = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x)
+    if spec.scaling is not None:
+        frequencies = spec.scaling.frequencies(frequencies, spec.base, int(np.max(np.asarray(positions))) + 1)
+        size = spec.scaling.magnitude(x)
+    cos, sin = tables(positions, frequencies if times == 1 else frequencies * times)
+    return cos * size, sin * size
 
 
 # -- how angles are applied --------------------------------------------------------------------------------------------
 def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
     """Yield rotations with the right cosines and sines, and wrong pairs."""
-    half = spec.layout == "half"
-    other = "interleaved" if half else "half"
-    words = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
-    words = words if half else "column l is rotated with l + r/2, not with its neighbour"
-    yield words, lambda x, c, s, layout: rotate(x, c, s, other)
-    words = "the rotation is the other way round: angles have the other sign"
-    yield words, lambda x, c, s, layout: rotate(x, c, -s, layout)
-    yield "cosines and sines are exchanged", lambda x, c, s, layout: rotate(x, s, c, layout)
-    words = "the angles are doubled: it is rotated twice"
-    yield words, lambda x, c, s, layout: rotate(rotate(x, c, s, layout), c, s, layout)
-    yield "the vectors are not rotated", lambda x, c, s, layout: x + 0 * rotate(x, c, s, layout)
-    words = "the columns are exchanged without a change of sign"
-    yield words, lambda x, c, s, layout: _mixed(x, c, s, layout, layout, 1)
-    words = "both terms with the sine are subtracted: x₂ cos − x₁ sin stands for x₂ cos + x₁ sin"
-    yield words, lambda x, c, s, layout: _mixed(x, c, -s, layout, layout, 1)
-    yield "the terms with the sine are left out", lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout)
-    words = "{} are exchanged with angles that are laid out for {}"
-    yield words.format("halves", "neighbours"), lambda x, c, s, layout: _mixed(x, c, s, "interleaved", "half")
-    yield words.format("neighbours", "halves"), lambda x, c, s, layout: _mixed(x, c, s, "half", "interleaved")
+    other = "interleaved" if spec.layout == "half" else "half"
+    yield OTHER_PAIRS[other], lambda x, c, s, layout: rotate(x, c, s, other)
+    yield from _TURNS.items()
     if spec.width is not None:
         yield "the last columns are rotated, not the first", _last
 
@@ -88,6 +95,24 @@ def _last(x: Any, cos: Any, sin: Any, layout: str) -> Any:
     return namespace_of(x).concat([x[..., :rest], rotated], axis=-1) if rest else rotated
 
 
+_BACKWARDS: Turn = lambda x, c, s, layout: rotate(x, c, -s, layout)  # noqa: E731
+_TURNS: dict[str, Turn] = {
+    "the rotation is the other way round: angles have the other sign": _BACKWARDS,
+    "cosines and sines are exchanged": lambda x, c, s, layout: rotate(x, s, c, layout),
+    "the angles are doubled: it is rotated twice":
+        lambda x, c, s, layout: rotate(rotate(x, c, s, layout), c, s, layout),
+    "the vectors are not rotated": lambda x, c, s, layout: x + 0 * rotate(x, c, s, layout),
+    "the columns are exchanged without a change of sign": lambda x, c, s, layout: _mixed(x, c, s, layout, layout, 1),
+    "both terms with the sine are subtracted: x₂ cos − x₁ sin stands for x₂ cos + x₁ sin":
+        lambda x, c, s, layout: _mixed(x, c, -s, layout, layout, 1),
+    "the terms with the sine are left out": lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout),
+    "halves are exchanged with angles that are laid out for neighbours":
+        lambda x, c, s, layout: _mixed(x, c, s, "interleaved", "half"),
+    "neighbours are exchanged with angles that are laid out for halves":
+        lambda x, c, s, layout: _mixed(x, c, s, "half", "interleaved"),
+}  # fmt: skip
+
+
 # -- the angles --------------------------------------------------------------------------------------------------------
 def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
     """Other angles: a function of the specification, positions, x, and of what gives the right angles."""
@@ -120,10 +145,7 @@ _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
 def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
     d = int(x.shape[-1])
     r = spec.width or d
-    frequencies = powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x)
-    if spec.scaling is not None:
-        frequencies = spec.scaling.frequencies(frequencies, spec.base, int(np.max(np.asarray(p))) + 1)
-    return tables_of(p, frequencies)
+    return tables_of(spec, p, x, powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x))
 
 
 def _places() -> dict[str, Callable[[Any], Any]]:
@@ -173,30 +195,20 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         for words, change in of_tables(asked):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (asked.given == "positions")]):
                 yield _turning(words, "qk", change=change)
-    backwards: Turn = lambda x, c, s, layout: rotate(x, c, -s, layout)  # noqa: E731
-    yield _turning("queries are rotated backwards, keys forwards", "q", turn=backwards)
-    yield _turning("keys are rotated backwards, queries forwards", "k", turn=backwards)
-    for role, words in (
-        ("k", "keys are not rotated, queries alone are"),
-        ("q", "queries are not rotated, keys alone are"),
-    ):
-        yield several("position", words, {f"{role}_rotated": lambda at: at.first * 1})
-    rotated = in_steps("position", "values are rotated too", of="changed", changed=_values)
+    for role, noun, other in (("q", "queries", "keys"), ("k", "keys", "queries")):
+        yield _turning(f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS)
+        words = f"{noun} are not rotated, {other} alone are"
+        yield in_steps("position", words, **{f"{role}_rotated": lambda at: at.first * 1})
+    rotated = in_steps("position", "values are rotated too", True, "changed", changed=_values)
     yield replace(rotated, in_floats=True)  # the bound knows of no angles that values are rotated by
     if spec.alignment == "bottom-right":
         yield _turning(_LATE, "q", first=True)
         for by, words in ((1, "too far from"), (-1, "too near to")) if asked.given is None else ():
-            yield _turning(f"queries are one position {words} the keys", "q", change=partial(_moved, by))
+            moved: Change = lambda a, p, x, right, by=by: right(a, p + by, x)  # type: ignore[misc] # noqa: E731
+            yield _turning(f"queries are one position {words} the keys", "q", change=moved)
     if asked.given != "tables" and asked.width is not None:
-        yield _turning("all columns are rotated, not the first ones alone", "qk", change=_whole)
-
-
-def _whole(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
-    return right(replace(spec, width=None), p, x)
-
-
-def _moved(by: int, spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
-    return right(spec, p + by, x)
+        whole: Change = lambda a, p, x, right: right(replace(a, width=None), p, x)  # noqa: E731
+        yield _turning("all columns are rotated, not the first ones alone", "qk", change=whole)
 
 
 def _same(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
@@ -205,7 +217,7 @@ def _same(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
 
 def _turning(words: str, roles: str, turn: Turn = rotate, change: Change = _same, first: bool = False) -> Mistake:
     result: dict[str, Wrong] = {f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles}
-    return several("position", words, result)
+    return in_steps("position", words, **result)
 
 
 def by_base(base: float, at: At) -> Any:
@@ -215,13 +227,7 @@ def by_base(base: float, at: At) -> Any:
 
 def by_factor(factor: float, at: At) -> Any:
     """Queries or keys rotated by angles that are so many times what they should be."""
-
-    def changed(asked: Rotary, p: Any, x: Any, right: Right) -> Tables:
-        frequencies, size = _frequencies(asked, p, x)
-        cos, sin = tables_of(p, frequencies * factor)
-        return cos * size, sin * size
-
-    return _rotated(rotate, changed, False, at)
+    return _rotated(rotate, lambda a, p, x, right: tables_of(a, p, x, times=factor), False, at)
 
 
 def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> Any:
@@ -232,40 +238,23 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
     n = int(x.shape[-2])
     if asked.given == "tables":
         own = role == "q" and "cos_q" in values
-        result = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
+        made = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
         if role == "q" and not own:
-            result = [for_queries(t, n, "top-left" if first else spec.alignment) for t in result]
-        cos, sin = (for_heads(t, x) for t in result)
-        return turn(x, cos, sin, asked.layout)
-    p = _positions(role, first, spec, values, n)
-    cos, sin = (for_heads(t, x) for t in change(asked, p, x, _right))
+            made = [for_queries(t, n, "top-left" if first else spec.alignment) for t in made]
+    else:
+        made = [*change(asked, _positions(role, first, at, n), x, tables_of)]
+    cos, sin = (for_heads(t, x) for t in made)
     return turn(x, cos, sin, asked.layout)
 
 
-def _positions(role: str, first: bool, spec: Attention, values: Values, n: int) -> Any:
-    asked: Any = spec.position
+def _positions(role: str, first: bool, at: At, n: int) -> Any:
+    asked: Any = at.spec.position
     if asked.given == "positions":
-        own = role == "q" and "positions_q" in values
-        p = np.asarray(values["positions_q" if own else "positions"])
+        own = role == "q" and "positions_q" in at.values
+        p = np.asarray(at.values["positions_q" if own else "positions"])
         return p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
-    last = role == "q" and not first and spec.alignment == "bottom-right"
-    return np.arange(n) + asked.start + (int(values["k"].shape[-2]) - n if last else 0)
-
-
-def _right(asked: Rotary, p: Any, x: Any) -> Tables:
-    """Cosines and sines by the frequencies as they are defined."""
-    frequencies, size = _frequencies(asked, p, x)
-    cos, sin = tables_of(p, frequencies)
-    return cos * size, sin * size
-
-
-def _frequencies(asked: Rotary, p: Any, x: Array) -> tuple[Any, Any]:
-    """The frequencies, and by what cosines and sines are multiplied."""
-    frequencies = inverse_frequencies(asked.width or int(x.shape[-1]), asked.base, x)
-    if asked.scaling is None:
-        return frequencies, 1
-    scaled = asked.scaling.frequencies(frequencies, asked.base, int(np.max(np.asarray(p))) + 1)
-    return scaled, asked.scaling.magnitude(x)
+    last = role == "q" and not first and at.spec.alignment == "bottom-right"
+    return np.arange(n) + asked.start + (at.size("k", -2) - n if last else 0)
 
 
 def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:
@@ -274,17 +263,16 @@ def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:
     return {n: inputs[names.get(n, n)] for n in inputs}
 
 
-def _values(spec: Attention, values: Values) -> Any:
+def _values(at: At) -> Any:
     """Values rotated as keys are, by tables of their own width unless those are given.
 
     Raises ``KeyError`` beside another mistake that leaves the rotation out, and for values with too few columns.
     """
-    if not isinstance(spec.position, Rotary):
+    asked, v = at.spec.position, at.met
+    if not isinstance(asked, Rotary):
         raise KeyError("there is no rotation")
-    v = values["v_shared" if "v_shared" in values else "v"]
-    given = 2 * int(values["cos"].shape[-1]) if spec.position.given == "tables" else 0
-    if int(v.shape[-1]) < max(given, spec.position.width or 0):
+    given = 2 * at.size("cos") if asked.given == "tables" else 0
+    if int(v.shape[-1]) < max(given, asked.width or 0):
         raise KeyError("there are too few columns")
-    at = At(spec, values, "k_rotated")
-    odd = spec.position.given != "tables" and spec.position.width is None and int(v.shape[-1]) % 2
-    return v if odd else _rotated(rotate, _same, False, at, v)
+    odd = asked.given != "tables" and asked.width is None and int(v.shape[-1]) % 2
+    return v if odd else _rotated(rotate, _same, False, replace(at, name="k_rotated"), v)

@@ -1,56 +1,32 @@
-"""Scores: other arrays multiplied, fewer columns of them, part of a cosine or of a distance."""
+"""Scores: other arrays multiplied, fewer columns of them, part of a cosine or of a distance; scaled by powers of sizes,
+or divided by the lengths of queries and keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
+from symattn.arrays.namespace import namespace_of
 from symattn.attention import norms, scores
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At, told
-from symattn.bounds.mistake import Mistake, step
+from symattn.bounds.mistake import At, Mistake, Wrong, in_steps, not_scaled, root, step, where_scaled
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in the score that a specification has."""
-    for words, make in _COSINES.items() if spec.score == "cosine" else ():
-        yield told("score", words, scores=lambda at, make=make: make(*_both(at)))  # type: ignore[misc]
+    rows = {"cosine": _COSINES, "distance": _DISTANCES}.get(spec.score, {})
+    for words, wrong in (_PRODUCTS | rows if spec.score == "dot" else rows).items():
+        yield in_steps("score", words, scores=wrong)
     if spec.score == "dot":
-        for words, (left, right) in _PRODUCTS.items():
-            yield told("score", words, scores=partial(_product, left, right))
-        yield told("score", "negative scores become 0", scores=lambda at: at.xp.maximum(at.right(), 0))
-        yield told(
-            "score", "absolute values of the scores are taken", scores=lambda at: at.xp.maximum(at.right(), -at.right())
-        )
         for n in (8, 16, 32, 64, 128):
             words = f"only the first {n} columns of queries and keys are multiplied"
-            yield told("score", words, scores=partial(_columns, lambda d, n=n: n))  # type: ignore[misc]
+            yield in_steps("score", words, scores=partial(_columns, lambda d, n=n: n))  # type: ignore[misc]
         for n in (2, 4, 8, 16, 32, 64):
             words = f"columns after the last full block of {n} are left out (for 2: the last one of an odd number)"
-            yield told("score", words, scores=partial(_columns, lambda d, n=n: d // n * n))  # type: ignore[misc]
-    if spec.score == "distance":
-        for words, wrong in _DISTANCES.items():
-            yield told("score", words, scores=wrong)
-
-
-_PRODUCTS: dict[str, tuple[str, str]] = {
-    "queries are used as keys: the scores are Q Qᵀ": ("q", "q"),
-    "keys are used as queries: the scores are K Kᵀ": ("k", "k"),
-    "queries and keys are exchanged: the scores are K Qᵀ": ("k", "q"),
-    "values are used as keys: the scores are Q Vᵀ": ("q", "v"),
-    "values are used as queries: the scores are V Kᵀ": ("v", "k"),
-}
-_COSINES: dict[str, Callable[[Any, Any], Any]] = {
-    "queries alone are normalised, keys are not: no cosine": lambda q, k: scores.dot_scores(norms.unit(q), k),
-    "keys alone are normalised, queries are not: no cosine": lambda q, k: scores.dot_scores(q, norms.unit(k)),
-}
-_DISTANCES: dict[str, Callable[[At], Any]] = {
-    "distances are not squared": lambda at: -at.xp.sqrt(-2 * at.right()) / 2,
-    "the square of the distance is not halved": lambda at: at.right() * 2,
-    "the sign of the distance is flipped: far keys are favoured": lambda at: -at.right(),
-}
+            yield in_steps("score", words, scores=partial(_columns, lambda d, n=n: d // n * n))  # type: ignore[misc]
 
 
 def _both(at: At) -> tuple[Any, Any]:
@@ -59,10 +35,14 @@ def _both(at: At) -> tuple[Any, Any]:
     return at.values[q], at.values[k]
 
 
-def _product(left: str, right: str, at: At) -> Any:
+def _product(left: str, right: str) -> Wrong:
     """left rightᵀ in the place of Q Kᵀ."""
-    of = dict(zip("qk", _both(at), strict=True)) | {"v": at.values["v_shared" if "v_shared" in at.values else "v"]}
-    return scores.dot_scores(of[left], of[right])
+
+    def wrong(at: At) -> Any:
+        of = dict(zip("qk", _both(at), strict=True)) | {"v": at.met}
+        return scores.dot_scores(of[left], of[right])
+
+    return wrong
 
 
 def _columns(width: Callable[[int], int], at: At) -> Array:
@@ -70,3 +50,93 @@ def _columns(width: Callable[[int], int], at: At) -> Array:
     q, k = _both(at)
     n = width(int(q.shape[-1]))
     return scores.dot_scores(q[..., :n], k[..., :n]) if n else (q @ k.mT) * 0
+
+
+_PRODUCTS: dict[str, Wrong] = {
+    "queries are used as keys: the scores are Q Qᵀ": _product("q", "q"),
+    "keys are used as queries: the scores are K Kᵀ": _product("k", "k"),
+    "queries and keys are exchanged: the scores are K Qᵀ": _product("k", "q"),
+    "values are used as keys: the scores are Q Vᵀ": _product("q", "v"),
+    "values are used as queries: the scores are V Kᵀ": _product("v", "k"),
+    "negative scores become 0": lambda at: at.xp.maximum(at.right(), 0),
+    "absolute values of the scores are taken": lambda at: at.xp.maximum(at.right(), -at.right()),
+}
+_COSINES: dict[str, Wrong] = {
+    "queries alone are normalised, keys are not: no cosine":
+        lambda at: scores.dot_scores(norms.unit(_both(at)[0]), _both(at)[1]),
+    "keys alone are normalised, queries are not: no cosine":
+        lambda at: scores.dot_scores(_both(at)[0], norms.unit(_both(at)[1])),
+}  # fmt: skip
+_DISTANCES: dict[str, Wrong] = {
+    "distances are not squared": lambda at: -at.xp.sqrt(-2 * at.right()) / 2,
+    "the square of the distance is not halved": lambda at: at.right() * 2,
+    "the sign of the distance is flipped: far keys are favoured": lambda at: -at.right(),
+}
+
+
+# -- the scale ---------------------------------------------------------------------------------------------------------
+Size = Callable[[At], int]
+#: Powers in quarters, as they are written with a size in place of {}.
+_POWERS = {
+    -8: "1/{}²", -6: "{}^(−3/2)", -4: "1/{}", -3: "{}^(−3/4)", -2: "1/√{}", -1: "{}^(−1/4)",
+    1: "{}^(1/4)", 2: "√{}", 4: "{}", 8: "{}²",
+}  # fmt: skip
+_MEANT = {
+    ("d_k", -4): " (as by 1/√d_k twice)",
+    ("d_k", -1): ": the scale is in one of queries and keys alone",
+}
+
+
+def of_scales(spec: Attention) -> Iterator[Mistake]:
+    """Yield wrong scales: by sizes first, the plainest ones before others; then by lengths."""
+    for symbol, meant, number in (size for size, there in _sizes(spec) if there):
+        for quarters, written in _POWERS.items():
+            # what is asked for, or the default one in place of it, has words of its own
+            if symbol != "d_k" or not_scaled(spec) or quarters not in (-2, -4 if spec.scale == "1/d_k" else -2):
+                more = meant if not_scaled(spec) else _MEANT.get((symbol, quarters), meant)
+                verb = "multiplied" if quarters > 0 else "scaled"
+                words = f"scores are {verb} by {written.format(symbol)}{more}"
+                yield where_scaled(spec, in_steps("scale", words, scaled=partial(by_power, number, quarters)))
+    for role, words in (("q", "query"), ("k", "key")) if spec.score == "dot" and spec.latent is None else ():
+        for besides in (False, True)[: 1 + (spec.scale != 1)]:
+            more = " besides" if besides else ", not by √d_k" * (spec.scale is None)
+            words_ = f"scores are divided by the length of the {words} vector, ‖{role}‖{more}"
+            by_length = in_steps("scale", words_, scaled=partial(_by_length, role, besides))
+            yield replace(by_length, in_floats=True)  # a vector of zeros leaves its scores undefined
+
+
+def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
+    """Sizes as they are written, what they mean where that needs saying, how to get them, and whether they exist."""
+    heads, shared = spec.heads > 1, 1 < spec.key_heads < spec.heads
+    yield ("d_k", "", lambda at: at.size("q")), True
+    yield ("d_v", "", lambda at: at.size("v")), True
+    yield ("n_k", "", lambda at: at.shape[-1]), True
+    yield ("n_q", "", lambda at: at.size("q", -2)), True
+    yield ("(d_k + 1)", "", lambda at: at.size("q") + 1), True
+    yield ("d_model", "", lambda at: at.size("x") if "x" in at.values else spec.heads * at.size("q")), heads
+    yield ("h", ", by the number of heads", lambda at: spec.heads), heads
+    yield ("(d_k h_kv)", ", the width of all heads of keys", lambda at: spec.key_heads * at.size("q")), shared
+    yield ("d_n", ", d_n the columns without positions", lambda at: at.size("q_n")), spec.latent
+    yield ("d_r", ", d_r the columns with positions", lambda at: at.size("q_r")), spec.latent
+    whole = ", d_c the width of the latent"
+    yield ("(d_c + d_r)", whole, lambda at: at.size("c_kv") + at.size("q_r")), spec.latent
+    width = getattr(spec.position, "width", None)
+    yield ("r", ", r the columns that are rotated", lambda at: width or 1), width
+
+
+def by_power(number: Size, quarters: int, at: At) -> Any:
+    """S n^{p/4}."""
+    s = at.first
+    fourth = at.xp.sqrt(root(s, number(at)))
+    for _ in range(abs(quarters)):
+        s = s * fourth if quarters > 0 else s / fourth
+    return s
+
+
+def _by_length(role: str, besides: bool, at: At) -> Any:
+    """S / ‖q‖ or S / ‖k‖ for the vectors that the scores are made of; undefined where one is 0."""
+    s = at.right() if besides else at.first
+    x = at.values[step(at.spec, at.values, "scores").of[0 if role == "q" else 1]]
+    xp = namespace_of(x)
+    length = xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
+    return s / (length if role == "q" else length.mT)

@@ -11,9 +11,7 @@ import numpy as np
 
 from symattn.attention import masks, softmax
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At, Wrong, told
-from symattn.bounds.mistake import Mistake, in_steps
-from symattn.bounds.reference import Values
+from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
 
 Table = tuple[tuple[str, str, Wrong], ...]
 
@@ -22,7 +20,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes that the weights of a specification can have."""
     for table, rows in ((_closed(spec), True), (_open(spec), False)):
         for blamed, words, wrong in table:
-            yield told(blamed, words, rows, weights=wrong)
+            yield in_steps(blamed, words, rows, weights=wrong)
     if spec.normaliser == "softmax":
         if spec.masks_anything:
             yield from _along_masked(spec)
@@ -39,7 +37,7 @@ def _along_masked(spec: Attention) -> Iterator[Mistake]:
     for axis, over in _axes(spec).items():
         words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
         wrong = partial(along, axis, fully_masked="nan")
-        yield replace(told("normalize", words, False, weights=wrong), general=True)
+        yield replace(in_steps("normalize", words, False, weights=wrong), general=True)
 
 
 def _closed(spec: Attention) -> Table:
@@ -260,8 +258,7 @@ _OF_LOGITS: Table = (
 
 
 # -- keys that take part -----------------------------------------------------------------------------------------------
-def _twice(once: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
-    at = At(spec, values, "weights")
+def _twice(once: Callable[[int, Any], Any], at: At) -> Any:
     more = ~once(at.n, np.arange(at.n))
     if at.n == 1 or not more.any():
         raise KeyError("no key counts twice")
@@ -269,8 +266,7 @@ def _twice(once: Callable[[int, Any], Any], spec: Attention, values: Values) -> 
     return (at.e + e) / (at.total + at.sum(e))
 
 
-def _dropped(test: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
-    at = At(spec, values, "weights")
+def _dropped(test: Callable[[int, Any], Any], at: At) -> Any:
     return at.weights(masks.forbid(at.first, test(at.n, np.arange(at.n))))
 
 
@@ -288,7 +284,7 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
         yield from map(kind.of, kind.usual)
     if spec.sink is None:
         for words, extra in _extra(spec.masks_anything):
-            yield in_steps("mask", words, rows=False, weights=partial(_unfilled, extra))
+            yield in_steps("mask", words, False, weights=partial(_unfilled, extra))
 
 
 def _all_but(number: int, n: int, j: Any) -> Any:
@@ -360,9 +356,8 @@ def _extra(masked: bool) -> Iterator[tuple[str, Extra]]:
         )
 
 
-def _unfilled(extra: Extra, spec: Attention, values: Values) -> Any:
+def _unfilled(extra: Extra, at: At) -> Any:
     """Slots of a cache that hold no key, all zeros, in the sum."""
-    at = At(spec, values, "weights")
     m = at.xp.maximum(at.top, 0)
     e = at.power(at.first - m)
     return e / (at.sum(e) + at.power(-m) * extra(at.n, at.open.sum(axis=-1, keepdims=True)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,8 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.attention.spec import Attention
-from symattn.bounds.at import At
-from symattn.bounds.mistake import Mistake, in_steps
-from symattn.bounds.reference import Values
-from symattn.verification.rules.places import places
+from symattn.bounds.mistake import At, Mistake, in_steps
+from symattn.verification.rules.operators import places
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 Edges = Callable[[int], list[int]]
@@ -46,64 +44,49 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
 
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
-    """Yield mistakes of every way to cut keys, or of tiles of these widths; of tiles of one key, those that rescale."""
-    if spec.normaliser != "softmax":
-        return
-    if spec.sink is not None:
-        yield from _with_sinks(widths)
-        return
-    for words, edges in cuts(widths):
+    """Yield mistakes of every way to cut keys, or of tiles of these widths; of tiles of one key, those that rescale.
+
+    A sink is the first of the maxima, or is added to the sum at the end.
+    """
+    for words, edges in cuts(widths) if spec.normaliser == "softmax" else ():
+        single, sink = words == "tiles of one key", spec.sink is not None
         for (above, below), (step, result) in _LEFT.items():
-            if above == "before" and words == "2 parts":  # of two, the tile before has the largest score so far
-                continue
-            if words != "tiles of one key" or {"so far", "inverse"} & {above, below}:
+            if sink:
+                for first in (True, False) if {above, below} <= {"all", "so far"} else ():
+                    wrong = partial(_beside_sink, edges, above, below, first)
+                    yield in_steps(step, f"{result} ({words})", weights=wrong)
+            # of two parts, the tile before has the largest score so far
+            elif (not single or {"so far", "inverse"} & {above, below}) and (above, words) != ("before", "2 parts"):
                 wrong = partial(_not_rescaled, edges, above, below)
-                yield in_steps(step, f"{result} ({words})", rows=above == below, weights=wrong)
-        for result, masses in _MASSES.items() if words != "tiles of one key" else ():
-            rows = result not in _NOT_SHARED
-            yield in_steps("merge", f"{result} ({words})", rows=rows, weights=partial(_merged, edges, masses, result))
-
-
-def _with_sinks(widths: Iterable[int]) -> Iterator[Mistake]:
-    """Yield mistakes of kernels whose sink is the first of the maxima, or is added to the sum at the end."""
-    for words, edges in cuts(widths):
-        for (above, below), (step, result) in _LEFT.items():
-            for first in (True, False) if {above, below} <= {"all", "so far"} else ():
-                wrong = partial(_beside_sink, edges, above, below, first)
-                yield in_steps(step, f"{result} ({words})", weights=wrong)
+                yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
+        for result, masses in _MASSES.items() if not (single or sink) else ():
+            merged = partial(_merged, edges, masses, result)
+            yield in_steps("merge", f"{result} ({words})", result not in _NOT_SHARED, weights=merged)
 
 
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Keys or values that a kernel in tiles takes from another tile than its own."""
     for place in places(spec, names):
-        if place.words in ("keys", "values"):
-            for width in _LOADED:
-                for words, other in _OTHER_TILES.items():
-                    result = f"{place.words} are {words} (tiles of {width})"
-                    yield Mistake(place.step, result, place.variant(partial(other, width)))
-
-
-def _of_the_first(width: int, x: Any) -> Any:
-    return namespace_of(x).concat([x[..., : min(width, n), :] for n in _left(width, x)], axis=-2)
-
-
-def _one_tile_late(width: int, x: Any) -> Any:
-    return namespace_of(x).concat([x[..., :width, :], x[..., : sum(_left(width, x)) - width, :]], axis=-2)
-
-
-def _left(width: int, x: Any) -> list[int]:
-    """How many rows each tile has, as many as there are."""
-    n = int(x.shape[-2])
-    if n <= width:
-        raise KeyError("there is one tile only")
-    return [min(width, n - i) for i in range(0, n, width)]
+        for width, (words, other) in product(_LOADED if place.words in ("keys", "values") else (), _OTHER_TILES):
+            result = f"{place.words} are {words} (tiles of {width})"
+            yield Mistake(place.step, result, place.variant(partial(_loaded, other, width)))
 
 
 _LOADED = (2, 4, 8, 16, 32, 64, 128)
-_OTHER_TILES: dict[str, Callable[[int, Any], Any]] = {
-    "those of the first tile in every tile": _of_the_first,
-    "those of the tile before, except in the first tile": _one_tile_late,
-}
+#: Which tile is loaded in the place of the tile t.
+_OTHER_TILES: tuple[tuple[str, Callable[[int], int]], ...] = (
+    ("those of the first tile in every tile", lambda t: 0),
+    ("those of the tile before, except in the first tile", lambda t: max(t - 1, 0)),
+)
+
+
+def _loaded(other: Callable[[int], int], width: int, x: Any) -> Any:
+    """As many rows as each tile has, from the beginning of another one."""
+    n = int(x.shape[-2])
+    if n <= width:
+        raise KeyError("there is one tile only")
+    starts = [(other(i // width) * width, min(width, n - i)) for i in range(0, n, width)]
+    return namespace_of(x).concat([x[..., at : at + rows, :] for at, rows in starts], axis=-2)
 
 
 def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
@@ -130,9 +113,8 @@ class Tiles:
     cut: tuple[int, ...]
 
     @classmethod
-    def of(cls, edges: Edges, spec: Attention, values: Values, least: int = 2) -> Tiles:
+    def of(cls, edges: Edges, at: At, least: int = 2) -> Tiles:
         """The scores that the weights are made of. Raises ``KeyError`` where they are fewer than ``least`` tiles."""
-        at = At(spec, values, "weights")
         cut = tuple(edges(at.n))
         if len(cut) <= least:
             raise KeyError("there are too few tiles")
@@ -160,9 +142,9 @@ _KEPT: dict[int, tuple[np.ndarray, dict[tuple[Any, ...], Any]]] = {}
 _ARRAYS, _NUMBERS = 64, 1 << 22  # that are kept: 32 MiB
 
 
-def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values: Values) -> Any:
+def _not_rescaled(edges: Edges, above: str, below: str, at: At) -> Any:
     """Exponentials from one maximum over the sum of those from another one."""
-    tiles = Tiles.of(edges, spec, values)
+    tiles = Tiles.of(edges, at)
 
     def made() -> Any:
         e, total = (tiles.once(m, partial(_from, tiles.at, tiles, m)) for m in (above, below))
@@ -171,10 +153,9 @@ def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values:
     return tiles.once(f"{above}/{below}", made)
 
 
-def _beside_sink(edges: Edges, above: str, below: str, first: bool, spec: Attention, values: Values) -> Any:
+def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> Any:
     """Return the weights beside a sink; as the ``first``, it is 1 in a sum that is not rescaled."""
-    tiles = Tiles.of(edges, spec, values, 1 if first else 2)
-    at = tiles.at
+    tiles = Tiles.of(edges, at, 1 if first else 2)
     top = at.m if first else at.top
 
     def powers(maximum: str) -> Any:
@@ -217,17 +198,17 @@ def _so_far(at: At, tiles: Tiles) -> list[Any]:
     return [*accumulate((at.xp.where(at.xp.isfinite(m), m, -(10**4)) for m in tops), at.xp.maximum)]
 
 
-def _merged(edges: Edges, masses: Masses, told: str, spec: Attention, values: Values) -> Any:
+def _merged(edges: Edges, masses: Masses, words: str, at: At) -> Any:
     """Parts, each normalised by itself, by masses over their sum."""
-    tiles = Tiles.of(edges, spec, values)
+    tiles = Tiles.of(edges, at)
 
     def made() -> Any:
         result = masses(tiles.at, tiles)
-        total = 1 if told in _ADDED else sum(result[1:], result[0])
-        each = tiles.once("each", lambda: [softmax.softmax(t, fully_masked="zeros", base=spec.base) for t in tiles])
+        total = 1 if words in _ADDED else sum(result[1:], result[0])
+        each = tiles.once("each", lambda: [softmax.softmax(t, fully_masked="zeros", base=at.spec.base) for t in tiles])
         return tiles.at.xp.concat([a * (m / total) for a, m in zip(each, result, strict=True)], axis=-1)
 
-    return tiles.once(told, made)
+    return tiles.once(words, made)
 
 
 def _logarithms(at: At, tiles: Tiles) -> list[Any]:

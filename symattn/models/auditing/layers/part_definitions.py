@@ -22,10 +22,10 @@ from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.bounds.reference import lifted
 from symattn.verification.definitions import norms
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-from symattn.verification.definitions.rotary import by_inverse, by_logarithm, tables_of
+from symattn.verification.definitions.rotary import WAYS
 from symattn.verification.definitions.subject import Definition, DefinitionMistake, Input
 from symattn.verification.rules.norms import right
-from symattn.verification.rules.rotating import of_tables
+from symattn.verification.rules.rotating import of_tables, tables_of
 
 
 def _definition(
@@ -72,7 +72,7 @@ def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> De
 # -- rotations ---------------------------------------------------------------------------------------------------------
 def angles(spec: Rotary, dtype: str) -> Definition:
     """Cosines and sines of ``positions``, stored in a format; ``x`` says how wide the vectors are that are rotated."""
-    ways = [partial(way, spec) for way in (tables_of, by_logarithm, by_inverse)]
+    ways = [partial(way, spec) for way in WAYS]
     return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, _of_angles(spec, dtype))
 
 
