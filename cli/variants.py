@@ -42,7 +42,7 @@ def specified(told: dict[str, Any], whole: bool = False) -> Meant:
         spec, cut = few_heads(spec)
     if definition is None:
         return Meant(spec, cut, origin)
-    from symattn.verification.definitions.reading import read
+    from symattn.verification.definitions.registry import read
 
     return Meant(read(definition, spec if fields or origin else None), cut, origin)
 

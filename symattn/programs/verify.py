@@ -22,8 +22,7 @@ from symattn.programs.target import narrowed
 from symattn.programs.target import target as in_process
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
-from symattn.verification.definitions.reading import attention_of, written
-from symattn.verification.definitions.registry import Specification, is_definition
+from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
 from symattn.verification.engine import Progress, Unusable
 from symattn.verification.report import Report
 from symattn.verification.subject import Subject

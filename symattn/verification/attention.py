@@ -196,7 +196,7 @@ class OfAttention(Subject):
 
     def remembered(self, session: Session) -> Fault | None:
         """See ``diagnosis.earlier``."""
-        from symattn.verification.diagnosis.stale_state import earlier_used
+        from symattn.verification.diagnosis.conduct import earlier_used
 
         return earlier_used(session)
 

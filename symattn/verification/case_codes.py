@@ -24,8 +24,7 @@ from symattn.attention.inputs import holds, required
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.document import codec, errors
-from symattn.verification.definitions.reading import attention_of, written
-from symattn.verification.definitions.registry import Specification, is_definition, subjects_of
+from symattn.verification.definitions.registry import Specification, attention_of, is_definition, subjects_of, written
 from symattn.verification.report import Fault, Report
 
 Inputs = Mapping[str, Any]

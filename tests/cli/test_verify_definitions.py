@@ -34,7 +34,7 @@ from symattn.programs import definitions
 from symattn.programs.request import Request
 from symattn.programs.verify import verify_target
 from symattn.verification.case_codes import decode, encode
-from symattn.verification.definitions.reading import attention_of, read, written
+from symattn.verification.definitions.registry import attention_of, read, written
 from tests.cli.conftest import Run
 
 PROGRAMS = """

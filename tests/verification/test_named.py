@@ -18,7 +18,7 @@ from symattn.bounds.case_result import Case
 from symattn.programs.verify import verify
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import RMSNorm
-from symattn.verification.diagnosis import isolate
+from symattn.verification.diagnosis.blaming import idle_step
 
 Array = Any
 Program = Callable[..., Any]
@@ -406,7 +406,7 @@ def test_steps_are_made_idle_by_numbers_that_the_format_holds() -> None:
         precision=precision, maker=maker, run_case=run_case, effort=SimpleNamespace(over=False)
     )
     wrong: Any = SimpleNamespace(case=Case("sizes", "", {"sink": np.ones(2)}), ratios=np.ones(1))
-    assert isolate.idle_step(session, [wrong])[0] == "sink"
+    assert idle_step(session, [wrong])[0] == "sink"
     assert np.array_equal(called[-1], precision.input.rounded(called[-1]))
 
 

@@ -14,7 +14,7 @@ from symattn.bounds.sharp.backward import NAMES, SharpGradient
 from symattn.models.auditing.biases import Group
 from symattn.models.auditing.call_causes import one_of
 from symattn.models.auditing.setting import Floats
-from symattn.verification.definitions.gradient_mistakes import dropping, mistakes, of_wrong_attention
+from symattn.verification.definitions.gradients import dropping, mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import DefinitionMistake
 
 _TRIED = 1 << 18  # scores of one head up to which mistakes in formulas are tried

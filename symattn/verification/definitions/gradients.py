@@ -1,21 +1,44 @@
-"""``Gradient`` of an ``Attention``: what a backward pass gives, against the exact derivative."""
+"""``Gradient`` of an ``Attention``: what a backward pass gives, against the exact derivative; its known mistakes: wrong
+formulas, and the gradients of wrong attention."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from symattn.arrays.array import Array
+from symattn.arrays.namespace import namespace_of
 from symattn.attention import derivative, fields
+from symattn.attention.derivative import vjp
 from symattn.attention.gradients.backward import backward
+from symattn.attention.gradients.scores import softcap_gradient
+from symattn.attention.inputs import required
+from symattn.attention.masks import forbid
+from symattn.attention.projections import repeat_heads
+from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
+from symattn.bounds.mistake import before, root, step
+from symattn.bounds.reference import Change, Values, Variant
 from symattn.bounds.target import Inputs, Layout
 from symattn.document import codec, errors, keywords
-from symattn.verification.definitions.attending import axes, check, in_order, inputs, of_attention, swapped, tiles
-from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
-from symattn.verification.definitions.subject import Compute, Definition, Input, Later
-from symattn.verification.subject import Array
+from symattn.verification.definitions.attending import (
+    axes,
+    by_rule,
+    check,
+    in_order,
+    inputs,
+    of_attention,
+    of_variant,
+    plain,
+    swapped,
+    tiles,
+)
+from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input, Later
 
 WRT = ("q", "k", "v")
 
@@ -82,7 +105,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     )
 
 
-def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> Array:
+def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> np.ndarray:
     """The output, or L, of the forward pass, in float64."""
     arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
     if layout in ("bnhd", "nhd"):
@@ -113,3 +136,245 @@ def _by_tiles(attention: Attention, each: bool, do: Any, **given: Any) -> tuple[
     keys = tiles(given["q"], n_k) if each else [0, n_k]
     result = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
     return tuple(result[n] for n in WRT)
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+Shared = Callable[[Any, int], Any]
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """The backward pass of attention by dot products, each formula of it open to change.
+
+    dV = Pᵀ dO, dP = dO Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), times the derivative of a cap, dQ = c dS K, dK = c dSᵀ Q;
+    summed over heads that share.
+    """
+
+    weights: Callable[[Any, dict[str, Any]], Any] = lambda spec, values: values["weights"]
+    scores: Callable[[Any, Any], Any] = lambda p, dp: p * (dp - _rows(p * dp))
+    dq: Callable[..., Any] = lambda ds, q, k, c: c(ds @ k)
+    dk: Callable[..., Any] = lambda ds, q, k, c: c(ds.mT @ q)
+    dv: Callable[..., Any] = lambda p, do, v: p.mT @ do
+    shared: Shared = lambda g, times: _grouped("sum", g, times)
+    shared_values: Shared = lambda g, times: _grouped("sum", g, times)
+
+    def __call__(self, spec: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
+        """dQ, dK, dV."""
+        values = spec.trace(**given)
+        times = spec.group
+        q = given["q"]
+        k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
+        p = self.weights(spec, values)
+        ds = self.scores(p, do @ v.mT)
+        ds = softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
+        c = partial(_scaled, spec, q)
+        dq, dk, dv = self.dq(ds, q, k, c), self.dk(ds, q, k, c), self.dv(p, do, v)
+        return (dq, self.shared(dk, times), self.shared_values(dv, times)) if times > 1 else (dq, dk, dv)
+
+
+def _rows(x: Array, axis: int = -1) -> Array:
+    return namespace_of(x).sum(x, axis=axis, keepdims=True)
+
+
+def _scaled(spec: Attention, q: Any, x: Any) -> Any:
+    if spec.scale is None:
+        return x / root(q, q.shape[-1])
+    return x * namespace_of(q).asarray(spec.scale, dtype=q.dtype)
+
+
+def _grouped(how: str, g: Any, times: int) -> Any:
+    """Combine the gradients of the heads that share: their sum, mean, the first or the last."""
+    xp = namespace_of(g)
+    *batch, heads, n, d = g.shape
+    apart = xp.reshape(g, (*batch, heads // times, times, n, d))
+    if how in ("sum", "mean"):
+        return getattr(xp, how)(apart, axis=-3)
+    return apart[..., 0 if how == "first" else -1, :, :]
+
+
+def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
+    """In the formulas, where attention is plain but for a cap, a bias and a sink."""
+    if plain(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
+        for cause, formulas in (*_formulas(spec), *(_of_sinks() if spec.sink else ())):
+            if plain(spec) or formulas.weights in (Formulas.weights, _without_sink):
+                yield DefinitionMistake("backward", cause, partial(formulas, spec))
+    steps = {step.name for step in spec.pipeline(_names(spec))}
+    for cause, names in _PASSED.items():
+        if steps.issuperset(names):
+            yield DefinitionMistake("backward", cause, partial(_passed, spec, names))
+    for words, lost in _STOPPED.items():
+        named = " and ".join(f"d{name.upper()}" for name in lost)
+        cause = f"the gradient stops at the {words}: {named} {'are' if len(lost) > 1 else 'is'} 0"
+        yield DefinitionMistake("backward", cause, partial(_stopped, spec, lost))
+
+
+#: Steps that a backward pass may go through as if they changed nothing.
+_PASSED = {
+    "the derivative of the cap is left out: dS is not multiplied by 1 − tanh²(s/c)": ("capped",),
+    "dQ and dK are not rotated back: they are those of rotated queries and keys": ("q_rotated", "k_rotated"),
+    "dQ is not rotated back: it is that of rotated queries": ("q_rotated",),
+    "dK is not rotated back: it is that of rotated keys": ("k_rotated",),
+    "dQ and dK are those of normalised queries and keys: the norm is not differentiated": ("q_normed", "k_normed"),
+    "dQ is that of normalised queries: the norm is not differentiated": ("q_normed",),
+    "dK is that of normalised keys: the norm is not differentiated": ("k_normed",),
+}
+
+
+#: Where a gradient may be detached, and the inputs that it does not reach then.
+_STOPPED = {"weights": "qk", "queries": "q", "keys": "k", "values": "v"}
+
+
+def _stopped(spec: Attention, lost: str, do: Any, **given: Any) -> tuple[Any, ...]:
+    result = vjp(spec, do, given, ("q", "k", "v"))
+    return tuple(0 * result[n] if n in lost else result[n] for n in "qkv")
+
+
+def _names(spec: Attention) -> frozenset[str]:
+    return frozenset(["q", "k", "v", *required(spec)])
+
+
+def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> tuple[Any, ...]:
+    """The gradient where the steps have the derivative 1: each gives x + (y − x), y − x as it was."""
+    right = spec.trace(**given)
+
+    def as_before(name: str) -> Change:
+        def run(spec: Attention, values: Values) -> Any:
+            first = step(spec, values, name).of[0]
+            return values[first] + (right[name] - right[first])
+
+        return run
+
+    return _of_wrong(spec, Variant({name: as_before(name) for name in names}), do, **given)
+
+
+def of_wrong_attention(spec: Attention) -> Iterator[DefinitionMistake]:
+    """The exact gradient of every known wrong variant of attention."""
+    result = partial(partial, _of_wrong, spec)
+    return by_rule(spec, _names(spec), result, "backward", "it is the gradient of other attention: ")
+
+
+def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
+    """In the formulas, where attention is plain and ``factors`` (…, n_q, n_k), 0 or 1/(1 − r), drop weights.
+
+    dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)) are the right ones.
+    """
+    right = _dropped(factors)
+    kept = _dropped(factors != 0)
+    saved: Any = lambda p, dp: p * (dp - _rows(p * factors * dp))  # noqa: E731
+    named = {"dropout is left out of the backward pass, except in rowsum(dO ⊙ O)": Formulas(scores=saved)}
+    for words, wrong in {"dropout is left out of": Formulas(), "the factor 1/(1 − r) is left out of": kept}.items():
+        named[f"{words} the backward pass"] = wrong
+        named |= {f"{words} dV": replace(right, dv=wrong.dv), f"{words} dP": replace(right, scores=wrong.scores)}
+    for cause, formulas in _formulas(spec):
+        if formulas.scores is Formulas.scores and formulas.dv is Formulas.dv:
+            named[cause] = replace(formulas, scores=right.scores, dv=right.dv)
+    for cause, formulas in named.items():
+        yield DefinitionMistake("backward", cause, partial(formulas, spec))
+
+
+def _dropped(factors: Any) -> Formulas:
+    """The right formulas with these factors."""
+    return Formulas(
+        scores=lambda p, dp: p * (factors * dp - _rows(p * factors * dp)),
+        dv=lambda p, do, v: (factors * p).mT @ do,
+    )
+
+
+def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
+    if spec.key_heads < spec.heads:
+        yield from _of_groups()
+    if spec.scale != 1:
+        yield from _twofold("not scaled", lambda x, c: x)
+        yield from _twofold("scaled twice", lambda x, c: c(c(x)))
+        yield "weights are computed again from scores that are not scaled", Formulas(weights=_unscaled)
+    yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
+    yield "the sign of dQ is changed", Formulas(dq=lambda ds, q, k, c: -c(ds @ k))
+    yield "the sign of dK is changed", Formulas(dk=lambda ds, q, k, c: -c(ds.mT @ q))
+    yield "dQ is of queries in place of keys", Formulas(dq=lambda ds, q, k, c: c(ds @ q))
+    yield "dK is of keys in place of queries", Formulas(dk=lambda ds, q, k, c: c(ds.mT @ k))
+    yield "dS is not transposed in dK", Formulas(dk=lambda ds, q, k, c: c(ds @ q))
+    yield "dS is transposed in dQ", Formulas(dq=lambda ds, q, k, c: c(ds.mT @ k))
+    yield "P is not transposed in dV", Formulas(dv=lambda p, do, v: p @ do)
+    yield "dV is scaled", Formulas(dv=lambda p, do, v: p.mT @ do / root(v, v.shape[-1]))
+    yield "the exponentials in P are not divided by their sum", Formulas(weights=_not_normalised)
+    if spec.masks_anything:
+        yield "the mask is left out of the backward pass", Formulas(weights=_unmasked)
+        words = "the mask is left out of the weights that are computed again from the sums"
+        yield words, Formulas(weights=_by_sums_without_mask)
+
+
+#: Wrong formulas of dS, of P and dP.
+_SCORES: dict[str, Callable[[Any, Any], Any]] = {
+    "the sums over the rows, rowsum(P ⊙ dP), are not subtracted": lambda p, dp: p * dp,
+    "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(dp)),
+    "rowsum(P), which is 1, is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(p)),
+    "the mean of dP is subtracted in place of rowsum(P ⊙ dP)":
+        lambda p, dp: p * (dp - namespace_of(dp).mean(dp, axis=-1, keepdims=True)),
+    "sums over the columns of P ⊙ dP are subtracted, not over the rows": lambda p, dp: p * (dp - _rows(p * dp, -2)),
+    "rowsum(P ⊙ dP) is subtracted after P has multiplied: P ⊙ dP − rowsum(P ⊙ dP)":
+        lambda p, dp: p * dp - _rows(p * dp),
+    "rowsum(P ⊙ dP) is added, not subtracted": lambda p, dp: p * (dp + _rows(p * dp)),
+    "the derivative of softmax is taken as P (1 − P), its diagonal": lambda p, dp: p * (1 - p) * dp,
+    "the softmax is not differentiated: dS is dP": lambda p, dp: dp,
+    "the signs of dQ and dK are changed": lambda p, dp: -(p * (dp - _rows(p * dp))),
+}  # fmt: skip
+
+
+def _of_sinks() -> Iterator[tuple[str, Formulas]]:
+    yield "the sink is left out of the weights of the backward pass", Formulas(weights=_without_sink)
+    words = "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1"
+    yield words, Formulas(scores=lambda p, dp: p * (dp - _rows(p * dp) / _rows(p)))
+
+
+def _without_sink(spec: Attention, values: dict[str, Any]) -> Any:
+    return values["weights"] / _rows(values["weights"])
+
+
+def _twofold(words: str, made: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
+    """Make a mistake in dQ, in dK and in both: in the product, with the scale as a function."""
+    both = Formulas(dq=lambda ds, q, k, c: made(ds @ k, c), dk=lambda ds, q, k, c: made(ds.mT @ q, c))
+    yield f"dQ is {words}", Formulas(dq=both.dq)
+    yield f"dK is {words}", Formulas(dk=both.dk)
+    yield f"dQ and dK are {words}", both
+
+
+def _of_groups() -> Iterator[tuple[str, Formulas]]:
+    words = {
+        "first": "are those of the first head of each group alone, not the sum over the group",
+        "last": "are those of the last head of each group alone, not the sum over the group",
+        "mean": "are the mean over each group of heads, not the sum",
+    }
+    for how, said in words.items():
+        one: Any = partial(_grouped, how)
+        yield f"dK and dV {said}", Formulas(shared=one, shared_values=one)
+        yield f"dK {said}".replace(" are ", " is "), Formulas(shared=one)
+        yield f"dV {said}".replace(" are ", " is "), Formulas(shared_values=one)
+
+
+def _unscaled(spec: Attention, values: dict[str, Any]) -> Any:
+    return softmax(forbid(values["scores"], namespace_of(values["scores"]).isfinite(before(spec, values, "weights"))))
+
+
+def _unmasked(spec: Attention, values: dict[str, Any]) -> Any:
+    return softmax(before(spec, values, "masked"))
+
+
+def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Array:
+    """e^{s − L}, L that of the masked scores and s without a mask."""
+    s, masked = before(spec, values, "masked"), before(spec, values, "weights")
+    xp = namespace_of(s)
+    top = xp.max(masked, axis=-1, keepdims=True)
+    return xp.exp(s - top) / xp.sum(xp.exp(masked - top), axis=-1, keepdims=True)
+
+
+def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
+    s = before(spec, values, "weights")
+    xp = namespace_of(s)
+    return xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+
+
+def _of_wrong(spec: Attention, variant: Any, do: Any, **given: Any) -> tuple[Any, ...]:
+    """The exact gradient of a wrong variant of attention."""
+
+    result = vjp(lambda **arrays: of_variant(spec, variant, **arrays)["output"], do, given, ("q", "k", "v"))
+    return result["q"], result["k"], result["v"]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from math import exp, log
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from symattn.attention.positions.fields import Rotary
 from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import traced
+from symattn.bounds.reference import usual
+from symattn.bounds.target import Inputs
 from symattn.verification.diagnosis.coarser import coarser
-from symattn.verification.diagnosis.exponential import other_function
-from symattn.verification.diagnosis.isolate import idle_step, needs_scores
-from symattn.verification.diagnosis.misplaced import other_values
 from symattn.verification.diagnosis.observe import explains, first_wrong_step
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows
+from symattn.verification.probing.search import FAMILIES
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -73,3 +77,215 @@ def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
     identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
     given = {**inputs, "v": identity}
     return session.run_case(Case("structure", "", given)) if session.maker.admits(given) else None
+
+
+# -- which step is to blame, found by making steps idle: where a bias of zeros makes all right, the bias was wrong -----
+# Nothing is supposed of the mistake. Each step that an input can make idle is made so in wrong cases; the first one
+# without which they are right is named. A step that no input reaches is told by sizes or numbers at which it has no
+# effect: scores that are all 0, far below a cap, or of a key that stands where the query does.
+_CASES = 3  # wrong cases that must all become right
+_FAR = 1e4  # below all scores
+_SMALL = 2.0**-12
+Change = Callable[[np.ndarray], np.ndarray]
+
+_ZERO, _ONE = np.zeros_like, np.ones_like
+
+
+def _each(change: Change, names: str) -> dict[str, Change]:
+    return dict.fromkeys(names.split(), change)
+
+
+#: By step: what is said, and the inputs that make it idle.
+_IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
+    ("dropout", "nothing is dropped", _each(_ONE, "drop")),
+    ("sink", "the sink takes nothing", _each(lambda a: np.full_like(a, -_FAR), "sink")),
+    ("mask", "nothing is masked", _each(lambda a: _ONE(a) if a.dtype == bool else _ZERO(a), "mask")),
+    ("mask", "nothing is padding", _each(_ONE, "keep")),
+    ("mask", "there is one document", _each(_ZERO, "doc doc_q doc_k")),
+    ("bias", "the bias is 0", _each(_ZERO, "bias")),
+    ("bias", "all slopes are 0", _each(_ZERO, "slopes")),
+    ("bias", "the biases of buckets are 0", _each(_ZERO, "b_rel")),
+    ("position", "nothing is rotated", _each(_ONE, "cos cos_q") | _each(_ZERO, "sin sin_q")),
+    ("position", "all positions are 0", _each(_ZERO, "positions positions_q")),
+    ("norm", "gains are 1 and biases 0", _each(_ONE, "g_q g_k") | _each(_ZERO, "beta_q beta_k")),
+    ("scale", "the given scale is 1", _each(_ONE, "scale")),
+    ("output", "the bias of the output is 0", _each(_ZERO, "b_o")),
+    ("project", "biases are 0", _each(_ZERO, "b_q b_k b_v b_in")),
+)
+
+
+def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
+    """The step, and in words without what all is right; ("", "") where no idle step makes it so."""
+    cases = [r for r in wrong if r.ratios is not None][:_CASES]
+    if not cases:
+        return "", ""
+    for step, words, changes in _IDLE:
+        if session.effort.over:
+            return "", ""
+        if _right(session, cases, lambda given, c=changes: _changed(given, c)):  # type: ignore[misc]
+            return step, f"all is right where {words}"
+    if session.spec.softcap is not None and _right(session, cases, _lowered):
+        return "softcap", "all is right where scores are far below the cap"
+    if isinstance(session.spec.position, Rotary) and _right_in_place(session):
+        return "position", "all is right where the key stands where the query does"
+    return "", ""
+
+
+def needs_scores(session: Session, wrong: list[CaseResult]) -> bool:
+    """Return whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
+    cases = [r for r in wrong if r.ratios is not None][:_CASES]
+    return bool(cases) and _right(session, cases, lambda inputs: _changed(inputs, _each(_ZERO, "q w_q")))
+
+
+def _changed(given: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:
+    result = {n: changes[n](a) if n in changes else a for n, a in given.items()}
+    same = all(np.array_equal(result[n], given[n]) for n in given)
+    return None if same else result
+
+
+def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
+    return _changed(given, _each(lambda a: a * _SMALL, "q w_q"))
+
+
+def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
+    """Return whether the change makes something idle and all the cases right, though they could still show a fault."""
+    result = False
+    for judged in cases:
+        inputs = change(judged.case.inputs)
+        if inputs is None or not session.maker.admits(inputs):
+            return False
+        rounded = session.precision.input.rounded
+        inputs = {n: a if a.dtype.kind in "biu" else rounded(a) for n, a in inputs.items()}
+        case_result = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
+        if case_result.finding is not None or case_result.outcome.late:
+            return False
+        result = result or case_result.decisive
+    return result
+
+
+def _right_in_place(session: Session) -> bool:
+    """One query, and beside its own key one of zeros, whose score is 0 wherever it stands."""
+    seen = False
+    for judged in _in_place(session):
+        if judged.finding is not None:
+            return False
+        seen = seen or judged.decisive
+    return seen
+
+
+def _in_place(session: Session) -> Iterator[CaseResult]:
+    rng = np.random.default_rng((session.seed, 3))
+    if session.maker.square:
+        return
+    for d_k in (2, 4, 8):
+        q, k = rng.integers(-2, 3, (1, d_k)).astype(float), rng.integers(-2, 3, (2, d_k)).astype(float)
+        k[0] = 0
+        inputs = session.maker.from_heads(q, k, np.array([[0.0], [1.0]]))
+        if inputs is not None:
+            yield session.run_case(Case("in place", f"d_k = {d_k}", inputs))
+
+
+# -- another function in the place of the exponential, seen in weights of two and three keys ---------------------------
+# With weights g(s − m) / Σ g, m the row's largest score, the weight of a key over that of the first, whose score is m,
+# is g(s − m)/g(0): the same for every m, and whatever other keys there are. So g is read off, and nothing is supposed.
+_BELOW = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)  # how far a score lies below the largest one
+_TOPS = (0.0, -3.0, 4.0)
+_NEAR = 1e-3  # of what is compared: more than the arithmetic of float16 is off by
+_LEAST = 1e-4  # ratios below this are not read, as few digits are left of them
+_STRAIGHT = 0.004  # how far slopes of one exponential may be apart
+
+
+def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
+    """("exp", what is seen) where weights are those of another function of s − m; else ("", "")."""
+    if not usual(session.spec) or session.spec.scale is not None:
+        return "", ""
+    seen: dict[float, float] = {}
+    for below, ratio in _ratios(session):
+        if abs(ratio - seen.setdefault(below, ratio)) > _NEAR:
+            return "", ""
+    off = [x for x, ratio in seen.items() if abs(ratio - exp(-x)) > 4 * _NEAR * max(exp(-x), _NEAR)]
+    if len(seen) < len(_BELOW) or not off or _is_power(seen):
+        return "", ""
+    x = max(off, key=lambda x: abs(seen[x] - exp(-x)))
+    words = f"weights are those of another function than the exponential of s − max s: at −{x:g} it is {seen[x]:.4g}"
+    return "exp", f"{words} times what it is at 0, where e^(−{x:g}) = {exp(-x):.4g}"
+
+
+def _is_power(seen: dict[float, float]) -> bool:
+    """Return whether it is e^{c x}: then a scale or a base is to blame."""
+    slopes = [log(ratio) / -x for x, ratio in seen.items() if ratio > _LEAST]
+    return len(slopes) < 2 or max(slopes) - min(slopes) < _STRAIGHT * abs(slopes[0])
+
+
+def _ratios(session: Session) -> Iterator[tuple[float, float]]:
+    """How far below a score lies, and its key's weight over that of the key with the largest one."""
+    for top in _TOPS:
+        for x, y in zip(_BELOW, _BELOW[1:] + _BELOW[:1], strict=True):
+            for below in ((0.0, x), (0.0, x, y)):
+                weights = _weights_of(session, top - np.array(below))
+                if weights is None:
+                    return
+                yield from zip(below[1:], weights[1:] / weights[0], strict=True)
+
+
+def _weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
+    """The weights of a query with these scores, of as many keys; None where there is no such input, or no number."""
+    n = len(scores)
+    q = np.ones((n if session.maker.square else 1, 1))
+    inputs = session.maker.from_heads(q, scores[:, None], np.eye(n))
+    if inputs is None or [inputs[a].shape for a in "kv" if a in inputs] != [(n, 1), (n, n)]:
+        return None
+    judged = session.run_case(Case("exponential", "", inputs))
+    got = judged.outcome.output
+    if got is None or judged.ratios is None or not np.isfinite(got).all() or not traced(judged).run.allowed[-1].all():
+        return None
+    row = got.reshape(-1, n)[-1]
+    return np.asarray(row, dtype=np.float64) if row[0] > 0 else None
+
+
+# -- right weights that meet other values than their own: which key's weight goes to which value -----------------------
+# With the identity for values, an output's column c is what the value of key c is given. If that is, in every row, a
+# sum of right weights of some keys, each key's being given once, then the weights are right and stand in wrong places.
+_SQUARE = (Sizes(3, 4, 3, 4), Sizes(4, 4, 4, 4), Sizes(2, 5, 2, 5))
+_TOLD_APART = 50  # times what is legal: nearer weights are not told apart
+
+
+def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
+    """("values", what is seen), or ("", "") where the weights seen are no right ones in other places."""
+    rng = np.random.default_rng((session.seed, 7))
+    for sizes in _SQUARE if session.spec.heads == 1 else ():
+        result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
+        n = result["v"].shape[-2] if "v" in result else 0
+        if result.get("v", np.zeros(0)).shape != (n, n):
+            continue
+        inputs = {**result, "v": np.eye(n)}
+        judged = session.run_case(Case("structure", "values in other places", inputs))
+        if judged.ratios is None or judged.finding != "values":
+            continue
+        words = _moved(judged)
+        if words:
+            return "values", f"with V = I for its values, the weights are right and meet other values: {words}"
+    return "", ""
+
+
+def _moved(judged: CaseResult) -> str:
+    """Read the first row that tells; "" where some row is no rearrangement, or may be several."""
+    outcome = ""
+    got, right, allowed = judged.outcome.output, traced(judged).near, traced(judged).allowed
+    assert got is not None
+    for i, (seen, weights, slack) in enumerate(zip(got, right, allowed, strict=True)):
+        keys = np.flatnonzero(weights > 0)
+        result = [to for to in product(range(len(weights)), repeat=len(keys)) if _gives(seen, weights[keys], to, slack)]
+        if len(result) != 1:
+            return ""
+        moved = next(((j, c) for j, c in zip(keys, result[0], strict=True) if j != c), None)
+        if moved is not None and not outcome:
+            outcome = f"query {i + 1} gives the weight of key {moved[0] + 1} to the value of key {moved[1] + 1}"
+    return outcome
+
+
+def _gives(seen: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: np.ndarray) -> bool:
+    """Return whether these weights, each in its place, are what is seen."""
+    placed = np.zeros_like(seen)
+    np.add.at(placed, list(to), weights)
+    return bool((np.abs(placed - seen) <= _TOLD_APART * slack.max()).all())
