@@ -209,7 +209,7 @@ class At:
         """Sums over the keys, or over another axis."""
         return self.xp.sum(x, axis=axis, keepdims=True)
 
-    def weights(self, s: object) -> Any:
+    def weights(self, s: Any) -> Any:
         """The definition's weights of other scores; a row without any key is undefined, since code then gives zeros,
         NaN, or (where −10⁹ stands for −∞) weights that are no consequence of the mistake."""
         if self.spec.normaliser != "softmax":
