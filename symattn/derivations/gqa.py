@@ -13,23 +13,22 @@ from symattn.document.formulas import formula
 from symattn.document.model import Column, Document, Table
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
-from symattn.theorems import heads as theorems
 
 _TEXT = """
 Grouped-query attention
 subtitle: the table is for $h = @heads$, $d_k = @dk$, $d_v = @dv$
 hint: symattn derive kv-cache          what is kept of each token
 hint: symattn derive mla
-A of grouped
+A of heads.gqa_is_mha
 # Groups
 - O_t = Attention(Q_t, K_{⌊t/r⌋}, V_{⌊t/r⌋}) :: as it is implemented
 - O_{a r + b} = Attention(Q_{a r + b}, K_a, V_a) :: the $r$ query heads of group $a$: $0 ≤ b < r$
-theorem grouped
+theorem heads.gqa_is_mha
 # Both ends
-theorem extremes
+theorem heads.mqa_is_gqa_one
 # The other order
 Some code tiles the heads instead: query head t reads head t mod g.
-theorem relabelled
+theorem heads.gqa_tile_is_a_relabelling
 # In numbers
 let example: Four query heads of one query and two heads of one key, each a number: $Q = [1, 1, 1, 1]$, $K = [0, 0]$
     and $V = [1, 2]$, so that the outputs $O$ tell which head was read:
@@ -53,7 +52,6 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     example = Glossary(numbers, index={"t": "h"}, defined=defined, example=True, first=0)
     return Telling(
         {"": every, "example": example}, {"a": None, "O_tiled": None}, table=[_table(heads, dk, dv)], **sizes,
-        grouped=theorems.gqa_is_mha, relabelled=theorems.gqa_tile_is_a_relabelling, extremes=theorems.mqa_is_gqa_one,
     ).document("gqa", _TEXT, parameters=sizes)  # fmt: skip
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.arrays.exact import Exact
-from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.derivations.texts import Telling
 from symattn.document.model import Document
-from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 
@@ -32,8 +29,9 @@ result: C = softmax(X W_Q W_Kᵀ Xᵀ/√d_k) X W_V
 with example: $Q = X W_Q$, $K = X W_K$, $A = softmax(Q Kᵀ/√d_k)$
 let example: With $X = [2, 1; 0, 1]$ and $W_Q = W_K = [1, 0; 0, 1]$, and a divisor that is not $√d_k$,
     the weight of token 1 differs:
-example- a_11 = @right ≠ @size = (softmax(Q Kᵀ/d_k))_{1,1} :: divided by the size, $d_k$
-example- a_11 = @right ≠ @length = (softmax(Q Kᵀ/‖q_1‖))_{1,1} :: divided by the length of the query, $‖q_1‖$
+example- a_11 = e^{2 √2}/(1 + e^{2 √2}) ≠ e²/(1 + e²) = (softmax(Q Kᵀ/d_k))_{1,1} :: divided by the size, $d_k$
+example- a_11 = e^{2 √2}/(1 + e^{2 √2}) ≠ e^{4/√5}/(1 + e^{4/√5}) = (softmax(Q Kᵀ/‖q_1‖))_{1,1}
+    :: divided by the length of the query, $‖q_1‖$
 caveat: Equal means equal as functions of all entries, in exact numbers; rounded, they may differ.
 """
 _SHAPES = {"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"}
@@ -45,12 +43,8 @@ def derivation() -> Document:
     defined = {letter: _step(of) for letter, of in _STEPS.items()}
     every = Glossary(_SHAPES, index=dict.fromkeys("ijℓ", "n"), defined=defined, rows=True)
     example = Glossary({k: _SHAPES[k] for k in ("X", "W_Q", "W_K")}, rows=True, example=True)
-    x = Exact.lift([[2, 1], [0, 1]])
-    two = x.xp.asarray(2)
-    divisors = {"right": x.xp.sqrt(two), "size": two, "length": x.xp.sqrt(x[0] @ x[0])}
-    first: dict[str, Node] = {k: softmax(x @ x.mT / d).tolist()[0][0].notation() for k, d in divisors.items()}
     roles = {"X": "input", "x": "input", "c": "output"}
-    return Telling({"": every, "example": example}, roles, **first).document("matrix-form", _TEXT)
+    return Telling({"": every, "example": example}, roles).document("matrix-form", _TEXT)
 
 
 def _step(of: str) -> Any:

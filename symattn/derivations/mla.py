@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.attention.scores import dot_scores, scale_by_root
-from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.derivations.exactly import entries, exact
 from symattn.derivations.texts import Telling
+from symattn.document.formulas import Roles
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
-from symattn.theorems import heads as theorems
 
 _TEXT = """
 Attention over a latent
 hint: symattn derive gqa               shared heads instead
 hint: symattn derive rope
 A1: each token keeps a latent row $c_j$, row $j$ of $C$
-A of absorbed
+A of heads.mla_absorb
 # The score
 latent:= k_j = c_j U_K
 latent:= v_j = c_j U_V
@@ -30,16 +27,16 @@ latent- Σ_{j=1}^{n_k} p_j v_j = (Σ_{j=1}^{n_k} p_j c_j) U_V
 heads- Σ_{t=1}^h P_t C U_t W_t = Σ_{t=1}^h P_t C (U_t W_t)
     :: $U_t$ and $W_t$, the $U_V$ and $W_O$ of head $t$, become one
 result layer: Attention(Q, C U_K, C U_V) = softmax(Q U_Kᵀ Cᵀ/√d_k) C U_V
-not absorbed
+not heads.mla_absorb
 The divisor stays $√d_k$: it is that of the queries before $U_Kᵀ$, though the products are now of the latent width.
 # Positions stand in the way
 A rotation of the keys stands between the latent and $U_Kᵀ$ and changes from key to key, so it cannot be absorbed.
     A part with positions is kept beside:
 beside- (q, q_R)·(k, k_R) = q·k + q_R·k_R :: the dot product of parts side by side
 # In numbers
-let example: With $q = @q$, $C = @c$, $U_K = @u_k$ and $U_V = @u_v$:
-example- o = @absorbed_o :: from the latents, as from keys and values
-example- o = @absorbed_o ≠ @narrow_o = o_narrow :: with the root of the latent width
+let example: With $q = [2, 0, 0, 0]$, $C = [1; 0]$, $U_K = [1, 0, 0, 0]$ and $U_V = [3]$:
+example- o = 3 e/(1 + e) :: from the latents, as from keys and values
+example- o = 3 e/(1 + e) ≠ 3 e²/(1 + e²) = o_narrow :: with the root of the latent width
 caveat: These are the same numbers in another order. Keys and values of low rank are another model than free
     ones; what that costs is not said.
 """
@@ -59,14 +56,8 @@ def derivation() -> Document:
             _LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True, example=True
         ),
     }
-    q, c, u_k, u_v = (exact(x) for x in ([[2, 0, 0, 0]], [[1], [0]], [[1, 0, 0, 0]], [[3]]))
-    outputs = softmax(scale_by_root(dot_scores(q @ u_k.mT, c), q)) @ c @ u_v, Attention()(q @ u_k.mT, c, c) @ u_v
-    absorbed_o, narrow_o = (entries(x[0, 0]) for x in outputs)
-    numbers = {"q": q, "c": c, "u_k": u_k, "u_v": u_v}
-    return Telling(
-        letters, {"P": "weight", "U": "value", "W": "output", "o_narrow": None}, absorbed=theorems.mla_absorb,
-        absorbed_o=absorbed_o, narrow_o=narrow_o, **{letter: entries(x) for letter, x in numbers.items()},
-    ).document("mla", _TEXT)  # fmt: skip
+    roles: Roles = {"P": "weight", "U": "value", "W": "output", "o_narrow": None}
+    return Telling(letters, roles).document("mla", _TEXT)
 
 
 def _attended(narrow: bool) -> Any:

@@ -43,9 +43,9 @@ States that agree in $ℓ e^m$ and $a e^m$ are equal up to the choice of $m$, an
 states- merge(merge(x, y), z) = merge(x, merge(y, z)) :: merging adds these numbers
 states- merge(x, y) = merge(y, x) :: likewise
 states- merge(x, (m, 0, 0)) = x :: a state of no keys
-not merging
+not streaming.two_block_merge
 The state of a tile of keys and values is its $m, ℓ, a$; to finish is to divide $a$ by $ℓ$:
-theorem whole
+theorem streaming.online_softmax
 # Outputs instead of states
 Kernels that split the keys into $B$ blocks of one size keep the output $o_b$ of each block and the logarithm $L_b$ of
     its sum of exponentials.
@@ -74,7 +74,6 @@ def derivation() -> Document:
     return Telling(
         _letters(), {"a": None}, table=[_table(states)], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
         output=_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
-        merging=theorems.two_block_merge, whole=theorems.online_softmax,
     ).document("online-softmax", _TEXT)  # fmt: skip
 
 

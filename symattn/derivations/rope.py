@@ -33,17 +33,17 @@ plane- R_m [a; b] = [a cos(ω_f m) - b sin(ω_f m); a sin(ω_f m) + b cos(ω_f m
 whole- R_m R_n = R_{m + n} :: in all planes: angles add up
 whole- R_mᵀ = R_{-m} :: back by the same angle
 whole- ‖R_m x‖ = ‖x‖ :: lengths stay
-not group
+not positions_rotary.rope_group
 # The score
 whole- R_m q·R_n k = q·R_mᵀ R_n k :: a rotation moved to the other side
 whole- R_m q·R_n k = q·R_{n - m} k :: angles add up
 result whole: R_m q·R_n k = q·R_{n - m} k = R_{m + t} q·R_{n + t} k
-not relative
+not positions_rotary.rope_relative
 # Two orders of coordinates
-theorem layouts
+theorem positions_rotary.rope_layouts
 # A bias of the keys is felt
 Without positions, one vector added to all keys changes nothing (`symattn derive shift`). With them it does:
-theorem bias
+theorem positions_rotary.rope_key_bias
 # In numbers
 let example: One plane, with the cosine $@cosine$ and the sine $@sine$ for one position, $q = @q$ and $k = @k$,
     at the positions $P = @places$; let $S_mn = R_m q·R_n k$:
@@ -68,8 +68,7 @@ def derivation() -> Document:
     return Telling(
         letters, {"a": None}, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]), q=nt.matrix([QUERY]),
         k=nt.matrix([KEY]), places=nt.matrix([range(POSITIONS)]),
-        scores=nt.matrix([[entries(x) for x in row] for row in turned_scores()]), group=theorems.rope_group,
-        relative=theorems.rope_relative, layouts=theorems.rope_layouts, bias=theorems.rope_key_bias,
+        scores=nt.matrix([[entries(x) for x in row] for row in turned_scores()]),
     ).document("rope", _TEXT)  # fmt: skip
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from symattn.attention.softmax import sink_weights, softmax
-from symattn.derivations.exactly import entries, exact
+from symattn.attention.softmax import sink_weights
 from symattn.derivations.texts import Telling
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
-from symattn.theorems import scores as theorems
 
 _TEXT = """
 Attention sinks, and softmax off by one
@@ -25,22 +23,22 @@ A2: $Z = Σ_{ℓ=1}^{n_k} e^{s_ℓ}$
 - Σ_{j=1}^{n_k} p_j < 1 :: $e^b$ is positive
     gap Σ_{j=1}^{n_k} p_j: e^b/(e^b + Z)
 # One more key, of value 0
-theorem extra
+theorem scores.sink_is_extra_key
 # A gate
 - p_j = sigmoid(log(Z) - b) softmax_j(s) :: the sink keeps the proportions
 - o_sink = o sigmoid(lse(s) - b)
     :: with $o_sink = Σ_{j=1}^{n_k} p_j v_j$ and $o = Σ_{j=1}^{n_k} softmax_j(s) v_j$, the output without a sink
-not gate
+not scores.sink_is_a_gate
 A row that finds nothing, with all scores far below $b$, gives an output near 0 instead of a mean of values.
 # What may be shifted
-theorem shift
+theorem scores.sink_shift
 # In numbers
-let example: With $s = @scores$, $V = @values$ and $b = 0$:
+let example: With $s = [1, 0]$, $V = [3; 1]$ and $b = 0$:
 with example: $o_sink = Σ_{j=1}^{n_k} p_j v_j$, $o = Σ_{j=1}^{n_k} softmax_j(s) v_j$
-example- p = @weights :: beside the sink
+example- p = [e/(2 + e), 1/(2 + e)] :: beside the sink
 example- p_1 = softmax_1(1, 0, 0) :: as softmax over three keys
-example- o_sink = Σ_{j=1}^{n_k} p_j v_j = @beside :: the sink gives nothing
-example- o = Σ_{j=1}^{n_k} softmax_j(s) v_j = @alone ≠ o_sink :: without a sink
+example- o_sink = Σ_{j=1}^{n_k} p_j v_j = (1 + 3 e)/(2 + e) :: the sink gives nothing
+example- o = Σ_{j=1}^{n_k} softmax_j(s) v_j = (1 + 3 e)/(1 + e) ≠ o_sink :: without a sink
 caveat: Here the sink is a learned score. That trained models without one use their first token as such is an
     observation, and not shown.
 """
@@ -48,17 +46,10 @@ caveat: Here the sink is a learned score. That trained models without one use th
 
 def derivation() -> Document:
     """A sink is one more key of value 0; it multiplies the output by sigmoid(lse(s) − b)."""
-    scores, values = exact([[1, 0]]), exact([[3], [1]])
-    weights = sink_weights(scores, exact([[0]]))
-    beside, alone = (entries((w @ values)[0, 0]) for w in (weights, softmax(scores)))
     given = {"s": "n_k", "b": "", "V": "n_k d_v"}
     every = Glossary({**given, "m": ""}, index={"j": "n_k", "ℓ": "n_k"}, defined={"p": _weights})
     example = replace(every, given={**given, "V": "n_k"}, example=True)
-    return Telling(
-        {"": every, "example": example}, scores=entries(scores), values=entries(values), weights=entries(weights),
-        beside=beside, alone=alone, extra=theorems.sink_is_extra_key, gate=theorems.sink_is_a_gate,
-        shift=theorems.sink_shift,
-    ).document("sinks", _TEXT)  # fmt: skip
+    return Telling({"": every, "example": example}).document("sinks", _TEXT)
 
 
 def _weights(reader: Reader) -> Any:

@@ -6,15 +6,15 @@ The first line is the title. Then, a line each (an indented line goes on with th
     hint: …                         a command that a reader may type next
     # …                             a heading
     A1: … :: …                      a hypothesis, which may define letters, and a remark
-    A of NAME                       the hypotheses of a theorem
+    A of TOPIC.NAME                 the hypotheses of a theorem, by its module and its name there
     let: …                          a paragraph whose formulas define letters, or give them their numbers
     with: …                         the same, which is not printed
     - FORMULA :: REASON             a step that is claimed
     := FORMULA :: REASON            a step that is defined
     → FORMULA :: CONDITION :: FORM  a limit, with the form that shows it
     result: FORMULA; FORMULA // …   what has been shown, a line for each ``//``
-    theorem NAME                    what a theorem says, and its false variant
-    not NAME                        the false variant alone
+    theorem TOPIC.NAME              what a theorem says, and its false variant
+    not TOPIC.NAME                  the false variant alone
     caveat: …                       what this does not say
     insert NAME                     blocks or steps from Python
 
@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import groupby
 from typing import Any
 
@@ -45,7 +46,7 @@ from symattn.theorems.reading import Reading, boxed, of_print, read, read_apart
 
 _STEP = re.compile(r"(\w*)(-|:=|→) (.*)")
 _SAID = re.compile(r"(let|with|result|caveat|A\d)(?: (\w+))?: (.*)")
-_NAMED = re.compile(r"(theorem|not|A of|insert) (\w+)")
+_NAMED = re.compile(r"(theorem|not|A of|insert) ([\w.]+)")
 _HEAD = re.compile(r"(subtitle|hint): (.*)")
 _OPTION = re.compile(r"(gap|sign|free) (.*): (.*)|keep")
 _APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
@@ -57,7 +58,7 @@ class Telling:
     """A text while it is told.
 
     ``letters`` are those of its sections, or laws by which moments are claimed. ``values`` are what it names: nodes
-    (``@name``), theorems, and blocks or steps. ``roles`` are colours of letters that are not the usual ones.
+    (``@name``), and blocks or steps. ``roles`` are colours of letters that are not the usual ones.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Telling:
             name: Section(x) if isinstance(x, Glossary) else x for name, x in letters.items()
         }
         self.roles, self.values = {**formulas.ROLES, "a": "weight", "A": "weight", **(roles or {})}, values
-        self.theorems = {name: known(x) for name, x in values.items() if isinstance(x, Theorem)}
+        self._cited: dict[str, CitedTheorem] = {}
 
     def document(self, name: str, typed: str, **more: Any) -> Document:
         """The whole document that a text says."""
@@ -81,6 +82,13 @@ class Telling:
     def blocks(self, typed: str) -> tuple[Block, ...]:
         """The blocks of a part of a document."""
         return self._blocks(_lines(typed))
+
+    def theorem(self, name: str) -> CitedTheorem:
+        """A theorem of the catalogue, decided once in a text."""
+        if name not in self._cited:
+            topic, _, called = name.partition(".")
+            self._cited[name] = known(getattr(import_module(f"symattn.theorems.{topic}"), called))
+        return self._cited[name]
 
     def words(self, typed: str) -> Text:
         """Running text with formulas."""
@@ -141,10 +149,10 @@ class Telling:
         if kind == "insert":
             yield from self.values[name]
         elif kind == "A of":
-            yield from (Assumption("", _sentence(text)) for text in self.theorems[name].theorem.hypotheses)
+            yield from (Assumption("", _sentence(text)) for text in self.theorem(name).theorem.hypotheses)
         else:
-            yield from self.theorems[name].result() if kind == "theorem" else ()
-            yield self.theorems[name].wrong()
+            yield from self.theorem(name).result() if kind == "theorem" else ()
+            yield self.theorem(name).wrong()
 
     def _shown(self, options: list[str]) -> dict[str, Any]:
         """Return the argument that a side is larger, or of which sign it is."""
