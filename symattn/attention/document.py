@@ -24,13 +24,14 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
     names = list(dict.fromkeys(n for n in (*given, *inputs.needed(spec, given)) if n in ARRAYS))
     parts = spec.pipeline(names)
     formula = equals(SYMBOLS["output"], whole_formula(spec, names))
+    long = tuple((part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason))  # no room beside them
     blocks: tuple[Block, ...] = (
         Steps((Step(formula, ("in one formula",)),)),
         Heading(("Inputs",)),
         table((n, SYMBOLS[n], times(shape(n, spec, names))) for n in names),
         Heading(("Steps",)),
         Steps(tuple(step(p, shape(p.name, spec, names), not _is_long(p.reason)) for p in parts)),
-        *_long_reasons(parts),
+        *((Items(long),) if long else ()),
         Heading(("Conventions",)),
         Items(tuple(conventions(spec))),
     )
@@ -98,12 +99,6 @@ def _is_long(reason: Text) -> bool:
     """Return whether a reason has no room beside a formula."""
     words = (text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in reason)
     return len("".join(words)) > _BESIDE
-
-
-def _long_reasons(parts: Iterable[Part]) -> tuple[Block, ...]:
-    """Under the steps, what there was no room for."""
-    items = tuple((part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason))
-    return (Items(items),) if items else ()
 
 
 def times(sizes: tuple[Node, ...]) -> Text:

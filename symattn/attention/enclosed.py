@@ -74,15 +74,12 @@ def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) 
     out = EnclosedOutput(np.empty(shape), np.empty(shape))
     with np.errstate(all="ignore"):  # what overflows ends in the hull
         for head in heads(spec, given):
-            _of_head(spec, head, tight, EnclosedOutput(out.centre[head.index], out.radius[head.index]))
+            ready, of = prepare(spec, head, tight), _Spreads(head.v, head.sink is not None)
+            for start in range(0, head.seen.n_q, QUERIES):
+                rows = slice(start, min(start + QUERIES, head.seen.n_q))
+                own = EnclosedOutput(out.centre[head.index][rows], out.radius[head.index][rows])
+                _of_block(spec, ready, of, rows, own)
     return out
-
-
-def _of_head(spec: Attention, head: Head, tight: bool, out: EnclosedOutput) -> None:
-    ready, of = prepare(spec, head, tight), _Spreads(head.v, head.sink is not None)
-    for start in range(0, head.seen.n_q, QUERIES):
-        rows = slice(start, min(start + QUERIES, head.seen.n_q))
-        _of_block(spec, ready, of, rows, EnclosedOutput(out.centre[rows], out.radius[rows]))
 
 
 def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: EnclosedOutput) -> None:
@@ -91,7 +88,10 @@ def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: 
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
     around = of.of(result.keys)
     lost = enclosed(ready, result, around, rows, *out)
-    _narrow(*out, around)
+    wide = ~(out.radius < around.reach)
+    if wide.any():  # the hull is narrower, or rounding says nothing
+        np.copyto(out.centre, around.middle, where=wide)
+        np.copyto(out.radius, around.reach, where=wide)
     for row in np.flatnonzero(lost & ~empty):
         out.centre[row], out.radius[row] = _hull_of_row(ready, int(row) + rows.start, result.keys)
     if empty.any():
@@ -109,14 +109,6 @@ class _Spreads:
         if self._kept is None or self._kept[0] != keys:
             self._kept = keys, spread(self._values[slice(*keys)], self._sink)
         return self._kept[1]
-
-
-def _narrow(centre: Floats, radius: Floats, around: Spread) -> None:
-    """The hull, where it is narrower, or where rounding says nothing."""
-    wide = ~(radius < around.reach)
-    if wide.any():
-        np.copyto(centre, around.middle, where=wide)
-        np.copyto(radius, around.reach, where=wide)
 
 
 def _hull_of_row(ready: Prepared, row: int, keys: tuple[int, int]) -> tuple[Floats, Floats]:

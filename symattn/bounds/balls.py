@@ -54,7 +54,8 @@ class _Bound:
         self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
         self.keys = run.allowed
         scores = xp.where(self.keys, number(run.final_scores), 0) * self.unit
-        tau = self._stored(scores)
+        length = size(scores) + self.errors.shift * self.unit
+        tau = stored(self.errors.tau * self.unit, length, precision, g)  # step 1: τ'_j of the keys
         self.far = self._far(scores, tau)
         self.keys = self.keys & ~self.far
         self.open = self._beside(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
@@ -115,11 +116,6 @@ class _Bound:
             return xp.zeros(shape)
         z = self.run.values["sink"]
         return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
-
-    def _stored(self, scores: Balls) -> Balls:
-        """Step 1: τ'_j of the keys."""
-        t = size(scores) + self.errors.shift * self.unit
-        return stored(self.errors.tau * self.unit, t, self.precision, g)
 
     def _far(self, scores: Balls, tau: Balls) -> np.ndarray:
         """Step 7: which keys count as forbidden. Midpoints, and rows that are shifted, may be off by ``reach``."""

@@ -261,11 +261,8 @@ def largest(near: np.ndarray) -> float:
 
 def middles(entries: np.ndarray) -> np.ndarray:
     """The middles of balls as float64; NaN for what is no number."""
-    return np.asarray(np.frompyfunc(_middle, 1, 1)(entries), dtype=np.float64)
-
-
-def _middle(x: Any) -> float:
-    return float("nan") if isinstance(x, Undefined | Forbidden) else float(x.mid())
+    middle = np.frompyfunc(lambda x: np.nan if isinstance(x, Undefined | Forbidden) else float(x.mid()), 1, 1)
+    return np.asarray(middle(entries), dtype=np.float64)
 
 
 def shares(got: Any, middle: Any, radius: Any, limits: Any) -> tuple[Any, Any]:

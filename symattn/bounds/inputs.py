@@ -276,7 +276,11 @@ class Maker:
         shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
         # Without rng the probe speaks for itself, and what stands beside it is always the same.
         result = self._extras(shapes, rng or np.random.default_rng(len(k)))
-        rest = {n: self._entries(shape) for n, shape in shapes.items() if n not in arrays and n not in result}
+        rest = {  # small whole numbers for matrices that the heads' inputs do not say
+            n: np.random.default_rng(sum(shape)).integers(-1, 2, shape).astype(float)
+            for n, shape in shapes.items()
+            if n not in arrays and n not in result
+        }
         result = arrays | rest | result | self.masks(q.shape[-2], k.shape[-2], rng, result)
         return self._in_order(result) if self.admits(result) else None
 
@@ -304,10 +308,6 @@ class Maker:
         if d_k < q.shape[-1] or d_v < v.shape[-1]:
             return None
         return _wider(q, d_k), _wider(k, d_k), _wider(v, d_v)
-
-    def _entries(self, shape: tuple[int, ...]) -> Array:
-        """Small whole numbers for matrices that the heads' inputs do not say."""
-        return np.random.default_rng(sum(shape)).integers(-1, 2, shape).astype(float)
 
     def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
         """Repeat the inputs for each head, where there is an axis of heads."""
@@ -368,7 +368,10 @@ class Maker:
         if self.spec.mask is not None:
             open_ = np.ones((n_q, n_k), dtype=bool) if rng is None else rng.random((n_q, n_k)) < 0.6
             open_ = self._with_keys(open_, may & keep, rng)
-            result["mask"] = open_ if self.spec.mask == "boolean" else self._additive(open_, rng)
+            finite = np.zeros(open_.shape)
+            if self.spec.mask == "additive" and rng is not None:
+                finite = rng.integers(-2, 2, open_.shape) / 2.0
+            result["mask"] = open_ if self.spec.mask == "boolean" else np.where(open_, finite, -np.inf)
         return result
 
     def _keep(self, n_k: int, rng: np.random.Generator) -> Array:
@@ -391,10 +394,6 @@ class Maker:
                 choice = np.flatnonzero(may[i])
                 open_[i, choice[0] if rng is None else rng.choice(choice)] = True
         return open_
-
-    def _additive(self, open_: Array, rng: np.random.Generator | None) -> Array:
-        finite = np.zeros(open_.shape) if rng is None else rng.integers(-2, 2, open_.shape) / 2.0
-        return np.where(open_, finite, -np.inf)
 
     def tame(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The inputs with scores within the domain: queries are halved until they are, then what is added to scores."""

@@ -38,7 +38,8 @@ class EnclosedElementwise(Core):
                 common = Common(object(), y.rad.copy(), True)
                 return cls._later(kernels.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common)
         kernel = kernels.exact_sum if int(np.prod(shape, dtype=int)) <= SMALL else kernels.sum
-        return cls.made(computed(kernel, shape, (a.parts, b.parts), forbidden=_either))
+        either = lambda x, y: (x.mid == -np.inf) | (y.mid == -np.inf)  # noqa: E731
+        return cls.made(computed(kernel, shape, (a.parts, b.parts), forbidden=either))
 
     # -- products -----------------------------------------------------------------------------------------------------
     @classmethod
@@ -107,13 +108,15 @@ class EnclosedElementwise(Core):
         """max(x, y) − c̃ for c̃ = max(c_a, c_b) is at most max(r_a − (c̃ − c_a), r_b − (c̃ − c_b)), and not below
         minus the radius of the one with c̃, which is among these."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
-        return cls.made(computed(kernels.larger, shape, (a.parts, b.parts), forbidden=_both))
+        both = lambda x, y: (x.mid == -np.inf) & (y.mid == -np.inf)  # noqa: E731
+        return cls.made(computed(kernels.larger, shape, (a.parts, b.parts), forbidden=both))
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> Any:
         """x < y if c_b − c_a > r_a + r_b, not if c_a − c_b ≥ r_a + r_b; differences of floats have the right sign, and
         are off by u of themselves."""
-        cls._numbers(a, b, "an order")
+        if np.isnan(a.mid).any() or np.isnan(b.mid).any():
+            raise Undecided(f"{cls.name}: an order with undefined (0/0)")
         with np.errstate(all="ignore"):
             gap, reach = b.mid - a.mid, (a.rad + b.rad) * UP
             below, above = (a.mid == -np.inf), (b.mid == -np.inf)
@@ -143,12 +146,6 @@ class EnclosedElementwise(Core):
             return np.asarray(~(b.mid - a.mid > (a.rad + b.rad) * UP))
 
     @classmethod
-    def _numbers(cls, a: Self, b: Self, what: str) -> None:
-        for x in (a, b):
-            if np.isnan(x.mid).any():
-                raise Undecided(f"{cls.name}: {what} with undefined (0/0)")
-
-    @classmethod
     def _decided(cls, yes: object, no: object, a: Self, b: Self, sign: str) -> Any:
         yes, no = np.asarray(yes), np.asarray(no)
         if not (yes | no).all():
@@ -176,14 +173,6 @@ def _is_shift(y: Core, shape: tuple[int, ...]) -> bool:
 def _is_power(y: Parts) -> bool:
     """Return whether it is one number, ±2^k."""
     return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
-
-
-def _either(x: Parts, y: Parts) -> Any:
-    return (x.mid == -np.inf) | (y.mid == -np.inf)
-
-
-def _both(x: Parts, y: Parts) -> Any:
-    return (x.mid == -np.inf) & (y.mid == -np.inf)
 
 
 def _product(x: Parts, y: Parts) -> Any:

@@ -126,9 +126,10 @@ def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats, Floats], None]
     if x.dtype != np.float64 or not x.flags.c_contiguous:
         raise ValueError("give a contiguous array of float64")
     flat = x.reshape(-1)
+    rooms = _rooms.rooms = _rooms.rooms or (np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK))
     for start in range(0, flat.size, CHUNK):
         part = flat[start : start + CHUNK]
-        work(part, *(room[: part.size] for room in _scratch()))
+        work(part, *(room[: part.size] for room in rooms))
     return x
 
 
@@ -139,12 +140,6 @@ class _Rooms(threading.local):
 
 
 _rooms = _Rooms()
-
-
-def _scratch() -> tuple[Floats, Floats, Floats]:
-    if _rooms.rooms is None:
-        _rooms.rooms = np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
-    return _rooms.rooms
 
 
 def _powers_of_chunk(y: Floats, z: Floats, t: Floats, w: Floats) -> None:

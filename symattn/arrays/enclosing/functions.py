@@ -15,7 +15,7 @@ import numpy as np
 from symattn.arrays.enclosing.array import Common, Core, _ball, _pair
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
-from symattn.arrays.enclosing.work import EnclosedWork, Parts, computed, masked
+from symattn.arrays.enclosing.work import Parts, computed, masked
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
 
@@ -37,7 +37,9 @@ class EnclosedFunctions(Core):
         if np.any(masked(a.raw)):
             raise Refused(f"{cls.name}: {name}(-inf)")
         if name in ("sqrt", "tanh"):
-            return cls.made(_sqrt(cls.name, a.parts) if name == "sqrt" else _tanh(a.parts))
+            parts = a.parts
+            tanh = name == "tanh"
+            return cls.made(computed(_tanh_block, parts.mid.shape, (parts,)) if tanh else _sqrt(cls.name, parts))
         return cls.made(_by_arb(cls.name, name, a.parts))
 
     @classmethod
@@ -46,22 +48,18 @@ class EnclosedFunctions(Core):
         shift = a.common if a.common is not None and a.common.shift else None
         x = a.source if a.common is None or shift is not None else a.parts
         common = Common(shift.source, shift.reach, False) if shift is not None else None
-        result = cls.made(_exp(x, a.plain_shape), common)
+        result = cls.made(computed(_exp_block, a.plain_shape, (x,)), common)
         result.positive = True
         return result
 
 
 # -- exp --------------------------------------------------------------------------------------------------------------
-def _exp(a: Parts | EnclosedWork, shape: tuple[int, ...]) -> Parts:
+def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:
     """With v = e^c (1 + δ), |δ| ≤ ε, and r ≤ ½: |e^x − v| ≤ v (e^r − 1 + ε)/(1 − ε), and e^r − 1 ≤ r + ¾ r².
 
     For e^x − e^c is at most e^c (e^r − 1) in size, and e^r − 1 = r + r²/2 + r³/6 + … ≤ r + (e − 2) r² for r ≤ 1.
     e^−∞ = 0. Outside of [−700, 700], and for wide intervals, see ``_ends``.
     """
-    return computed(_exp_block, shape, (a,))
-
-
-def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:
     np.copyto(c, a)
     low, widest = (a.min(), ra.max()) if a.size else (0.0, 0.0)
     inside = low >= _LOW and (not a.size or a.max() <= _HIGH)
@@ -127,16 +125,12 @@ def _sqrt(kind: str, a: Parts) -> Parts:
 
 
 # -- tanh -------------------------------------------------------------------------------------------------------------
-def _tanh(a: Parts) -> Parts:
+def _tanh_block(c: Any, r: Any, a: Any, ra: Any) -> None:
     """tanh x, off by r·max sech² + 8u|t| for t = tanh c as it is computed (``_tanh_of``).
 
     The slope sech² = 1 − tanh² changes by the factor e^{2r} at most within r, since (log sech²)' = −2 tanh, and
     e^{2r} ≤ 1 + 2r + 3r² for r ≤ ½; it is at most 1. And |tanh| < 1, so that intervals that reach further are cut.
     """
-    return computed(_tanh_block, a.mid.shape, (a,))
-
-
-def _tanh_block(c: Any, r: Any, a: Any, ra: Any) -> None:
     t = _tanh_of(np.abs(a))
     np.copysign(t, a, out=c)
     slope = 1 - t

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -161,16 +161,15 @@ class Indexed(ArrayBase):
 
     def places(self) -> list[Places]:
         """A place with fresh indices for each choice of blocks, and of entries of numbers: together the whole array."""
-        every = [[(b, entry) for b, block in enumerate(a.blocks) for entry in _entries(block)] for a in self.shape]
+        # The entries of a block are its sorts, with every number below those that it holds.
+        block_of = [
+            [[(f,) if isinstance(f, str) else range(f) for f in block] for block in a.blocks] for a in self.shape
+        ]
+        every = [[(b, entry) for b, fs in enumerate(of) for entry in itertools.product(*fs)] for of in block_of]
         return [
             tuple((b, tuple(fresh(i) if isinstance(i, str) else i for i in entry)) for b, entry in chosen)
             for chosen in itertools.product(*every)
         ]
-
-
-def _entries(block: Sequence[str | int]) -> Iterator[tuple[str | int, ...]]:
-    """The entries of a block: its sorts, with every number below those that it holds."""
-    return itertools.product(*[(f,) if isinstance(f, str) else range(f) for f in block])
 
 
 def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:

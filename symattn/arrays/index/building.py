@@ -167,13 +167,10 @@ def _paired_root(xs: list[Expression]) -> list[Expression] | None:
             rest = list(xs)
             rest.remove(x)
             rest.remove(other)
-            return rest if x.name != other.name else [*rest, _square(x)]
+            inside = x.children[0]
+            square = [inside if x.name == "sqrt" else divide(ONE, inside)]
+            return rest if x.name != other.name else rest + square
     return None
-
-
-def _square(root: Opaque) -> Expression:
-    inside = root.children[0]
-    return inside if root.name == "sqrt" else divide(ONE, inside)
 
 
 def root(x: Expression) -> Expression:

@@ -18,10 +18,10 @@ from symattn.document.errors import Refused
 
 def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
     """∂x/∂letter. The letter's indices are the place; they must not be bound in ``x``."""
-    if isinstance(x, ex.Letter):
-        return _of_letter(x, letter)
     if not _holds(x, letter.name):
         return ex.ZERO
+    if isinstance(x, ex.Letter):
+        return multiply(*[predicate("=", i, a) for i, a in zip(x.indices, letter.indices, strict=True)])
     if isinstance(x, ex.Sum):
         return add(*[derivative(y, letter) for y in x.children if _holds(y, letter.name)])
     if isinstance(x, ex.Product):
@@ -44,12 +44,6 @@ def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
 
 def _holds(x: ex.Expression, name: str) -> bool:
     return x.name == name if isinstance(x, ex.Letter) else any(_holds(y, name) for y in x.children)
-
-
-def _of_letter(x: ex.Letter, letter: ex.Letter) -> ex.Expression:
-    if x.name != letter.name:
-        return ex.ZERO
-    return multiply(*[predicate("=", i, a) for i, a in zip(x.indices, letter.indices, strict=True)])
 
 
 def _of_opaque(x: ex.Opaque, letter: ex.Letter) -> ex.Expression:

@@ -51,11 +51,12 @@ class Field:
 
     def letters(self, shape: Shape) -> State:
         """New letters, uniform mod p and, independently, mod q."""
-        value, exponent = (Plane.after(lambda m=m: self._uniform(shape, m.m)) for m in (self.p, self.q))
-        return State(shape, value, exponent, _LETTER, ExponentForm(1, 1, shifted=False))
 
-    def _uniform(self, shape: Shape, m: int) -> Floats:
-        return self.random.integers(-(m // 2), m // 2 + 1, shape).astype(np.float64)
+        def uniform(m: int) -> Floats:
+            return self.random.integers(-(m // 2), m // 2 + 1, shape).astype(np.float64)
+
+        value, exponent = (Plane.after(lambda m=m: uniform(m.m)) for m in (self.p, self.q))
+        return State(shape, value, exponent, _LETTER, ExponentForm(1, 1, shifted=False))
 
     def constant(self, c: Fraction, power: int, shape: Shape = ()) -> State:
         """c (ln 2)^power for c ≠ 0, where ln 2 is a letter of which 2 is the exponential."""

@@ -175,15 +175,15 @@ class RoundedElementwise(ComputedNumber):
         """f(x), within ε of f(x̂)."""
         value = Ball._unary(name, a.value)
         x, y, e = a.near, floats(value.entries), a.error
-        of_balls = np.frompyfunc(lambda s, t: _or_zero(name, s, t), 2, 1)
-        slope = floats(of_balls(a.planes[0], value.entries))
+        of_balls = np.frompyfunc(lambda s, t: flint.arb(0) if isinstance(s, SPECIAL) else slope(name, s, t), 2, 1)
+        tangent = floats(of_balls(a.planes[0], value.entries))
         rest, flat = up(beyond_tangent(name, x, y, e)), up(steepest(name, x, e) * e)
-        bounded = flat < up(slope.size * e + rest)
-        slope = Floats(np.where(bounded, 0, slope.near), np.where(bounded, 0, slope.off))
+        bounded = flat < up(tangent.size * e + rest)
+        tangent = Floats(np.where(bounded, 0, tangent.near), np.where(bounded, 0, tangent.off))
         exact = (e == 0) & (x.off == 0) & ((x.near == 0) | ((name == "sqrt") & holds(cls.precision.score, y)))
         return cls.made(
             value,
-            cls.linear(value.plain_shape, [(slope, a)]),
+            cls.linear(value.plain_shape, [(tangent, a)]),
             more=np.where(bounded, flat, rest),
             relative=np.where(exact, 0, 2 * cls.precision.exp_ulps * float(cls.precision.score.u)),
         )
@@ -232,10 +232,6 @@ class RoundedElementwise(ComputedNumber):
 
         np.frompyfunc(check, 3, 1)(a.planes[0], b.planes[0], up(a.error + b.error))
         return of(a.value, b.value)
-
-
-def _or_zero(name: str, x: object, y: object) -> Any:
-    return flint.arb(0) if isinstance(x, SPECIAL) else slope(name, x, y)
 
 
 def _is_one(x: Floats, e: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from symattn.attention import masks
 from symattn.attention.inputs import check_inputs
 from symattn.attention.masks import Places
 from symattn.attention.spec import Attention
+from symattn.attention.stages.weights import by_place
 from symattn.document.errors import InputError, Refused
 
 _TAKEN = (
@@ -168,11 +169,7 @@ class Seen:
             result.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
         if not result:
             return None
-        return self.xp.broadcast_to(reduce(and_, result), self._shape(queries, keys))
-
-    @staticmethod
-    def _shape(queries: slice, keys: slice) -> tuple[int, int]:
-        return queries.stop - queries.start, keys.stop - keys.start
+        return self.xp.broadcast_to(reduce(and_, result), (queries.stop - queries.start, keys.stop - keys.start))
 
     @property
     def _offset(self) -> int:
@@ -196,16 +193,8 @@ class Seen:
 
     def _by_place(self, queries: slice, keys: slice) -> Iterator[Any]:
         """The masks of the specification that go by position, of this tile's places."""
-        spec, whole = self.spec, self._places(slice(0, self.n_q), slice(0, self.n_k))
-        here = self._places(queries, keys)
-        if spec.prefix is not None:
-            yield masks.prefix(here, spec.prefix)
-        elif spec.causal:
-            yield masks.causal(here)
-        if spec.window is not None:
-            yield masks.sides(here, *spec.sides)
-        if spec.block is not None:
-            yield masks.blocks(here, masks.block_bounds(whole, spec.block))
+        whole = self._places(slice(0, self.n_q), slice(0, self.n_k))
+        return by_place(self.spec, self._places(queries, keys), whole)
 
     def _places(self, queries: slice, keys: slice) -> Places:
         i = self.xp.arange(queries.start, queries.stop)[:, None] + self._offset

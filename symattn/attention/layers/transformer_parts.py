@@ -77,14 +77,10 @@ def _positioned(model: Transformer, stream: Stream, stack: str) -> None:
     result, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
     if model.positions == "sinusoidal":
         reason = "sinusoidal positions: sines and cosines of the place, at falling frequencies"
-        stream.add(result, _add_sinusoidal, [stream.now], letter, _sinusoidal_formula, reason)
+        stream.add(result, _add_sinusoidal, [stream.now], letter, lambda x: x + name("P"), reason)
     else:
         of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
         stream.add(result, learned, of, letter, add, "one row of positions for each place")
-
-
-def _sinusoidal_formula(x: Node) -> Node:
-    return x + name("P")
 
 
 def _add_sinusoidal(x: Array) -> Any:

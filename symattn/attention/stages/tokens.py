@@ -173,7 +173,8 @@ def joining(flow: Flow) -> None:
     for role, part, run in (("q", "q_n", latent.join), ("k", own, partial(_beside, heads, asked.absorbed))):
         names = (part, f"{role}_r")
         reason, beside = "both parts, side by side", partial(_joined_entries, "j" if role == "k" else "i")
-        flow.add(f"{role}_joined", run, _joined_formula, names, role=role, reason=reason, entries=beside)
+        writes = lambda own, positional: call("concat", commas(own, positional))  # noqa: E731
+        flow.add(f"{role}_joined", run, writes, names, role=role, reason=reason, entries=beside)
     if asked.absorbed:
         run, typed = partial(_alike, heads), "out[j,l] = 0[j,l] -- the same for every head"
         flow.add("v_absorbed", run, _same, ("c_kv",), role="v", reason="in place of the values", entries=typed)
@@ -182,10 +183,6 @@ def joining(flow: Flow) -> None:
 def _joined_entries(i: str) -> EntryLines:
     first = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$"
     return entries(first, f"out[{i},l] = 1[{i},l − width_0] for $l > width_0$")
-
-
-def _joined_formula(own: Node, positional: Node) -> Node:
-    return call("concat", commas(own, positional))
 
 
 def _beside(heads: int, absorbed: bool, own: Array, positional: Array) -> Array:

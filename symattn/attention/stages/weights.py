@@ -239,16 +239,16 @@ def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> 
     if spec.documents:
         queries, keys = inputs[-2:]
         allowed += [masks.same_document(queries, keys)]
-        allowed += _by_place(spec, masks.document_places(queries, keys, spec.alignment))
+        allowed += by_place(spec, masks.document_places(queries, keys, spec.alignment))
     else:
-        allowed += _by_place(spec, s)
+        allowed += by_place(spec, s)
     for mask in allowed:
         s = masks.forbid(s, masks.for_every_head(mask) if spec.heads > 1 else mask)
     return s
 
 
-def _by_place(spec: Attention, s: Array | masks.Places) -> Iterator[Any]:
-    """The masks that go by position, of scores or of the places of queries and keys."""
+def by_place(spec: Attention, s: Array | masks.Places, whole: masks.Places | None = None) -> Iterator[Any]:
+    """The masks that go by position, of scores or of places of queries and keys: some of the ``whole``, if given."""
     if spec.prefix is not None:
         yield masks.prefix(s, spec.prefix, spec.alignment)
     elif spec.causal:
@@ -256,7 +256,7 @@ def _by_place(spec: Attention, s: Array | masks.Places) -> Iterator[Any]:
     if spec.window is not None:
         yield masks.sides(s, *spec.sides, spec.alignment)
     if spec.block is not None:
-        yield masks.blocks(s, masks.block_bounds(s, spec.block), spec.alignment)
+        yield masks.blocks(s, masks.block_bounds(s if whole is None else whole, spec.block), spec.alignment)
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
