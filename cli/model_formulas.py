@@ -17,8 +17,8 @@ from symattn.derivations.sheets.schema import overridden
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
-from symattn.models.configurations.adapter import attention
 from symattn.models.configurations.configuration import configuration
+from symattn.models.configurations.promised_layers import attention
 
 _MOST_HEADS = 6
 _OPTIONS = (*SIZES, "size", *FLAGS)

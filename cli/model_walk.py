@@ -18,8 +18,8 @@ from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
 from symattn.models.checkpoint import Checkpoint
-from symattn.models.configurations.adapter import attention, known
 from symattn.models.configurations.configuration import configuration
+from symattn.models.configurations.promised_layers import attention, known
 from symattn.models.configurations.stored_weights import inputs
 
 from .model_formulas import place_of

@@ -1,20 +1,262 @@
-"""``audit``: judge every call of attention in a running model; ``audit_script``: in a script, run as by Python."""
+"""``Audit``: the context in which calls are watched, in every thread."""
 
 from __future__ import annotations
 
 import runpy
 import sys
+import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from symattn.arrays.precision import Contract
 from symattn.document.errors import InputError
-from symattn.models.auditing.audit_context import Audit
-from symattn.models.auditing.audit_report import AuditReport
+from symattn.models.auditing.audit_report import AuditReport, CallFinding
+from symattn.models.auditing.backward_hooks import Followed, WatchedCall
+from symattn.models.auditing.begun import Begun, Draws, Made, begun, draws_of, ended, watching
+from symattn.models.auditing.call_gradients import Backward
+from symattn.models.auditing.layers.layer_hooks import Layers
+from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
+from symattn.models.auditing.received import Received, of_torch, of_transformers
+from symattn.models.auditing.tracing import mode
 from symattn.programs.frameworks import import_torch
+
+_SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same
+_COMPILED = (
+    "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"
+    " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
+)
+_INSIDE = Backward(reason="it runs inside of a torch.autograd.Function, whose backward pass is its own and is not seen")
+
+
+class Audit:
+    """A context: what runs in it is audited. It gives the report, which fills meanwhile."""
+
+    def __init__(
+        self,
+        model: Any,
+        contract: Contract | None,
+        rows: int | None,
+        gradients: bool,
+        name: str,
+        layers: bool = False,
+    ) -> None:
+        self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
+        self._watched: list[WatchedCall] = []
+        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._held: dict[int, ReferenceType[Any]] = {}
+        self._copies: dict[int, Any] = {}
+        self._lock, self._searched = threading.RLock(), 0
+        self._modes: dict[int, Any] = {}
+        self._followed: list[Any] = []
+        self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
+        self._layers = Layers(self.report.layers.append) if layers else None
+        if model is not None:
+            self._know(model)
+
+    def __repr__(self) -> str:
+        return "<audit: with symattn.audit(model) as report: ...; what runs in it is audited>"
+
+    def __enter__(self) -> AuditReport:
+        for module in () if self._model is None else self._model.modules():
+            self._tell_compiled(module)
+        if self._layers is not None and self._model is not None:
+            self._layers.know(self._model)
+        watch(self)
+        self._follow()
+        return self.report
+
+    def __exit__(self, *_: object) -> None:
+        self._unfollow()
+        leave(self)
+        if self._layers is not None:
+            self._layers.close()
+        for watched in self._watched:
+            watched.close()
+        for softmax in (s for tracer in self._followed for s in tracer.left()):
+            if softmax.read:
+                self.unread("operators", softmax.layer, "the softmax of scores meets no values in a known form")
+            else:
+                self.report.others += 1
+                self.report.suspect += softmax.heads
+        for tracer in self._followed:
+            tracer.known.forget()
+
+    # -- what the patches tell -----------------------------------------------------------------------------------------
+    def interface(self, function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+        """A call of an attention function of transformers."""
+        module = kwargs.get("module", args[0] if args else None)
+        if not self.wants(module):
+            return function(*args, **kwargs)
+        result = self._made(module, f"transformers {name or 'eager'}", True)
+        return self._seen(
+            result, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs, first=1
+        )
+
+    def fused(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call of ``scaled_dot_product_attention``."""
+        module = doing.modules[-1] if doing.modules else None
+        if not self.wants(module):
+            return function(*args, **kwargs)
+        result = self._made(module, "torch sdpa")
+        return self._seen(result, lambda: of_torch(args, kwargs), function, args, kwargs)
+
+    def entered(self, module: Any) -> None:
+        """A module begins: a thread of its own is followed from its outermost module on."""
+        if self._model is None:
+            self._tell_compiled(module)
+        if len(doing.modules) == 1:
+            if self._model is None:
+                self._know(module)
+                if self._layers is not None:
+                    self._layers.know(module)
+            if threading.get_ident() not in self._modes and self.wants(module):
+                self._follow()
+                doing.followed.append(self)
+
+    def left(self, module: Any) -> None:
+        """A module ends."""
+        if threading.get_ident() in self._modes:
+            self._modes[threading.get_ident()].tracer.tie()
+        if len(doing.modules) == 1 and self in doing.followed:
+            doing.followed.remove(self)
+            self._unfollow()
+
+    # -- what the tracer of a thread tells -----------------------------------------------------------------------------
+    def spelled(self, received: Received, out: Any) -> Callable[[Any], None] | None:
+        """Attention in operators that was read, with its output; gives who wants to know its node in the graph."""
+        import torch
+
+        outcome = self._made(received.module, received.via)
+        with reading():
+            if self._layers is not None:
+                self._layers.attended(received, out, False)
+            call = begun(outcome, lambda: received, self._rows, self._contract)
+            result = self._judged(call, out)
+            if not self._gradients or isinstance(call, CallFinding) or not torch.is_grad_enabled():
+                self._add(self._unseen(result))
+                return None
+            followed = Followed(received, self._rows, self._contract)
+            self._add(result, followed)
+            return followed.tie
+
+    def unread(self, via: str, module: Any, reason: str) -> None:
+        """Attention that was not read."""
+        self._add(self._made(module, via).unread(reason))
+
+    def wants(self, module: Any) -> bool:
+        """Return whether a module is audited, or runs inside of one that is."""
+        return self._model is None or module in self._names or any(m in self._names for m in doing.modules)
+
+    def holds(self, tensor: Any) -> bool:
+        """Return whether an array is a parameter of the audited model, and not one that reuses freed memory."""
+        place = tensor.untyped_storage().data_ptr()
+        if place in self._copies and not self._copies[place].expired():
+            return True
+        known = self._held.get(place)
+        parameter = None if known is None else known()
+        return parameter is not None and bool(parameter.untyped_storage().data_ptr() == place)
+
+    def copied(self, copy: Any) -> None:
+        """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self._copies = {place: held for place, held in self._copies.items() if not held.expired()}
+        self._copies[copy.untyped_storage().data_ptr()] = StorageWeakRef(copy.untyped_storage())
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+    def _seen(
+        self,
+        made: Made,
+        received: Callable[[], Received],
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        first: int = 0,
+    ) -> Any:
+        """Read a call, let it run, and judge what it returns; what cannot be read is told as such.
+
+        Queries, keys and values are its arguments from place ``first`` on.
+        """
+        with reading():
+            call = begun(made, received, self._rows, self._contract, dropping=self._gradients)
+            watched = None
+            if self._gradients and isinstance(call, Begun) and call.trained:  # there may be a backward pass
+                watched = WatchedCall(call.received, call.made.heads_last, self._rows, self._contract)
+            draws = draws_of(call.call) if isinstance(call, Begun) else None
+            if watched is not None:
+                args, kwargs = watched.given(args, kwargs, first)
+            with aside(), watching(draws):
+                out = function(*args, **kwargs)
+            if draws is not None:
+                draws.returned(out)
+            if self._layers is not None and isinstance(call, Begun):
+                self._layers.attended(call.received, out[0] if isinstance(out, tuple) else out, made.heads_last)
+            result = self._judged(call, out[0] if isinstance(out, tuple) else out, draws)
+            self._add(result if watched is not None else self._unseen(result), watched)
+            if watched is not None:
+                out = watched.returned(out, draws)
+        return out
+
+    def _unseen(self, found: CallFinding) -> CallFinding:
+        """Mark a call whose gradients are not awaited, where there are some all the same."""
+        return replace(found, backward=_INSIDE) if self._gradients and hidden() and not found.reason else found
+
+    def _judged(self, first: Begun | CallFinding, out: Any, draws: Draws | None = None) -> CallFinding:
+        if isinstance(first, CallFinding):
+            return first
+        finding = ended(first, out, self._searched < _SEARCHED, draws)
+        self._searched += finding.state == "wrong"
+        return finding
+
+    def _add(self, found: CallFinding, watched: WatchedCall | None = None) -> None:
+        with self._lock:
+            place = len(self.report.findings)
+            self.report.findings.append(found)
+            if watched is not None:
+                watched.told = partial(self._passed, place)
+                self._watched.append(watched)
+
+    def _passed(self, place: int, found: Backward | None) -> None:
+        """Add the finding of a backward pass to its call."""
+        with self._lock:
+            self.report.findings[place] = replace(self.report.findings[place], backward=found)
+
+    def _made(self, module: Any, via: str, heads_last: bool = False) -> Made:
+        name = "–" if module is None else self._names.get(module, type(module).__name__)
+        return Made(module, name, via, doing.models[-1] if doing.models else None, heads_last)
+
+    def _tell_compiled(self, module: Any) -> None:
+        """Say once that there is a module that was compiled."""
+        compiled = "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        if compiled and _COMPILED not in self.report.notes:
+            self.report.notes.append(_COMPILED)
+
+    def _know(self, root: Any) -> None:
+        """The paths of the modules within one, and where its parameters are."""
+        self._names.update({m: path or type(m).__name__ for path, m in root.named_modules()})
+        self._held |= {p.untyped_storage().data_ptr(): ref(p) for p in root.parameters()}
+
+    def _follow(self) -> None:
+        """See every operator of this thread."""
+        following = mode(self)
+        self._modes[threading.get_ident()] = following
+        self._followed.append(following.tracer)
+        following.__enter__()
+
+    def _unfollow(self) -> None:
+        following = self._modes.pop(threading.get_ident(), None)
+        if following is not None:
+            following.__exit__(None, None, None)
+
+
+# -- the door ----------------------------------------------------------------------------------------------------------
+# ``audit``: judge every call of attention in a running model; ``audit_script``: in a script, run as by Python.
 
 _ROWS = 32
 

@@ -15,8 +15,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.sharp.backward import SharpGradient, of_sums
 from symattn.bounds.sharp.limits import Stores, W, half_ulp
 from symattn.bounds.sharp.ways import scalings
-from symattn.models.auditing.setting import Floats
-from symattn.models.auditing.tensor_numbers import heads_apart, numbers
+from symattn.models.auditing.setting import Floats, heads_apart, numbers
 
 
 class Group(NamedTuple):

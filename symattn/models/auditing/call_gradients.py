@@ -17,8 +17,7 @@ from symattn.document.errors import SymattnError
 from symattn.models.auditing.biases import Group, ratio
 from symattn.models.auditing.naming import Judged, cause
 from symattn.models.auditing.received import Received, UnreadCall, read
-from symattn.models.auditing.setting import CallSetting, Floats
-from symattn.models.auditing.tensor_numbers import heads_apart, numbers
+from symattn.models.auditing.setting import CallSetting, Floats, heads_apart, numbers
 from symattn.programs.gradients import nearest
 
 SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV", "db": "dB"}

@@ -1,20 +1,145 @@
-"""One call that was read: both verdicts, the cause of a fault, and what could not be excluded."""
+"""The arguments of a call, compared with what the configuration promises: one by one, apart from all results.
+
+A scale that is off by one part in a hundred changes a result less than bfloat16 shows; the argument says it all the
+same. So each argument is compared by itself, and has to be equal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
+from typing import Any
 
+import numpy as np
+
+from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.models.auditing.arguments import differences
-from symattn.models.auditing.call_causes import cause
-from symattn.models.auditing.call_finding import PASSES, CallFinding
+from symattn.models.auditing.audit_report import PASSES, CallFinding
+from symattn.models.auditing.call_causes import cause, scales
 from symattn.models.auditing.call_judge import CallArithmetic, CallJudgement, judge
-from symattn.models.auditing.context import NoPromise
-from symattn.models.auditing.promises import Intent
+from symattn.models.auditing.promised_mask import Masking
+from symattn.models.auditing.promises import Intent, NoPromise
 from symattn.models.auditing.received import AttentionCall
-from symattn.models.auditing.setting import CallSetting, Floats
+from symattn.models.auditing.setting import CallSetting, Floats, Mask
+
+_CELLS = 1 << 26  # scores up to which a whole mask is compared; of a larger one the queries that are looked at
+_ROWS = 256  # of a mask at once
+_NAMED = 32  # wrong rows, beside those that are looked at, by which a wrong mask is named
+_ARGUMENT = 2.0**-23
+_STORED = 4  # roundings of a scale by which operators multiply: of its factors, and of their products
+
+
+def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], int]:
+    """The arguments of a call that are not what is promised, in words, and how many scores are masked otherwise."""
+    words = [
+        _in_words(name, asked, promised, call)
+        for name, asked, promised in _arguments(call, intent)
+        if not _equal(asked, promised, _apart(name, call))
+    ]
+    key = _shared(call, intent.masking)
+    if key is None or key not in intent.compared:
+        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)  # alive, as by its id
+    rows, cells, _ = intent.compared[key]
+    return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
+
+
+def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
+    """Every argument but the mask: its name, what the call has, and what is promised."""
+    for name in ("scale", "softcap", "sink", "bias"):
+        yield name, getattr(call.given, name), getattr(intent.setting, name)
+    if call.received.window is not None:  # flash functions count the query, on either side; others read a mask alone
+        before = intent.masking.spec.sides[0]
+        yield "window", call.received.window, None if before is None else before + 1
+
+
+def _apart(name: str, call: AttentionCall) -> float:
+    """Relative: numbers pass through float32; in operators, and as sinks, they are stored in the format of the call."""
+    times = _STORED if call.via == "operators" else 1 if name == "sink" else 0
+    return max(_ARGUMENT, times * float(Format(call.arithmetic.dtype).u))
+
+
+def _equal(asked: Any, promised: Any, apart: float) -> bool:
+    if asked is None or promised is None or asked is promised:
+        return asked is promised
+    a, b = np.asarray(asked, dtype=np.float64), np.asarray(promised, dtype=np.float64)
+    return a.shape == b.shape and bool((np.abs(a - b) <= apart * np.maximum(np.abs(a), np.abs(b))).all())
+
+
+def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
+    if name == "scale":
+        known = {w: s for w, s in scales(call.given, promised).items() if _equal(asked, s, _ARGUMENT)}
+        return next(iter(known), f"scores are scaled by {asked / promised:.4g} times the correct scale")
+    if asked is None:
+        return f"the {name} is left out"
+    if promised is None:
+        return f"there is a {name} that is not promised"
+    if np.ndim(asked):
+        zero = name == "sink" and not np.any(asked)
+        return "the sink's logits are ignored: 0 is used for all of them" if zero else f"the {name} is another"
+    return f"the {name} is {asked:g}, expected {promised:g}"
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+def _shared(call: AttentionCall, masking: Masking) -> Any:
+    """Return a key for the comparison of two masks in a call of the model; None where an array may change."""
+    masks = call.received.masks
+    if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
+        return None
+    spec = masking.spec
+    promised = (spec.causal, spec.window, spec.block, spec.prefix, masking.crossed, masking.n_k)
+    return *((id(m), m._version) for m in masks), call.received.places, promised, call.given.q.shape, *call.rows
+
+
+def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int], int]:
+    """Queries for which the call's mask is not the promised one, and how many scores that concerns."""
+    differing_rows: list[int] = []
+    cells = 0
+    batch, heads = call.given.q.shape[:2]
+    if _by_places_alone(call, masking):
+        return differing_rows, cells
+    every = call.rows if batch * call.n_q * call.n_k > _CELLS else range(call.n_q)
+    for first in range(0, len(every), _ROWS):
+        rows = every[first : first + _ROWS]
+        differing = np.broadcast_to(_differing(call, masking, rows), (batch, heads, len(rows), call.n_k))
+        cells += int(differing.sum())
+        differing_rows += [rows[i] for i in np.flatnonzero(differing.any(axis=(0, 1, 3)))]
+    return differing_rows, cells
+
+
+def _by_places_alone(call: AttentionCall, masking: Masking) -> bool:
+    """Return whether the call has no mask but by places, the promise neither, and both are the same."""
+    a, b = call.received.places, masking.spec
+    same = all(getattr(a, name) == getattr(b, name) for name in ("causal", "window", "block", "prefix"))
+    bare = masking.keep is None and masking.documents is None and not masking.crossed and not call.received.masks
+    return same and bare and call.n_q == call.n_k == masking.total
+
+
+def _differing(call: AttentionCall, masking: Masking, rows: Sequence[int]) -> Mask:
+    """Scores that one mask forbids and the other does not, of queries that are no padding and are promised a key."""
+    masking = replace(masking, rows=list(rows), left_out=None)
+    promised = masking.allowed()
+    return np.asarray((call.allowed(rows) != promised) & _counted(masking, promised))
+
+
+def _counted(masking: Masking, promised: Mask) -> Mask:
+    return np.asarray(promised.any(axis=-1, keepdims=True) & ~masking.of_padding()[:, None, :, None])
+
+
+def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
+    """The known mistake that gives the mask of the call, in words."""
+    masking = replace(intent.masking, rows=sorted({*call.rows, *rows[:_NAMED]}), left_out=None)
+    values, counts = call.allowed(masking.rows), _counted(masking, masking.allowed())
+    for words, wrong in masking.mistakes():
+        if not ((wrong != values) & counts).any():
+            return words
+    lost = call.given.empty() & ~intent.setting.empty()
+    no_key = f"the mask of the call leaves {int(lost.sum())} of {lost.size} queries no key at all"
+    return no_key if lost.any() else "the mask is another"
+
+
+# -- both verdicts -----------------------------------------------------------------------------------------------------
+# One call that was read: both verdicts, the cause of a fault, and what could not be excluded.
 
 
 def examine(call: AttentionCall, intent: Intent | NoPromise, search: bool = True) -> CallFinding:

@@ -15,10 +15,10 @@ from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from symattn.models.auditing.context import ModelCall, context_of
+from symattn.models.auditing.promises import ModelCall, context_of
 
 if TYPE_CHECKING:
-    from symattn.models.auditing.audit_context import Audit
+    from symattn.models.auditing.audit import Audit
 
 Function = Callable[..., Any]
 

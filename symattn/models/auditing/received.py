@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
@@ -14,8 +15,18 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
 from symattn.models.auditing.call_judge import CallArithmetic
 from symattn.models.auditing.promised_mask import looked_at, visible
-from symattn.models.auditing.setting import CallSetting, Floats, Mask
-from symattn.models.auditing.tensor_numbers import allowed_of, dtype_of, heads_apart, joined, mask_of, numbers, summed
+from symattn.models.auditing.setting import (
+    CallSetting,
+    Floats,
+    Mask,
+    allowed_of,
+    dtype_of,
+    heads_apart,
+    joined,
+    mask_of,
+    numbers,
+    summed,
+)
 
 
 class UnreadCall(Refused):
@@ -166,3 +177,263 @@ def _roughest(received: Received, *arrays: Any) -> str:
     if len(formats) > 1 and received.via != "operators":
         raise UnreadCall(f"q, k, v are of {', '.join(dtype_of(t) for t in arrays)}")
     return max(formats, key=lambda dtype: Format(dtype).u)
+
+
+# -- the two functions that most attention goes through ----------------------------------------------------------------
+# The arguments of the two functions that most attention goes through, by name.
+#
+# ``transformers``' attention functions (eager, sdpa, flex, flash) take a module, queries, keys, values and a mask, and
+# by keywords a scale, a cap, sinks, a window, a bias of positions. ``scaled_dot_product_attention`` is torch's.
+
+#: Arrays that attention functions take besides the first five.
+_ARRAYS = ("s_aux", "sinks", "position_bias", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k")
+_TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+def of_transformers(function: Callable[..., Any], name: str | None, args: Any, kwargs: Any) -> Received:
+    """Read the call of an attention function of transformers. Raises ``UnreadCall`` where its meaning is not known."""
+    given = _bound(function, args, kwargs)
+    _check_known(function, given)
+    return of_arguments(_kind(function, name), given)
+
+
+def of_arguments(kind: str, given: Mapping[str, Any]) -> Received:
+    """Return what an attention function of this kind receives by these names. Raises ``UnreadCall`` if unknown."""
+    module, q, k = given.get("module"), given["query"], given["key"]
+    if given.get("cache") is not None:
+        raise UnreadCall("a paged cache holds the keys")
+    mask = _dense(given.get("attention_mask"), q, k)
+    if kind == "flash":
+        _check_packing(given)
+        mask = _padding(mask, q, k)
+    return Received(
+        via=f"transformers {kind}",
+        q=q,
+        k=k,
+        v=given["value"],
+        masks=[m for m in (mask, given.get("position_bias")) if m is not None],
+        scale=given.get("scaling"),
+        softcap=given.get("softcap"),
+        sink=_sinks(given, int(q.shape[1])),
+        places=_places(kind, given, module, mask is None, int(q.shape[-2])),
+        dropout=float(given.get("dropout") or 0.0),
+        eager=kind == "eager",
+        module=module,
+        window=given.get("sliding_window"),
+    )
+
+
+def of_torch(args: Any, kwargs: Any) -> Received:
+    """Read a call of ``scaled_dot_product_attention``."""
+    given = dict(zip(_TORCH, args, strict=False)) | kwargs
+    causal = bool(given.get("is_causal"))
+    mask = given.get("attn_mask")
+    return Received(
+        via="torch sdpa",
+        q=given["query"],
+        k=given["key"],
+        v=given["value"],
+        masks=[] if mask is None else [mask],
+        scale=given.get("scale"),
+        places=Attention(causal=causal, alignment="top-left"),
+        dropout=float(given.get("dropout_p") or 0.0),
+        grouped=bool(given.get("enable_gqa")),
+    )
+
+
+def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        names = ("module", "query", "key", "value", "attention_mask")
+        return dict(zip(names, args, strict=False)) | dict(kwargs)
+    given = dict(bound.arguments)
+    rest = [p.name for p in bound.signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    for name in rest:
+        given |= given.pop(name, {})
+    first = ("module", "query", "key", "value", "attention_mask")
+    return dict(zip(first, bound.args[:5], strict=False)) | given
+
+
+def _check_known(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raises ``UnreadCall`` where the function names an array as its argument of which it is not known what it does."""
+    try:
+        named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    except (TypeError, ValueError):
+        return
+    for name in named[5:]:
+        if hasattr(given.get(name), "dtype") and name not in _ARRAYS:
+            raise UnreadCall(f"its argument {name} is an array whose effect is unknown")
+
+
+def _sinks(given: Mapping[str, Any], heads: int) -> Any:
+    """A number for each head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
+    result = [held for name in ("s_aux", "sinks") if (held := given.get(name)) is not None]
+    if result and result[0].numel() != heads:
+        raise UnreadCall(
+            f"its sinks have the shape {tuple(result[0].shape)}, and are not one number for each of {heads} heads"
+        )
+    return result[0] if result else None
+
+
+def _kind(function: Callable[..., Any], name: str | None) -> str:
+    own = getattr(function, "__name__", "")
+    for known in ("sdpa", "flex", "flash", "paged"):
+        if known in own or known in (name or ""):
+            return known
+    return "eager" if name in (None, "eager") else str(name)
+
+
+def _places(kind: str, given: Mapping[str, Any], module: Any, bare: bool, n_q: int) -> Attention:
+    """The mask that a function makes itself where it is given none, as its code says."""
+    result = given.get("is_causal")
+    causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
+    if kind == "sdpa":
+        return Attention(causal=causal and bare, alignment="top-left")
+    if kind == "flash":
+        window = given.get("sliding_window")  # as far on either side as before a query of a causal mask
+        return Attention(causal=causal, window=window if causal or window is None else (window - 1, window - 1))
+    return Attention()
+
+
+def _check_packing(given: Mapping[str, Any]) -> None:
+    """Flash functions take documents that are packed one after another. Raises ``UnreadCall`` for such."""
+    if any(given.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
+        raise UnreadCall("its sequences are packed: cu_seq_lens is not read")
+    places = given.get("position_ids")
+    if places is None or given.get("attention_mask") is not None:
+        return
+    if bool((places.diff(dim=-1) != 1).any()):
+        raise UnreadCall("its position_ids begin anew: packed sequences are not read")
+
+
+def _padding(mask: Any, q: Any, k: Any) -> Any:
+    """Return the mask of a flash function: (b, n_k), nonzero for tokens, also for the queries, which are the last.
+
+    A single query is no padding. Raises ``UnreadCall`` for a mask of another form.
+    """
+    if mask is None:
+        return None
+    n_q, size = int(q.shape[-2]), (int(k.shape[0]), int(k.shape[-2]))
+    if tuple(mask.shape) != size:
+        raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, and padding has {size}")
+    keep = mask.bool()
+    keys = keep[:, None, None, :]
+    return keys if n_q == 1 else keys & keep[:, None, -n_q:, None]
+
+
+def _dense(mask: Any, q: Any, k: Any) -> Any:
+    """A mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
+    if mask is None or hasattr(mask, "dtype"):
+        return mask
+    if hasattr(mask, "mask_mod"):
+        from torch.nn.attention.flex_attention import create_mask
+
+        sizes = (int(q.shape[0]), None, int(q.shape[-2]), int(k.shape[-2]))
+        return create_mask(mask.mask_mod, *sizes, device=str(q.device))
+    raise UnreadCall(f"its mask is {type(mask).__name__}, an unknown form")
+
+
+# -- the fast path -----------------------------------------------------------------------------------------------------
+# torch's fast path, in which a layer of attention is one operator: what it attends to, and with which result.
+#
+# Such an operator returns what comes after the projection of the output, and in a layer of an encoder after norms and
+# the feed-forward layer, too. So its attention is run once more by itself, by torch's operator for attention, with the
+# identity in the place of that projection: a product with it changes no number. Queries, keys and values come from the
+# operators that it makes them with. Queries are scaled in them, except where an accelerator hands sequences without a
+# mask to a fused kernel, which scales the scores. The projection of the output is not judged, nor is anything after
+# it. Source: PyTorch, aten/src/ATen/native/transformers/attention.cpp and cuda/attention.cu.
+
+LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
+_SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of items and keys, or of all with heads
+
+
+def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, Any]:
+    """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` where it is not known."""
+    import torch
+
+    names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    x = _tokens(given)
+    h, packed, bias = int(given.get("num_head") or given["num_heads"]), given["qkv_weight"], given["qkv_bias"]
+    out = _again(x, given, h)
+    wide, keep = _padded(x)
+    scaled = _scaled(x, given.get("mask"))
+    q, k, v = (_projected if scaled else _unscaled)(wide, packed, bias, h)
+    masks = [
+        m for m in (keep, _mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2]))) if m is not None
+    ]
+    scale = 1.0 if scaled else None
+    received = Received("torch fast path", q, k, v, masks, scale=scale, eager=True, module=module)
+    return received, out.reshape(*out.shape[:2], h, -1).transpose(1, 2)
+
+
+def _tokens(given: dict[str, Any]) -> Any:
+    """Return the input of the projections, (b, n, d_model), or sequences of several lengths."""
+    import torch
+
+    if "src" not in given:
+        if given["key"] is not given["query"] or given["value"] is not given["query"]:
+            raise UnreadCall("its keys are of other tokens than its queries")
+        return given["query"]
+    x = given["src"]
+    if not given["norm_first"]:
+        return x
+    gain, shift = given["norm_weight_1"], given["norm_bias_1"]
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), gain, shift, given["eps"])
+
+
+def _again(x: Any, given: dict[str, Any], h: int) -> Any:
+    """The attention alone, heads side by side, (b, n, d_model)."""
+    import torch
+
+    proj = given["proj_weight"]
+    one, none = torch.eye(len(proj), dtype=proj.dtype, device=proj.device), torch.zeros_like(given["proj_bias"])
+    packed = given["qkv_weight"], given["qkv_bias"]
+    # Whether weights are asked for, as by default, may decide which kernel runs; a layer of an encoder asks for none.
+    rest = given.get("mask"), bool(given.get("need_weights", "src" not in given)), True, given.get("mask_type")
+    out = torch._native_multi_head_attention(x, x, x, int(given["embed_dim"]), h, *packed, one, none, *rest)[0]
+    return _padded(out)[0]
+
+
+def _padded(x: Any) -> tuple[Any, Any]:
+    """Sequences of several lengths in one array, and what meets in it, (b, 1, n, n); None: everything."""
+    import torch
+
+    if not x.is_nested:
+        return x, None
+    lengths = torch.tensor([len(item) for item in x.unbind()], device=x.device)
+    wide = x.to_padded_tensor(0.0)
+    there = torch.arange(wide.shape[1], device=x.device) < lengths[:, None]
+    return wide, there[:, None, None] & there[:, None, :, None]
+
+
+def _scaled(x: Any, mask: Any) -> bool:
+    """Return whether queries are scaled before they meet keys."""
+    return x.device.type == "cpu" or mask is not None
+
+
+def _projected(x: Any, packed: Any, bias: Any, h: int) -> Any:
+    """q, k, v (b, h, n, d), the queries scaled, by the operators of the fast path."""
+    import torch
+
+    return torch._transform_bias_rescale_qkv(torch.matmul(x, packed.mT), bias, h)
+
+
+def _unscaled(x: Any, packed: Any, bias: Any, h: int) -> Any:
+    """q, k, v (b, h, n, d) as a fused kernel gets them."""
+    import torch
+
+    parts = torch.nn.functional.linear(x, packed, bias).chunk(3, -1)
+    return [part.reshape(*part.shape[:2], h, -1).transpose(1, 2) for part in parts]
+
+
+def _mask(mask: Any, kind: int | None, sizes: tuple[int, int]) -> Any:
+    """A mask as ``Received`` has it: True may attend, or it is added. Raises ``UnreadCall`` for another form."""
+    if mask is None:
+        return None
+    forms = {_SRC: (sizes[1], sizes[1]), _ITEM: sizes}
+    if kind != _WHOLE and tuple(mask.shape) != forms.get(-1 if kind is None else kind):
+        raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, an unknown form")
+    whole = mask[:, None, None] if kind == _ITEM else mask
+    return ~whole if dtype_of(whole) == "bool" else whole

@@ -12,10 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
-from symattn.models.auditing.fast_path import LAYERS, inside
-from symattn.models.auditing.operator_rules import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
 from symattn.models.auditing.patches import doing, in_backward, reading
 from symattn.models.auditing.provenance import (
+    EXPONENTIALS,
+    FUSED,
+    PRODUCTS,
+    RULES,
+    SOFTMAX,
     Added,
     Exponentials,
     KnownNodes,
@@ -26,11 +29,11 @@ from symattn.models.auditing.provenance import (
     made_of,
     operator_name,
 )
-from symattn.models.auditing.received import Received, UnreadCall
+from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside
 from symattn.programs.modules import heads_of
 
 if TYPE_CHECKING:
-    from symattn.models.auditing.audit_context import Audit
+    from symattn.models.auditing.audit import Audit
 
 
 def mode(audit: Audit) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.models.auditing.tensor_numbers import dtype_of
-from symattn.models.comparing.models import Array
+from symattn.models.auditing.setting import dtype_of
+from symattn.models.comparing.generation_ways import Array
 
 _NAMES = ("keys", "values")
 _ROUNDINGS = 8  # of numbers up to the largest: of the range and the step, and of what is made of them again

@@ -11,8 +11,7 @@ from typing import Any
 from symattn.arrays.precision import Contract, Precision
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import Runner
-from symattn.models.comparing.comparison import ComparedSide, Comparison
-from symattn.models.comparing.joint_run import JointRun, together
+from symattn.models.comparing.comparison import ComparedSide, Comparison, JointRun, together
 from symattn.programs import verify as verifying
 from symattn.programs.target import narrowed
 from symattn.verification import engine

@@ -1,14 +1,214 @@
-"""The ways in which the same tokens go through a model: at once, one by one, from caches, padded, in a batch."""
+"""A language model of transformers, ready to be run in several ways: its states and logits, in two precisions."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from symattn.models.comparing.models import Array, Model, Positions, States, Text, filled, joined
+from symattn.document.errors import InputError, MissingExtra
+from symattn.models.auditing.setting import numbers
+
+Array = np.ndarray
+MOST = 200_000_000  # parameters: a copy in float64 takes 1.6 GB
+#: Of the mask (b, columns) and the number of columns that the cache holds, the positions of the others.
+Positions = Callable[[Any, int], Any]
+
+
+@dataclass(frozen=True)
+class Text:
+    """One sequence: its tokens, and what an encoder is given, tokens or features (rows, frames)."""
+
+    words: Array
+    source: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def changed(self, at: int | slice) -> Text:
+        """With other words at a place."""
+        other = self.words.copy()
+        other[at] = np.where(other[at] != 1, 1, 2)
+        return Text(other, self.source)
+
+
+@dataclass(frozen=True)
+class States:
+    """The states of one sequence by one way: hidden states (n, d) of the embeddings and after each layer, the
+    last after the final norm, and the logits (n, words), as float64."""
+
+    states: tuple[Array, ...]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it has."""
+        return len(self.states[0])
+
+    def upto(self, token: int) -> States:
+        """The first tokens alone."""
+        return States(tuple(state[:token] for state in self.states))
+
+
+def generates(mask: Any, past: int) -> Any:
+    """The positions that ``generate`` passes: padding is not counted."""
+    return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)[:, past:]
+
+
+def libraries() -> None:
+    """Raise ``MissingExtra`` without torch or transformers."""
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(error.name or "transformers", "transformers") from error
+
+
+def checked(model: object) -> None:
+    """Raise ``MissingExtra`` without torch, ``InputError`` for what is no model of transformers or a large one."""
+    libraries()
+    import torch
+    from transformers import PreTrainedModel
+
+    if not isinstance(model, PreTrainedModel):
+        raise InputError(f"{type(model).__name__} is not a model of transformers; hint: give a PreTrainedModel")
+    if not model.can_generate():
+        raise InputError(f"{type(model).__name__} cannot generate; hint: give a class such as LlamaForCausalLM")
+    size = sum(p.numel() for p in model.parameters())
+    if size > MOST:
+        raise InputError(
+            f"{type(model).__name__} has {size:,} parameters, and at most {MOST:,} are copied to float64; hint: its "
+            "class with fewer and narrower layers runs the same code"
+        )
+    if any(p.device.type == "meta" for p in model.parameters()):
+        raise InputError(f"{type(model).__name__} has no weights; hint: load them, or make them at random")
+    if model.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        raise InputError(f"{type(model).__name__} computes in {model.dtype}; hint: float32, bfloat16 or float16")
+
+
+class Model:
+    """A copy of a model in evaluation mode, in the type of its weights or widened to float64."""
+
+    def __init__(self, model: Any, wide: bool) -> None:
+        self._model = copy.deepcopy(model).eval()
+        self._wide = wide
+        if wide:
+            self._model = self._model.double()
+            if hasattr(self._model, "set_experts_implementation"):
+                self._model.set_experts_implementation("eager")  # others refuse float64
+        self.config = self._model.config
+        self.encodes = bool(self.config.is_encoder_decoder)
+        self.own = str(self.config._attn_implementation or "eager")
+
+    def implemented(self, name: str) -> None:
+        """Compute attention by this implementation from now on."""
+        self._model.set_attn_implementation(name)
+
+    def encoded(self, texts: Sequence[Text], pad: int) -> dict[str, Any]:
+        """Return the further arguments of each step of a model with an encoder: its states, and where tokens are."""
+        import torch
+
+        sources = [text.source for text in texts if text.source is not None]
+        if not self.encodes or not sources:
+            return {}
+        if sources[0].ndim == 1:
+            ids, mask = filled(sources, "right" if len(sources) > 1 else "", pad)
+            given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
+        else:
+            given = {self._model.main_input_name: torch.from_numpy(np.stack(sources)).to(self._model.dtype)}
+        with torch.no_grad(), _widened() if self._wide else _as_it_is():
+            states = self._model.get_encoder()(**given)
+        return {"encoder_outputs": states} | {n: x for n, x in given.items() if n == "attention_mask"}
+
+    def cached(self, cache: Any) -> Any:
+        """A cache as the model takes it: beside one for the states of the encoder, if it has one."""
+        if cache is None or not self.encodes:
+            return cache
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        return EncoderDecoderCache(cache, DynamicCache())
+
+    def step(self, ids: Any, **told: Any) -> list[Array]:
+        """One forward pass: hidden states and logits (b, n, …) of the tokens that are passed."""
+        import torch
+
+        told |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
+        with torch.no_grad(), _widened() if self._wide else _as_it_is():
+            output = self._model(**told)
+        states = output.decoder_hidden_states if self.encodes else output.hidden_states
+        if states is None:
+            raise InputError(f"{type(self._model).__name__} gives no hidden states")
+        return [numbers(a) for a in (*states, output.logits)]
+
+
+def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, Array]:
+    """Sequences as rows, and where they hold tokens; without padding all are cut to the shortest."""
+    lengths = [len(s) for s in sequences]
+    if not padding:
+        rows = np.stack([s[: min(lengths)] for s in sequences])
+        return rows, np.ones(rows.shape, dtype=bool)
+    ids = np.full((len(sequences), max(lengths)), pad)
+    mask = np.zeros(ids.shape, dtype=bool)
+    for row, s in enumerate(sequences):
+        at = slice(ids.shape[1] - len(s), None) if padding == "left" else slice(0, len(s))
+        ids[row, at], mask[row, at] = s, True
+    return ids, mask
+
+
+def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
+    """The states of one item of a batch, of steps one after another, at the columns that hold tokens."""
+    whole = (np.concatenate([part[k][item] for part in parts]) for k in range(len(parts[0])))
+    return States(tuple(a[columns[: len(a)]] for a in whole))
+
+
+# -- float64 -----------------------------------------------------------------------------------------------------------
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _widened() -> Iterator[None]:
+    """Everything in float64, also where code asks for float32 by name, as norms, rotary tables and softmaxes do.
+
+    Without that a rerun in float64 keeps errors of float32, and could not tell them from semantic ones.
+    """
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _mode():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _mode() -> Any:
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    narrow = (torch.float32, torch.bfloat16, torch.float16)
+    casts = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
+
+    def wider(x: object) -> Any:
+        return torch.float64 if isinstance(x, torch.dtype) and x in narrow else x
+
+    class Widened(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+            if func in casts:
+                return args[0].double()
+            keywords = {name: wider(x) for name, x in (kwargs or {}).items()}
+            return func(*map(wider, args), **keywords)
+
+    return Widened()
+
+
+# -- ways --------------------------------------------------------------------------------------------------------------
+# The ways in which the same tokens go through a model: at once, one by one, from caches, padded, in a batch.
 
 Cache = Callable[[Any, int], Any]  # of the configuration, and the most columns that it has to hold
 _SEVERAL, _DRAFTS = 3, 2  # tokens that come at once, and drafts that are taken back

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn.document.errors import CannotRun, InputError
-from symattn.models.comparing import models
+from symattn.models.comparing.generation_ways import MOST, libraries
 from symattn.models.configurations import configuration
 from symattn.models.configurations.configuration import Configuration, decoded
 from symattn.programs.loading import load, one_line
@@ -56,7 +56,7 @@ def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None 
         if random or changed:
             raise InputError(f"{source} makes its model itself; hint: config.json or its folder for random weights")
         return _made(source)
-    models.libraries()
+    libraries()
     if random:
         return _at_random(path, dict(changed or {}), seed)
     if changed:
@@ -80,7 +80,7 @@ def fields(words: Sequence[str]) -> dict[str, Any]:
 
 def _made(target: str) -> Any:
     function = load(target).function
-    models.libraries()
+    libraries()
     try:
         return function()
     except Exception as error:
@@ -200,9 +200,9 @@ def _check_size(path: Path, make: Any) -> None:
     with torch.device("meta"):
         model = make()
     size = sum(a.numel() for a in (*model.parameters(), *model.buffers()))
-    if size > models.MOST:
+    if size > MOST:
         raise InputError(
-            f"{path}: {size:,} parameters, and at most {models.MOST:,} are made; hint: --random --set "
+            f"{path}: {size:,} parameters, and at most {MOST:,} are made; hint: --random --set "
             "num_hidden_layers=2, or narrower layers, which run the same code"
         )
 

@@ -13,8 +13,14 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.sample import chosen
 from symattn.document.errors import InputError
-from symattn.models.comparing.comparison import ComparedSide, Comparison
-from symattn.models.comparing.joint_run import DifferingEntry, JointRun, SideEntry, difference
+from symattn.models.comparing.comparison import (
+    ComparedSide,
+    Comparison,
+    DifferingEntry,
+    JointRun,
+    SideEntry,
+    difference,
+)
 from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
 from symattn.programs.traces import verify_trace

@@ -10,31 +10,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from symattn.models.configurations import mask_rules
-from symattn.models.configurations.family_rules import absolute, alibi, buckets, disentangled, falcon, gptj, latent, mpt
 from symattn.models.configurations.field_rules import (
     FieldRule,
-    factor,
-    gpt2_scale,
-    grouped,
-    heads,
-    normed,
-    root_of,
-    sinks,
-    softcap,
-    unscaled,
-    without,
-)
-from symattn.models.configurations.mask_rules import (
+    around,
     by_decoder,
     by_types,
     causal,
     everywhere,
+    factor,
+    gpt2_scale,
+    grouped,
+    heads,
     if_asked,
     local,
+    normed,
+    root_of,
+    sinks,
+    softcap,
     two_sided,
+    unscaled,
+    without,
 )
-from symattn.models.configurations.rotary_rules import by_list, rotary, unless_full, where_sliding
+from symattn.models.configurations.position_rules import (
+    absolute,
+    alibi,
+    buckets,
+    by_list,
+    disentangled,
+    falcon,
+    gptj,
+    latent,
+    mpt,
+    rotary,
+    unless_full,
+    where_sliding,
+)
 
 Packing: TypeAlias = Literal["rows", "groups"]
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -168,7 +178,7 @@ FAMILIES: dict[str, ModelFamily] = {
     "electra": _BERT,
     "albert": _plain(two_sided, heads, absolute),
     "distilbert": _plain(two_sided, heads),
-    "modernbert": _plain(two_sided, heads, rotary(), mask_rules.around),
+    "modernbert": _plain(two_sided, heads, rotary(), around),
     "deberta-v2": _plain(two_sided, heads, disentangled),
     # -- two halves ----------------------------------------------------------------------------------------------------
     "t5": _OF_T5,

@@ -163,7 +163,7 @@ def _short(error: Exception) -> str:
 
 def main(dtype: str, families: list[str]) -> None:
     """Each family by itself, since one that crashes, or does not end, is to be told."""
-    import symattn.models.auditing.audit_context  # noqa: F401 - so that each process has it
+    import symattn.models.auditing.audit  # noqa: F401 - so that each process has it
 
     total: Counter[str] = Counter()
     for family in families or every():

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from symattn import InputError, Verdict
-from symattn.models.comparing.generated import Generation, WayResult
+from symattn.models.comparing.generated import Generation, StateErrors, WayResult
 from symattn.models.comparing.generation import _chosen, _first
-from symattn.models.comparing.held import StateErrors
-from symattn.models.comparing.models import States
+from symattn.models.comparing.generation_ways import States
 from tests.models.comparing import families
 
 TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
@@ -163,7 +162,7 @@ def counting_padding(mask: Any, past: int) -> Any:
     """Positions without padding in the prefill, and with it afterwards."""
     import torch
 
-    from symattn.models.comparing.models import generates
+    from symattn.models.comparing.generation_ways import generates
 
     return generates(mask, past) if not past else torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
 

@@ -10,7 +10,7 @@ import pytest
 from symattn import Verdict
 from symattn.document.codec import record
 from symattn.models.comparing.cache_losses import Recorded
-from symattn.models.comparing.models import generates
+from symattn.models.comparing.generation_ways import generates
 from tests.models.comparing import families, quantised
 from tests.models.comparing.test_generation import counting_padding, deaf
 

@@ -11,7 +11,7 @@ import pytest
 from symattn import Attention
 from symattn.arrays.precision import Precision
 from symattn.bounds.domain import Domain
-from symattn.models.comparing.joint_run import DifferingEntry, JointRun, together
+from symattn.models.comparing.comparison import DifferingEntry, JointRun, together
 from symattn.programs.verify import called, requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention

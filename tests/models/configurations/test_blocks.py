@@ -12,7 +12,7 @@ from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import CannotTell
 from symattn.models.configurations.layer_layouts import LAYOUTS, UNSAID
 from symattn.models.configurations.model_families import FAMILIES
-from symattn.models.configurations.promised_blocks import block, parameters, promised
+from symattn.models.configurations.promised_layers import block, parameters, promised
 from tests.models.auditing.layers.families import made, path_of
 
 _TOLD: dict[str, Any] = {

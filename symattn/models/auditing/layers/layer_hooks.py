@@ -10,12 +10,12 @@ from weakref import WeakSet
 
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.begun import in_words
-from symattn.models.auditing.layers.around import Judge
+from symattn.models.auditing.layers.layer_judge import Judge
 from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.layers.seen import Pass, begun
 from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
-from symattn.models.configurations.promised_blocks import Promised, promised
+from symattn.models.configurations.promised_layers import Promised, promised
 
 _SEARCHED = 4  # wrong passes whose causes are looked for: those of further layers mostly have the same
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
-from symattn.models.auditing.context import ModelCall
+from symattn.models.auditing.promises import ModelCall
 from symattn.models.auditing.received import Received
-from symattn.models.auditing.setting import Floats
-from symattn.models.auditing.tensor_numbers import dtype_of, numbers
+from symattn.models.auditing.setting import Floats, dtype_of, numbers
 
 _ENTRIES = 2048  # of the tokens that are looked at, and of arrays of which each number stands alone
 _FEWEST, _MOST = 2, 8

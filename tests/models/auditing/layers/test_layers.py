@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from symattn.document.evidence import Verdict
-from symattn.models.auditing.layers import linear_part
+from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.layers.part_definitions import of_erf
-from symattn.models.auditing.tensor_numbers import numbers
+from symattn.models.auditing.setting import numbers
 from symattn.models.configurations.layer_layouts import LAYOUTS
 from tests.models.auditing.families import decoding, inputs
 from tests.models.auditing.layers.families import made
@@ -205,9 +205,9 @@ def test_a_matrix_is_judged_in_every_column(columns: int, dtype: str) -> None:
     x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0)).to(made_.weight.dtype)
     y = made_(x)
     given = (numbers(x), numbers(made_.weight).T, numbers(made_.bias), dtype)
-    assert linear_part.judged("q", numbers(y), *given).state == "pass"
+    assert part_judge.judged_linear("q", numbers(y), *given).state == "pass"
     y[3, columns - 1] *= 1.02
-    assert linear_part.judged("q", numbers(y), *given).state == "wrong"
+    assert part_judge.judged_linear("q", numbers(y), *given).state == "wrong"
 
 
 def test_what_gelu_is_allowed_is_what_torch_loses() -> None:

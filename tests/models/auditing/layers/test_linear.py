@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from symattn.arrays.formats import Format
-from symattn.models.auditing.layers import linear_part
+from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.setting import Floats
 
 
 def told(entries: list[float], got: float, bias: float | None = None, dtype: str = "float16") -> str:
     """The state of a column of ones, for the row ``entries``."""
     x, b = np.array([entries]), None if bias is None else np.array([bias])
-    return linear_part.judged("q", np.array([[got]]), x, np.ones((len(entries), 1)), b, dtype).state
+    return part_judge.judged_linear("q", np.array([[got]]), x, np.ones((len(entries), 1)), b, dtype).state
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -46,5 +46,5 @@ def test_a_fault_beside_an_overflow_is_found() -> None:
     x, w = np.array([[60000.0, 20000.0]]), np.ones((2, 2))
     w[:, 1] = 0.125, 0.25
     exact: Floats = np.array([[np.inf, 12500.0]])
-    assert linear_part.judged("q", exact, x, w, None, "float16").state == "pass"
-    assert linear_part.judged("q", exact + np.array([[0.0, 100.0]]), x, w, None, "float16").state == "wrong"
+    assert part_judge.judged_linear("q", exact, x, w, None, "float16").state == "pass"
+    assert part_judge.judged_linear("q", exact + np.array([[0.0, 100.0]]), x, w, None, "float16").state == "wrong"

@@ -1,0 +1,359 @@
+"""A pass through a layer, judged part by part: each by what it received, and whether that is what it should receive.
+
+A part's error is that of this part alone, so that a fault is found where it is, and its bound is sharp. Between parts
+nothing is rounded: what one gives is what the next one receives, bit for bit, in the format that it is stored in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary_fields import NTKScaling
+from symattn.document.errors import InputError
+from symattn.models.auditing.layers import part_definitions
+from symattn.models.auditing.layers.part_judge import PartFinding, fused, judged, judged_linear, stored
+from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, narrow, same, some
+from symattn.models.auditing.setting import Floats, numbers
+from symattn.models.configurations.promised_layers import Promised
+from symattn.models.configurations.stored_weights import split
+from symattn.verification.definitions.rotary import subjects
+
+ANSWER = "attention.answered"  # what attention returned, heads side by side
+NOT_RUN = "its module did not run, or did not return an array of tokens"
+
+
+def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., Iterator[PartFinding]]:
+    """Tell of a part, the first argument, that it is open, where what it needs was not seen."""
+
+    @wraps(judge)
+    def told(self: LayerParts, name: str, *given: Any) -> Iterator[PartFinding]:
+        try:
+            yield from judge(self, name, *given)
+        except Open as reason:
+            yield PartFinding(name, reason=str(reason))
+
+    return told
+
+
+class LayerParts:
+    """Norms and linear layers of one pass, and what each of them reads."""
+
+    def __init__(self, seen: Pass, promised: Promised, modules: Mapping[str, Any], search: bool) -> None:
+        self.seen, self.promised, self.modules, self.search = seen, promised, modules, search
+        self.spec, self.layout = promised.block.attention, promised.layout
+
+    # -- what was seen -------------------------------------------------------------------------------------------------
+    def _gave(self, name: str, arrays: Mapping[str, TokenRows] | None = None) -> TokenRows:
+        """Return the output of a part by its name; ``x`` are the tokens. Raises Open where it was not seen."""
+        array = (self.seen.gave if arrays is None else arrays).get(name)
+        if array is None:
+            raise Open(f"{name}: {NOT_RUN}")
+        return array
+
+    def _took(self, name: str) -> TokenRows:
+        """Return the input of a part. Raises Open where it was not seen."""
+        return self._gave(name, self.seen.given)
+
+    def _name(self, norm: str) -> str:
+        """The norm that is there: one may stand before both parts."""
+        return norm if norm in self.layout.paths else "attention_norm"
+
+    @known_or_open
+    def _norm(self, name: str, source: str | None) -> Iterator[PartFinding]:
+        """A norm by what it received, which is what ``source`` gave, if that is named."""
+        x, y = self._took(name), self._gave(name)
+        if source is not None:
+            yield from self._wire(name, x, source)
+        yield self._normed(name, self.promised.block.eps, x, y)
+
+    def _normed(self, name: str, eps: Any, x: TokenRows, y: TokenRows) -> PartFinding:
+        results = self.layout.norm, eps, self.layout.one_plus
+        held = self.modules[name]
+        given = {"x": x.values}
+        for field, wanted in (("weight", "gain"), ("bias", "bias")):
+            if getattr(held, field, None) is not None:
+                given[wanted] = numbers(getattr(held, field))
+        kinds, near = [fused(format_of(x, y))], part_definitions.near_norm(*results)
+        return judged(name, part_definitions.norm(*results), given, [y.values], kinds, self.search, near)
+
+    @known_or_open
+    def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
+        """A linear layer by what it received, and by its own matrix."""
+        x, y = self._took(name), self._gave(name)
+        yield from self._wire(name, x, source)
+        w, b = matrix(self.modules[name])
+        yield judged_linear(name, y.values, x.values, w, b, format_of(x, y))
+
+    def _wire(self, name: str, got: TokenRows, source: str) -> Iterator[PartFinding]:
+        """Return whether a part received what another one gave, bit for bit; where not, which other array it was."""
+        if source == ANSWER and self.seen.answered is None:
+            return
+        wanted = self.seen.answered if source == ANSWER else self._gave(source)
+        assert wanted is not None
+        if same(wanted, got):
+            return
+        others = {n: a for n, a in self.seen.gave.items() if n != source and same(a, got)}
+        words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
+        yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
+
+
+# -- queries, keys and values ------------------------------------------------------------------------------------------
+# Queries, keys and values: from the norm before attention to the call of attention, and from its result on.
+
+_BARE = "it is left out: attention is called with what was projected"
+_LOSSY = "the cache may return other {} than were projected: it quantizes them, or its code is unknown"
+_ROLES = {"q": "queries", "k": "keys", "v": "values"}
+
+
+class Heads(LayerParts):
+    """The parts between the projections and the call of attention."""
+
+    def _projections(self, source: str) -> Iterator[PartFinding]:
+        """q, k and v, from one matrix or three."""
+        for role in ("in",) if "attention.in" in self.layout.paths else ("q", "k", "v"):
+            yield from self._linear(f"attention.{role}", source)
+
+    def _heads(self) -> dict[str, TokenRows]:
+        """q, k and v as the projections gave them, (r, h, d). Raises Open."""
+        spec = self.spec
+        if "attention.in" in self.layout.paths:
+            whole = self._gave("attention.in")
+            try:
+                parts = dict(zip("qkv", split(whole.values, spec, self.promised.packing), strict=True))
+            except InputError as reason:
+                raise Open(str(reason)) from None
+            result = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
+        else:
+            result = {n: self._gave(f"attention.{n}") for n in "qkv"}
+        many = {"q": spec.heads, "k": spec.key_heads, "v": spec.key_heads}
+        return {n: TokenRows(a.values.reshape(len(a.values), many[n], -1), a.dtype) for n, a in result.items()}
+
+    def _positions(self) -> Iterator[PartFinding]:
+        """From what the projections gave to what attention was called with."""
+        try:
+            heads = self._heads()
+        except Open as reason:
+            yield PartFinding("attention.q", reason=str(reason))
+            return
+        rotated = isinstance(self.spec.position, Rotary)
+        unknown = "attention.position" in self.promised.open
+        if rotated:
+            yield from self._angles(heads["q"].values.shape[-1])
+        elif unknown:
+            yield PartFinding("attention.position", reason=self.promised.open["attention.position"])
+        for role in "" if unknown else "qk":
+            token_rows, norm = heads[role], f"attention.{role}_norm"
+            if norm in self.seen.heads:
+                yield from self._head_norm(norm, role, token_rows)
+                token_rows = self.seen.gave.get(f"{norm}.heads", token_rows)
+            elif self._across(norm):
+                yield from self._norm(norm, f"attention.{role}")
+                after = self.seen.gave[norm]
+                token_rows = TokenRows(after.values.reshape(token_rows.values.shape), after.dtype)
+            try:
+                result = list(self._rotated(role, token_rows) if rotated else self._handed(role, token_rows))
+            except Open as reason:
+                result = [PartFinding(f"attention.{role}_rotated", reason=str(reason))]
+            if norm in self.layout.paths and norm not in self.seen.heads and not self._across(norm):
+                bare = all(part.state == "pass" for part in result)
+                yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
+            yield from self._cached(role, result)
+        try:
+            yield from self._cached("v", self._handed("v", heads["v"]))
+        except Open as reason:
+            yield PartFinding("attention.v", reason=str(reason))
+
+    def _across(self, norm: str) -> bool:
+        """Return whether a norm ran that is of all heads together, for which the specification has no field."""
+        return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
+
+    def _cached(self, role: str, found: Iterable[PartFinding]) -> Iterator[PartFinding]:
+        """Leave wrong keys or values open where a lossy cache may have made them so."""
+        lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
+        for part in found:
+            yield PartFinding(part.part, reason=_LOSSY.format(_ROLES[role])) if lossy and part.wrong else part
+
+    def _head_norm(self, name: str, role: str, made: TokenRows) -> Iterator[PartFinding]:
+        """The norm of queries or keys, whose arrays have heads before or after the tokens."""
+        for before, after in self.seen.heads[name]:
+            if before is not None and after is not None and same(made, before):
+                yield self._normed(name, self.spec.eps, made, after)
+                self.seen.gave[f"{name}.heads"] = after
+                return
+        yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
+
+    def _angles(self, columns: int) -> Iterator[PartFinding]:
+        """Cosines and sines that attention was given, against the positions of the tokens."""
+        name, spec = "attention.position", self.spec.position
+        assert isinstance(spec, Rotary)
+        if self.seen.tables is None:
+            yield PartFinding(name, reason="attention was given no cosines and sines in a known form")
+            return
+        if isinstance(spec.scaling, NTKScaling):
+            yield PartFinding(name, reason="its frequencies depend on the longest sequence so far, which is unknown")
+            return
+        tables = [narrow(t.values, spec.width or columns) for t in self.seen.tables]
+        inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
+        dtype = self.seen.tables[0].dtype
+        yield judged(name, part_definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
+
+    def _rotated(self, role: str, made: TokenRows) -> Iterator[PartFinding]:
+        """Queries or keys as attention was called with them: rotated by the tables that it was given."""
+        name, spec = f"attention.{role}_rotated", self.spec.position
+        assert isinstance(spec, Rotary)
+        if self.seen.tables is None:
+            raise Open("attention was given no cosines and sines in a known form")
+        got = self._called(role, made)
+        cos, sin = (narrow(t.values, spec.width or made.values.shape[-1]) for t in self.seen.tables)
+        subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
+        inputs = {"x": made.values, "cos": cos, "sin": sin}
+        dtype = format_of(made)
+        yield judged(name, subject, inputs, [got], [stored(dtype), fused(dtype)], self.search)
+
+    def _handed(self, role: str, made: TokenRows) -> Iterator[PartFinding]:
+        """Queries, keys or values that attention is called with as they were projected, but for a scale."""
+        name = f"attention.{role}"
+        got = self._called(role, made)
+        if role == "q" and self.promised.scaled_before:
+            dtype = format_of(made)
+            subject = part_definitions.scaled(1 / sqrt(made.values.shape[-1]))
+            yield judged("attention.q_scaled", subject, {"x": made.values}, [got], [stored(dtype)], self.search)
+        elif not np.array_equal(got, made.values, equal_nan=True):
+            yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
+
+    def _called(self, role: str, made: TokenRows) -> Floats:
+        """(r, h, d) of the call, of keys and values by their own heads. Raises Open."""
+        array = self.seen.called.get(role)
+        if array is None or isinstance(array, str):
+            raise Open(f"no call of attention was read in the layer{'' if array is None else f': {array}'}")
+        own, many = made.values.shape[1], array.values.shape[1]
+        if role != "q" and many == self.spec.heads != own:
+            first = array.values[:, :: many // own]
+            if not np.array_equal(np.repeat(first, many // own, axis=1), array.values, equal_nan=True):
+                raise Open("heads of keys and values are repeated in an unknown way")
+            return first
+        return array.values
+
+
+# -- the whole pass ----------------------------------------------------------------------------------------------------
+# A whole pass: attention and the feed-forward layer with their norms, around the residual stream.
+
+
+class Judge(Heads):
+    """The parts of one pass, one after another."""
+
+    def findings(self) -> Iterator[PartFinding]:
+        """Every part that the layer has, in the order of its computation."""
+        for part in self._every():
+            reason = self.promised.open.get(part.part)
+            yield PartFinding(part.part, reason=reason) if reason else part
+
+    def _every(self) -> Iterator[PartFinding]:
+        pre = self.promised.block.order in ("pre", "sandwich")
+        if pre:
+            yield from self._norm("attention_norm", "x")
+        yield from self._projections(self._name("attention_norm") if pre else "x")
+        yield from self._positions()
+        yield from self._linear("attention.o", ANSWER)
+        yield from self._sums(pre)
+
+    def _sums(self, pre: bool) -> Iterator[PartFinding]:
+        """Residuals, the norms that stand after a part, and the feed-forward layer."""
+        block = self.promised.block
+        if block.order == "inner":
+            yield from self._inner()
+            return
+        if block.order == "sandwich":
+            yield from self._norm("attention_norm_after", "attention.o")
+        added = ("attention_norm_after", "mlp_norm_after") if block.order == "sandwich" else ("attention.o", "mlp.down")
+        if block.parallel:
+            yield from self._mlp(self._name("mlp_norm"), None if self.promised.shared else "x")
+            yield from self._stream("output", "x", added, "attention_norm")
+            return
+        self._read_by("mlp_norm" if pre else "attention_norm", "attention_stream")
+        yield from self._stream("attention_stream", "x", added[:1], "attention_norm" if pre else None)
+        if not pre:
+            yield from self._after_norms()
+            return
+        yield from self._mlp("mlp_norm", "attention_stream")
+        if block.order == "sandwich":
+            yield from self._norm("mlp_norm_after", "mlp.down")
+        yield from self._stream("output", "attention_stream", added[1:], "mlp_norm")
+
+    def _after_norms(self) -> Iterator[PartFinding]:
+        """The rest of a layer whose norms stand behind the sums."""
+        yield from self._norm("attention_norm", None)
+        yield from self._mlp("attention_norm", None)
+        self._read_by("mlp_norm", "mlp_stream")
+        yield from self._stream("mlp_stream", "attention_norm", ("mlp.down",), None)
+        yield from self._norm("mlp_norm", None)
+        yield from self._end("output", "mlp_norm")
+
+    def _inner(self) -> Iterator[PartFinding]:
+        """The rest of a layer in which what a part gives is normalised before it is added."""
+        yield from self._norm("attention_norm", "attention.o")
+        for first in ("mlp.in", "mlp.gate", "mlp.up"):
+            self._read_by(first, "attention_stream")
+        yield from self._stream("attention_stream", "x", ("attention_norm",), None)
+        yield from self._mlp("attention_stream", None)
+        yield from self._norm("mlp_norm", "mlp.down")
+        yield from self._stream("output", "attention_stream", ("mlp_norm",), None)
+
+    def _read_by(self, part: str, name: str) -> None:
+        """A sum is seen where a part reads it: from then on that is what ``name`` gave."""
+        if part in self.seen.given:
+            self.seen.gave[name] = self.seen.given[part]
+
+    @known_or_open
+    def _end(self, name: str, source: str) -> Iterator[PartFinding]:
+        """Check that the output of the layer is that of its last norm."""
+        yield from self._wire(name, self._gave(name), source)
+
+    @known_or_open
+    def _stream(self, name: str, first: str, parts: tuple[str, ...], norm: str | None) -> Iterator[PartFinding]:
+        """The tokens before, and what parts gave, added."""
+        x, got = self._gave(first), self._gave(name)
+        inputs = {"x": x.values} | {n: self._gave(p).values for n, p in zip("yz", parts, strict=False)}
+        if norm is not None and norm in self.seen.gave:
+            inputs["normed"] = self.seen.gave[norm].values
+        chosen = {n: some(a) for n, a in inputs.items()}
+        dtype = format_of(x, got)
+        subject = part_definitions.stream(len(parts))
+        yield judged(name, subject, chosen, [some(got.values)], [stored(dtype)], self.search)
+
+    def _mlp(self, source: str, before: str | None) -> Iterator[PartFinding]:
+        """The norm before the feed-forward layer, unless it was judged, and the layer."""
+        block = self.promised.block
+        if source == "mlp_norm":
+            yield from self._norm("mlp_norm", before)
+        packed = "mlp.in" in self.layout.paths
+        for name in ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",):
+            yield from self._linear(name, source)
+        yield from self._hidden("mlp.hidden", packed)
+        yield from self._linear("mlp.down", "mlp.hidden")
+
+    @known_or_open
+    def _hidden(self, name: str, packed: bool) -> Iterator[PartFinding]:
+        """Judge what lies between the matrices of the feed-forward layer: the input of the last of them."""
+        block = self.promised.block
+        assert block.activation
+        self.seen.gave[name] = got = self._took("mlp.down")
+        if packed:
+            both = self._gave("mlp.in")
+            gate, up = np.split(both.values, 2, axis=-1)
+            given, dtype = {"up": up, "gate": gate}, format_of(both, got)
+        else:
+            given = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
+            dtype = format_of(self._gave("mlp.up"), got)
+        chosen = {n: some(a) for n, a in given.items()}
+        kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
+        subject = part_definitions.hidden(block.activation, block.gated)
+        near = part_definitions.near_hidden(block.activation)
+        beside = part_definitions.of_erf(chosen) if block.activation == "gelu" else None
+        yield judged(name, subject, chosen, [some(got.values)], kinds, self.search, near, beside)
