@@ -25,8 +25,7 @@ from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
 from symattn.programs.traces import verify_trace
 from symattn.programs.traces.judging import ROWS
-from symattn.programs.traces.pieces import MADE, TracePiece, pieces
-from symattn.programs.traces.reading import read
+from symattn.programs.traces.reading import MADE, TracePiece, pieces, read
 
 Arrays = Mapping[str, np.ndarray]
 

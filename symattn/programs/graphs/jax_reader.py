@@ -18,9 +18,9 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import UPSTREAM
 from symattn.programs.frameworks import import_jax
 from symattn.programs.graphs import running
-from symattn.programs.graphs.form import MOST_NODES, Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.jax_table import RULES
-from symattn.programs.graphs.ranges import type_name, whole
+from symattn.programs.graphs.running import MOST_NODES, Graph, GraphArray, GraphNode, Ref
+from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.loading import one_line
 from symattn.programs.modules import flat
 from symattn.programs.names import meaning
@@ -156,7 +156,7 @@ class _JaxprReader:
         values = np.asarray(value)
         result = type_name(values.dtype)
         values = values.astype(np.float64) if result == "float" else values
-        values = whole(values) if result.startswith(("int", "uint")) else values
+        values = as_int64(values) if result.startswith(("int", "uint")) else values
         ref = Ref(self._fresh())
         self._constants[ref.name] = values
         return ref

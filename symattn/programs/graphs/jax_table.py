@@ -1,4 +1,4 @@
-"""The primitives of JAX that are read, as calls of what ``operators`` and ``attending`` define.
+"""The primitives of JAX that are read, as calls of what ``operators`` defines.
 
 Source: JAX, ``jax.lax``; what a primitive takes besides its operands is told by name.
 """
@@ -15,9 +15,8 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.form import Rule
-from symattn.programs.graphs.ranges import are_whole, bits, cast, check_wide
-from symattn.programs.graphs.values import Context, Joined, is_plain, length
+from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.values import Context, Joined, are_whole, bits, cast, check_wide, is_plain, length
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs.graphs.form import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.onnx_table import RULES
-from symattn.programs.graphs.ranges import type_name, whole
+from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
+from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.onnx.attention import FLOATS
 
 MOST_BYTES = 2**28
@@ -154,7 +154,7 @@ def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
         )
     try:
         values = np.asarray(numpy_helper.to_array(a))
-        return whole(values) if values.dtype.kind in "iu" else values
+        return as_int64(values) if values.dtype.kind in "iu" else values
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
 

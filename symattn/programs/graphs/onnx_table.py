@@ -1,4 +1,4 @@
-"""The operators of ONNX that are read, as calls of what ``operators`` and ``attending`` define.
+"""The operators of ONNX that are read, as calls of what ``operators`` defines.
 
 Source: ONNX, Operator Schemas, opsets 11 to 25; what an operator took as an attribute before it became an input is
 taken as well.
@@ -14,12 +14,10 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
-from symattn.programs.graphs import attending as at
-from symattn.programs.graphs import contributed, fused
+from symattn.programs.graphs import fused
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.form import Rule
-from symattn.programs.graphs.ranges import cast, cast_like
-from symattn.programs.graphs.values import Context, length, place
+from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.values import Context, cast, cast_like, length, place
 
 _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
@@ -54,7 +52,7 @@ def _reduce(name: str) -> Rule:
 def _softmax(c: Context, x: Any, axis: int = -1, flattening: bool = False) -> Any:
     if flattening and place(axis, x.ndim) != x.ndim - 1:
         raise InputError("Softmax over several axes, as opsets below 13 have it, is not read")
-    return at.softmax(c, x, axis)
+    return op.softmax(c, x, axis)
 
 
 def _flatten(c: Context, x: Array, axis: int = 1) -> Any:
@@ -92,13 +90,13 @@ RULES: Mapping[str, Rule] = {
     "ReduceSum": _reduce("sum"),
     "ReduceMax": _reduce("max"),
     "ReduceMean": _reduce("mean"),
-    "MatMul": lambda c, a, b: at.product(c, a, b),
-    "Gemm": at.product,
+    "MatMul": lambda c, a, b: op.product(c, a, b),
+    "Gemm": op.product,
     "Softmax": _softmax,
     "Attention": fused.attention,
     "RotaryEmbedding": fused.rotary_embedding,
     "RMSNormalization": fused.rms_normalization,
     "LayerNormalization": fused.layer_normalization,
-    "com.microsoft.MultiHeadAttention": contributed.multi_head_attention,
-    "com.microsoft.GroupQueryAttention": contributed.group_query_attention,
+    "com.microsoft.MultiHeadAttention": fused.multi_head_attention,
+    "com.microsoft.GroupQueryAttention": fused.group_query_attention,
 }

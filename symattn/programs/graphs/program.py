@@ -1,18 +1,296 @@
-"""A graph as a function of a specification's inputs, on any kind of array."""
+"""Which input of a specification each input and weight of a graph is.
+
+Names say it: ``hidden_states``, ``q_proj.weight``, ``attn.c_attn.weight``; or the caller does. Whether a matrix is kept
+as (columns out, columns in) is how the graph multiplies by it. What was found is told, since it is believed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from symattn.attention.projections import split_heads
+import numpy as np
+
+from symattn.attention.inputs import TOKENS, accepted, required, shape
+from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.spec import Attention
-from symattn.programs.graphs.binding import GraphSlot, bind, bound
-from symattn.programs.graphs.form import Graph
-from symattn.programs.graphs.running import check_operators, run
-from symattn.programs.graphs.sizes import MeasuredSizes, measured
-from symattn.programs.graphs.values import Context
+from symattn.bounds.inputs import Sizes
+from symattn.document.errors import InputError
+from symattn.document.keywords import ROLES, UPSTREAM, plain
+from symattn.programs.graphs.operators import concat, expand
+from symattn.programs.graphs.running import Graph, GraphArray, Ref, check_operators, run
+from symattn.programs.graphs.values import Context, Joined
+from symattn.programs.names import meaning
+from symattn.verification.semantics import spec_width
+
+_TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}
+_TABLES |= {"cos_cache": "cos", "sin_cache": "sin"}
+_UPSTREAM = ("do",)
+_GAINS = ("g_q", "g_k")
+_TURNED = ("aten.t", "aten.transpose", "aten.permute", "Transpose", "transpose")
+_PASSED = ("reshape", "convert_element_type", "stop_gradient", "copy")  # of JAX: they leave the first axis first
+
+
+@dataclass(frozen=True)
+class GraphSlot:
+    """An array of the graph: the inputs of the specification that stand in it side by side, and how.
+
+    ``front`` is how many axes of length 1 or of the batch come before those of the specification; ``merged`` says that
+    heads stand side by side in the last axis; ``table`` that it is of angles, each once or, where it is twice as wide,
+    twice.
+    """
+
+    given: GraphArray
+    parts: tuple[str, ...]
+    transposed: bool = False
+    merged: bool = False
+    table: bool = False
+
+    @property
+    def told(self) -> str:
+        """``w_q = q_proj.weight, transposed``."""
+        how = ", transposed" if self.transposed else ", heads side by side" if self.merged else ""
+        return f"{' | '.join(dict.fromkeys(self.parts))} = {self.given.label or self.given.name}{how}"
+
+    def filled(self, c: Context, inputs: Mapping[str, Any], batch: tuple[Any, ...]) -> Any:
+        """The array that the graph gets for the specification's inputs."""
+        arrays = [inputs[name] for name in self.parts]
+        if len(arrays) > 1:
+            return Joined(tuple(arrays), self.transposed)
+        twice = self.table and self.given.shape[-1] == 2 * arrays[0].shape[-1]
+        result = concat(c, [*arrays, *arrays], -1) if twice else arrays[0]
+        if self.transposed:
+            return c.xp.matrix_transpose(result)
+        if self.merged:
+            return merge_heads(result)
+        more = len(self.given.shape) - result.ndim
+        if self.table and more > 0:  # of queries with heads, the first axes of the batch are those without them
+            return expand(c, result, (*batch[:more], *result.shape))
+        return result[(*[None] * more, ...)] if more > 0 and result.ndim > 1 else result
+
+
+def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> tuple[GraphSlot, ...]:
+    """A slot for every input and weight of the graph; ``told`` maps inputs of the specification to names in the graph.
+
+    Raises ``InputError`` where it is open what an array is, and where the specification lacks or needs one.
+    """
+    said = {name: key for key, name in (told or {}).items()}
+    there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
+    if strange := next((n for n in said if n not in there), None):
+        raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}")
+    used = graph.used
+    slots = [_input(graph, g, spec, said) for g in graph.inputs if g.name in used]
+    slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
+    names = [n for s in slots for n in dict.fromkeys(s.parts)]
+    if twice := next((n for n in names if names.count(n) > 1), None):
+        raise InputError(f"{graph.name}: two arrays may be {twice}; hint: choose one, {twice}=NAME")
+    _check(graph, spec, names)
+    return tuple(slots)
+
+
+def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
+    base = ("x", "w_q", "w_k", "w_v") if "x" in names else ("q", "k", "v")
+    if lacking := next((n for n in (*base, *required(spec)) if n not in names), None):
+        raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; hint: {lacking}=NAME")
+    known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *accepted(spec)}
+    if strange := next((n for n in names if n not in known), None):
+        raise InputError(
+            f"{graph.name} takes {strange}, which this attention does not; hint: give the field that needs it"
+        )
+
+
+def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]) -> GraphSlot:
+    name = said.get(g.name) or _upstream(g.name, spec) or _table(g.name) or meaning(g.name)
+    if name is None:
+        raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
+    if name in ("cos", "sin"):
+        return GraphSlot(g, (name,), table=True)
+    return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and bool(spec.head_axis) and len(g.shape) == 3)
+
+
+def _upstream(name: str, spec: Attention) -> str | None:
+    """``do``, if a derivative is asked for and an array is called as the gradient of its output is."""
+    return "do" if hasattr(spec, "by") and (name == "do" or name in UPSTREAM.split()) else None
+
+
+def _table(name: str) -> str | None:
+    """``cos`` or ``sin``, if an array is called so."""
+    return next((table for word, table in _TABLES.items() if plain(word) == plain(name)), None)
+
+
+def _weight(graph: Graph, g: GraphArray, said: Mapping[str, str]) -> GraphSlot:
+    label = g.label or g.name
+    if g.name in said or label in said:
+        parts: tuple[str, ...] = tuple((said.get(g.name) or said[label]).split("|"))
+    elif table := _table(label):
+        parts = (table,)
+    else:
+        parts = tuple(_roles(graph, label, len(g.shape)))
+    if parts[0] in ("cos", "sin"):
+        return GraphSlot(g, parts, table=True)
+    return GraphSlot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
+
+
+def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
+    """The inputs that a weight holds, by its name: ``attn.c_attn.weight`` holds w_q, w_k and w_v, ``q_norm.weight``
+    the gain g_q."""
+    path, _, last = label.rpartition(".")
+    words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
+    if axes == 1 and (gain := meaning("_".join((*words[-1:], last)))) in _GAINS:
+        yield str(gain)
+        return
+    bare = plain(last).removesuffix("weight").removesuffix("bias")
+    roles = ROLES.get(plain(words[-1]) if words else "") or ROLES.get(bare)
+    if roles is None or axes not in (1, 2):
+        raise InputError(
+            f"{graph.name}: nothing says what the weight {label[:60]!r} is; hint: w_q={label[:60]}, or w_k=…"
+        )
+    yield from (f"{'b' if axes == 1 else 'w'}_{role}" for role in roles)
+
+
+def _is_transposed(graph: Graph, name: str) -> bool:
+    """Return whether the graph multiplies by the transpose of what it keeps."""
+    node = next((n for n in graph.nodes if Ref(name) in n.refs()), None)
+    if node is None:  # it is an output
+        return False
+    if node.operator in _TURNED:
+        return not _is_transposed(graph, node.outputs[0])
+    if node.operator in _PASSED:
+        return _is_transposed(graph, node.outputs[0])
+    if node.operator == "dot_general":
+        contracted = node.attributes["dimension_numbers"][0]
+        return all(0 not in contracted[k] for k, x in enumerate(node.operands) if x == Ref(name))
+    return node.operator == "aten.linear" or (node.operator == "Gemm" and bool(node.attributes.get("transB", 0)))
+
+
+def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of the graph by its names, for inputs of the specification."""
+    like = inputs["x"] if "x" in inputs else inputs["q"]
+    batch = tuple(like.shape[:-2])
+    filled = {s.given.name: s.filled(c, inputs, batch) for s in slots}
+    return {name: np.asarray(a) if isinstance(a, np.generic) else a for name, a in filled.items()}
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+# The sizes of a graph: which it leaves open, which are fixed, and those at which it is tested.
+
+_TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, where they are open
+_BATCH = 2
+_BEYOND = 3  # how many places further than the last at which a specification changes
+_ENTRIES = 2**27  # of scores, tokens or weights
+_MOST = 256  # places; what a test of semantics follows in seconds
+
+
+@dataclass(frozen=True)
+class MeasuredSizes:
+    """Lengths by the letters of a specification: whole numbers, and words of the graph where they were left open."""
+
+    batch: tuple[int | str, ...]
+    n_q: int | str
+    n_k: int | str
+    d_model: int
+    d_k: int
+    d_v: int
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The words, each once."""
+        results = (*self.batch, self.n_q, self.n_k)
+        return tuple(dict.fromkeys(n for n in results if isinstance(n, str)))
+
+    def tried(self, spec: Attention) -> tuple[Sizes, ...]:
+        """Sizes at which the graph is tested; those that are fixed are what they are.
+
+        One reaches beyond every window, block and prefix of ``spec``, unless ``untried`` says that it is too long.
+        """
+        batch = tuple(_BATCH if isinstance(n, str) else n for n in self.batch)
+        result, far = [], farthest(spec)
+        beyond = ((far + _BEYOND, far + _BEYOND),) if 0 < far <= _MOST else ()
+        for n_q, n_k in (*_TRIED, *beyond):
+            q = n_q if isinstance(self.n_q, str) else self.n_q
+            k = q if self.n_k == self.n_q else n_k if isinstance(self.n_k, str) else self.n_k
+            result.append(Sizes(q, k, self.d_k, self.d_v, self.d_model, batch))
+        return tuple(dict.fromkeys(result))
+
+    def untried(self, spec: Attention) -> str:
+        """Why no size that is tried reaches beyond the windows of ``spec``, where that is so; else nothing."""
+        far = farthest(spec)
+        if far <= _MOST or not isinstance(self.n_k, str):
+            return ""
+        return f"Nothing was tried beyond the place {far}, where the specification changes; at most {_MOST} are tried."
+
+    def declared(self, name: str, spec: Attention, names: tuple[str, ...]) -> str:
+        """The shape of an input as a statement declares it: ``b n 8``, ``8 2*4``."""
+        known: Mapping[str, int | str] = {
+            "n_q": self.n_q, "n_k": self.n_k, "d_model": self.d_model, "d_k": self.d_k, "d_v": self.d_v,
+            "d_y": self.d_model, "d_out": self.d_model, "d_s": self.d_k, "h": spec.heads, "g": spec.key_heads,
+            "f": (spec_width(spec) or self.d_k) // 2,
+        }  # fmt: skip
+        front = " ".join(map(str, self.batch)) if name in TOKENS else ""
+        words = shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()
+        axes = ["*".join(str(known[f]) if not f.isdecimal() else f for f in w.split("*")) for w in words]
+        return " ".join([*front.split(), *axes])
+
+
+def farthest(spec: Attention) -> int:
+    """The last place at which ``spec`` changes: of a window, a block, a prefix, or distances that are told apart."""
+    position = (getattr(spec.position, name, None) for name in ("max_distance", "most"))
+    return max((n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None), default=0)
+
+
+def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> MeasuredSizes:
+    """The sizes that the shapes of a graph's inputs and weights tell. Raises InputError where they contradict."""
+    by_part = {part: s for s in slots for part in s.parts}
+    measured_sizes = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
+    _check_entries(graph, spec, measured_sizes)
+    return measured_sizes
+
+
+def _check_entries(graph: Graph, spec: Attention, found: MeasuredSizes) -> None:
+    """Raise InputError for arrays that would be too large: of scores, tokens, or weights."""
+    of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
+    for s in found.tried(spec):
+        many = math.prod(s.batch) * spec.heads
+        most = max(of_weights, many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model))
+        if most > _ENTRIES:
+            raise InputError(f"{graph.name}: at {s} there are {most} entries; at most {_ENTRIES} are run")
+
+
+def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:
+    x = by_part["x"].given.shape
+    if len(x) < 2 or not isinstance(x[-1], int):
+        raise InputError(f"{graph.name}: the tokens have the shape {x}; (…, n, a number of columns) is expected")
+    d_k, d_v = (_columns(graph, spec, by_part, role) for role in ("w_q", "w_v"))
+    return MeasuredSizes(x[:-2], x[-2], x[-2], x[-1], d_k, d_v)
+
+
+def _columns(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot], name: str) -> int:
+    """The columns of a head of queries or values."""
+    slot = by_part[name]
+    out = slot.given.shape[0 if slot.transposed else -1]
+    heads = {"w_q": spec.heads}.get(name, spec.key_heads)
+    together = heads if len(slot.parts) == 1 else sum({"w_q": spec.heads}.get(p, spec.key_heads) for p in slot.parts)
+    if not isinstance(out, int) or out % together:
+        raise InputError(f"{graph.name}: {slot.given.label or slot.given.name} has {out} columns for {together} heads")
+    return out // together
+
+
+def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:
+    q, k, v = (by_part[name].given.shape for name in "qkv")
+    merged, own = by_part["q"].merged, 2 + (spec.heads > 1 and not by_part["q"].merged)
+    widths = [s[-1] for s in (q, k, v)]
+    if not all(isinstance(w, int) for w in widths) or len(q) < own:
+        raise InputError(f"{graph.name}: q, k, v have the shapes {q}, {k}, {v}; numbers of columns must be known")
+    if own == 3 and (q[-3], k[-3]) != (spec.heads, spec.key_heads):
+        raise InputError(f"{graph.name} has {q[-3]} and {k[-3]} heads; hint: --heads {q[-3]} --kv-heads {k[-3]}")
+    d_k, d_v = (int(w) // (h if merged else 1) for w, h in ((widths[0], spec.heads), (widths[2], spec.key_heads)))
+    return MeasuredSizes(q[: len(q) - own], q[-2], k[-2], d_k, d_k, d_v)
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+# A graph as a function of a specification's inputs, on any kind of array.
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs import running
-from symattn.programs.graphs.form import Graph, GraphArray, GraphNode, Ref
-from symattn.programs.graphs.ranges import type_name, whole
-from symattn.programs.graphs.running import unknown
+from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, unknown
 from symattn.programs.graphs.torch_table import RULES
+from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.loading import one_line
 
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
@@ -32,7 +31,7 @@ def on_kind(
 ) -> Callable[..., Any]:
     """``function`` of tensors for arrays of ``kind``, as ``running.on_kind`` has it.
 
-    Raises ``InputError`` where the function cannot be exported, where an operator is not read, and where the whole
+    Raises ``InputError`` where the function cannot be exported, where an operator is not read, and where the as_int64
     attention is one operator, of which no code would run.
     """
     torch, label = import_torch(), getattr(function, "__name__", type(function).__name__)
@@ -173,4 +172,4 @@ def _held(program: Any, target: str) -> np.ndarray:
     if tensor.is_floating_point():
         return np.asarray(tensor.detach().cpu().double().numpy())
     values = np.asarray(tensor.cpu().numpy())
-    return whole(values) if values.dtype.kind in "iu" else values
+    return as_int64(values) if values.dtype.kind in "iu" else values

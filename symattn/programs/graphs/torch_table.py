@@ -1,4 +1,4 @@
-"""The operators of ``torch.export`` that are read, as calls of what ``operators`` and ``attending`` define.
+"""The operators of ``torch.export`` that are read, as calls of what ``operators`` defines.
 
 A name is that of the operator without its overload: ``aten.view``. Source: PyTorch, ATen's ``native_functions.yaml``.
 """
@@ -13,11 +13,9 @@ import numpy as np
 
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
-from symattn.programs.graphs import attending as at
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.form import Rule
-from symattn.programs.graphs.ranges import bits, cast, cast_like
-from symattn.programs.graphs.values import Context, decimal, length
+from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.values import Context, bits, cast, cast_like, decimal, length
 
 
 def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
@@ -59,7 +57,7 @@ def _full_like(c: Context, x: Any, value: Any, dtype: str | None = None, **_: ob
 
 
 def _softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
-    return at.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
+    return op.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
 
 def _extreme(name: str, reduced: str) -> Rule:
@@ -203,11 +201,11 @@ RULES: Mapping[str, Rule] = {
     "aten.sum": _reduce("sum"),
     "aten.mean": _reduce("mean"),
     "aten.amax": _reduce("max"),
-    **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), lambda c, a, b: at.product(c, a, b)),
-    "aten.linear": lambda c, x, w, b=None: at.product(c, x, w, b, transB=1),
-    "aten.addmm": lambda c, b, x, w: at.product(c, x, w, b),
+    **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), lambda c, a, b: op.product(c, a, b)),
+    "aten.linear": lambda c, x, w, b=None: op.product(c, x, w, b, transB=1),
+    "aten.addmm": lambda c, b, x, w: op.product(c, x, w, b),
     **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax),
-    "aten.scaled_dot_product_attention": at.scaled_dot_product_attention,
+    "aten.scaled_dot_product_attention": op.scaled_dot_product_attention,
     "add": op.of_lengths(operator.add),
     "sub": op.of_lengths(operator.sub),
     "mul": op.of_lengths(operator.mul),

@@ -14,8 +14,7 @@ from symattn import Attention
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.operators import divide_whole
-from symattn.programs.graphs.ranges import cast
-from symattn.programs.graphs.values import Context
+from symattn.programs.graphs.values import Context, cast
 from tests.programs.graphs.models import bare, layer
 
 pytestmark = pytest.mark.onnx

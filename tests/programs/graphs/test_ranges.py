@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symattn.document.errors import InputError
-from symattn.programs.graphs.ranges import check_wide
+from symattn.programs.graphs.values import check_wide
 
 BEYOND = {
     "a power that no memory holds": ("power", 10, 10**15),

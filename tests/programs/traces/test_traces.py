@@ -14,8 +14,7 @@ from symattn import Attention
 from symattn.attention.positions.fields import Rotary
 from symattn.document.errors import InputError
 from symattn.programs.traces import is_trace, verify_trace
-from symattn.programs.traces.pieces import count
-from symattn.programs.traces.reading import read
+from symattn.programs.traces.reading import count, read
 from symattn_cli.main import main
 from tests.programs.traces.files import HEADS, SHARED, header, made, write
 
