@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from symattn.attention.spec import Attention
+from tests.attention.definition import Definition
 from tests.attention.definitions_positions import POSITIONS
 
 N_Q, N_K, D_K, D_V, D_MODEL, H = 3, 4, 2, 5, 6, 2
@@ -24,17 +23,6 @@ ALLOWED = np.array([[True, False, True, True], [False, True, True, False], [True
 ADDED = np.where(ALLOWED, np.array([0.5, -1, 0, 0.25]), -np.inf)
 KEEP = np.array([True, True, False, True])
 NO_ROW = ALLOWED & np.array([[True], [False], [True]])
-
-
-@dataclass(frozen=True)
-class Definition:
-    spec: Attention
-    inputs: dict[str, np.ndarray]
-    masks: dict[str, np.ndarray]
-
-    def run(self, lift: Any) -> Any:
-        """The output on arrays of a kind; masks stay plain."""
-        return self.spec(**{name: lift(a) for name, a in self.inputs.items()}, **self.masks)
 
 
 def _qkv(*batch: int) -> dict[str, np.ndarray]:
@@ -54,7 +42,7 @@ def _projected(cross: bool, bias: bool, out: bool, h: int = 1, *batch: int) -> d
 
 
 def _define(spec: Attention, inputs: dict[str, np.ndarray], **masks: np.ndarray) -> Definition:
-    return Definition(spec, inputs, masks)
+    return Definition(spec, inputs | masks)
 
 
 SELF_MASK = np.tril(np.ones((N_Q, N_Q), dtype=bool))
@@ -94,5 +82,5 @@ DEFINITIONS: dict[str, Definition] = {
     "heads, mask for each head": _define(
         Attention(heads=H, mask="boolean"), _projected(True, False, True, H), mask=np.stack([ALLOWED, NO_ROW])
     ),
-    **{name: _define(spec, inputs) for name, (spec, inputs) in POSITIONS.items()},
+    **POSITIONS,
 }

@@ -8,6 +8,7 @@ import numpy as np
 
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.spec import Attention
+from tests.attention.definition import Definition
 
 N_Q, N_K, D_K, D_V, D_MODEL, D_E, H = 3, 4, 5, 2, 6, 3, 2
 NARROW = 2  # d_k where each score has several products, or expressions in letters grow long
@@ -50,60 +51,63 @@ def named(values: tuple[np.ndarray, ...], *names: str) -> dict[str, np.ndarray]:
     return dict(zip(names, values, strict=True))
 
 
-#: By name: the specification and its inputs.
-POSITIONS: dict[str, tuple[Attention, dict[str, np.ndarray]]] = {
-    "rotary, of x": (
+POSITIONS: dict[str, Definition] = {
+    "rotary, of x": Definition(
         Attention(heads=H, causal=True, position=Rotary(triples=TRIPLES[1:])),
         projected(),
     ),
-    "rotary, interleaved, from 2 on": (
+    "rotary, interleaved, from 2 on": Definition(
         Attention(position=Rotary(triples=TRIPLES, layout="interleaved", start=2)),
         qkv(),
     ),
-    "rotary, shared keys, top-left": (
+    "rotary, shared keys, top-left": Definition(
         Attention(heads=H, kv_heads=1, causal=True, alignment="top-left", position=Rotary(triples=TRIPLES[:1])),
         qkv(H, g=(1,)),
     ),
-    "rotary, tables": (
+    "rotary, tables": Definition(
         Attention(heads=H, position=Rotary(given="tables")),
         qkv(H) | named(tables(N_K), "cos", "sin"),
     ),
-    "rotary, tables for each batch and role": (
+    "rotary, tables for each batch and role": Definition(
         Attention(heads=H, position=Rotary(given="tables", layout="interleaved")),
         qkv(2, H) | named(tables(N_K, 2) + tables(N_Q, 2), "cos", "sin", "cos_q", "sin_q"),
     ),
-    "alibi": (Attention(heads=H, causal=True, position=Alibi()), qkv(H)),
-    "alibi, given, two-sided": (
+    "alibi": Definition(Attention(heads=H, causal=True, position=Alibi()), qkv(H)),
+    "alibi, given, two-sided": Definition(
         Attention(position=Alibi(slopes="given", two_sided=True)),
         qkv() | {"slopes": data(1)},
     ),
-    "buckets": (
+    "buckets": Definition(
         Attention(heads=H, scale=1, position=Buckets(number=8, max_distance=9)),
         qkv(2, H, width=NARROW) | {"b_rel": data(8, H)},
     ),
-    "buckets, one way": (
+    "buckets, one way": Definition(
         Attention(causal=True, position=Buckets(number=4, max_distance=5, bidirectional=False)),
         qkv() | {"b_rel": data(4, 1)},
     ),
-    "shaw": (
+    "shaw": Definition(
         Attention(heads=H, position=Shaw(most=2)),
         qkv(2, H, width=NARROW) | {"a_k": data(5, NARROW), "a_v": data(5, D_V)},
     ),
-    "shaw, keys alone, top-left": (
+    "shaw, keys alone, top-left": Definition(
         Attention(causal=True, alignment="top-left", position=Shaw(most=1, values=False)),
         qkv() | {"a_k": data(3, D_K)},
     ),
-    "transformer-xl": (Attention(heads=H, causal=True, position=TransformerXL()), qkv(H, width=NARROW) | xl(N_K)),
-    "transformer-xl, both ways": (
+    "transformer-xl": Definition(
+        Attention(heads=H, causal=True, position=TransformerXL()), qkv(H, width=NARROW) | xl(N_K)
+    ),
+    "transformer-xl, both ways": Definition(
         Attention(position=TransformerXL()),
         qkv(2, width=NARROW) | xl(N_Q + N_K - 1, 1),
     ),
-    "disentangled": (Attention(heads=H, position=Disentangled(span=2)), qkv(H, width=NARROW) | disentangled(4)),
-    "disentangled, buckets, as run": (
+    "disentangled": Definition(
+        Attention(heads=H, position=Disentangled(span=2)), qkv(H, width=NARROW) | disentangled(4)
+    ),
+    "disentangled, buckets, as run": Definition(
         Attention(position=Disentangled(span=4, max_distance=12, backwards=False)),
         {"q": data(5, NARROW), "k": data(6, NARROW), "v": data(6, D_V)} | disentangled(8, 1),
     ),
-    "disentangled, one term": (
+    "disentangled, one term": Definition(
         Attention(scale=Fraction(1, 3), position=Disentangled(span=2, to_content=False)),
         qkv(width=NARROW) | {n: a for n, a in disentangled(4, 1).items() if n in ("p", "w_pk")},
     ),

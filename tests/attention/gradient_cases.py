@@ -11,10 +11,9 @@ import numpy as np
 from symattn.attention.inputs import holds
 from symattn.attention.layers.evaluation import lifted
 from symattn.attention.notation import ARRAYS
-from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS, NamedVariant
+from tests.attention.definition import PLAIN, Definition, parts
 from tests.attention.definitions_positions import POSITIONS
-from tests.attention.scoring_variants import PLAIN, QKV
 from tests.attention.scoring_variants import VARIANTS as SCORING
 from tests.attention.test_transformer import MODELS, SOURCE, TOKENS, parameters
 
@@ -43,11 +42,6 @@ class Case:
         return {n: of.lift(rng.integers(-4, 5, np.shape(a)) / 2) for n, a in self.numbers.items()}
 
 
-def parts(x: Any) -> list[Any]:
-    """The outputs, of which there may be several."""
-    return list(x) if isinstance(x, tuple | list) else [x]
-
-
 def drawn(variant: NamedVariant, grain: int, seed: int = 0) -> Case:
     """Multiples of 1/grain between −1 and 1; three of four keys are allowed by masks, the first always."""
     rng = np.random.default_rng(seed)
@@ -66,10 +60,11 @@ def drawn(variant: NamedVariant, grain: int, seed: int = 0) -> Case:
     return Case(variant.spec, numbers, plain)
 
 
-def _of(spec: Attention, given: Mapping[str, np.ndarray]) -> Case:
+def _of(definition: Definition) -> Case:
+    given = definition.given
     plain = {n for n in given if n in PLAIN or ARRAYS[n].holds != "numbers"}
     numbers = {n: a for n, a in given.items() if n not in plain}
-    return Case(spec, numbers, {n: given[n] for n in plain})
+    return Case(definition.spec, numbers, {n: given[n] for n in plain})
 
 
 def _of_model(name: str) -> Case:
@@ -81,8 +76,8 @@ def _of_model(name: str) -> Case:
 #: Every variant there is a name for, and combinations of fields.
 CASES: dict[str, Case] = {
     **{name: drawn(variant, 8) for name, variant in VARIANTS.items()},
-    **{f"combined: {name}": _of(v.spec, QKV | dict(v.given)) for name, v in SCORING.items()},
-    **{f"placed: {name}": _of(spec, given) for name, (spec, given) in POSITIONS.items()},
+    **{f"combined: {name}": _of(definition) for name, definition in SCORING.items()},
+    **{f"placed: {name}": _of(definition) for name, definition in POSITIONS.items()},
 }
 MODEL_CASES: dict[str, Case] = {f"model: {name}": _of_model(name) for name in MODELS}
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from symattn.attention.spec import Attention
+from tests.attention.definition import Definition
 
 H, G, N_Q, N_K, D_K, D_V, L = 2, 1, 3, 5, 2, 4, 3
-PLAIN = ("mask", "keep", "doc", "doc_q", "doc_k", "drop")  # inputs that are no numbers to compute with
 _RNG = np.random.default_rng(23)
 
 
@@ -42,29 +41,6 @@ GIVEN: dict[str, np.ndarray] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Variant:
-    """Fields of ``Attention`` and inputs beside q, k, v.
-
-    ``refused`` says by kind with what words it is refused there; ``any_function``, that on residues tanh or a root of
-    data stands for any function, so that it runs and there is nothing to compare.
-    """
-
-    fields: Mapping[str, Any]
-    given: Mapping[str, np.ndarray] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    any_function: bool = False
-
-    @property
-    def spec(self) -> Attention:
-        return Attention(heads=H, kv_heads=G, **self.fields)
-
-    def run(self, lift: Any) -> Any:
-        """The output (and the logarithms) on arrays of a kind; masks and labels stay plain."""
-        given = {n: a if n in PLAIN else lift(a) for n, a in (QKV | dict(self.given)).items()}
-        return self.spec(**given)
-
-
 QKV = {"q": data(H, N_Q, D_K) / 2, "k": data(G, N_K, D_K) / 2, "v": data(G, N_K, D_V)}
 
 #: Why a kind cannot run a variant.
@@ -73,13 +49,15 @@ ORDER = {"modular": "residues have no order", "letters": "true"}
 TWO = {"exact": "integer multiples only"}
 
 
-def _v(given: str = "", refused: Mapping[str, str] | None = None, **fields: Any) -> Variant:
-    names = given.split(", ") if given else []
+def variant(given: str = "", refused: Mapping[str, str] | None = None, **fields: Any) -> Definition:
+    """Two heads of queries on one of keys with these fields; the inputs beside q, k, v by their names in ``GIVEN``."""
+    inputs = {n.split(" ")[0]: GIVEN[n] for n in given.split(", ") if n}
     any_function = refused is TANH or fields.get("score") == "cosine"
-    return Variant(fields, {n.split(" ")[0]: GIVEN[n] for n in names}, refused or {}, any_function)
+    return Definition(Attention(heads=H, kv_heads=G, **fields), QKV | inputs, refused or {}, any_function)
 
 
-VARIANTS: dict[str, Variant] = {
+_v = variant
+VARIANTS: dict[str, Definition] = {
     "general": _v("w_s", score="general"),
     "general, a matrix for each head": _v("w_s of heads", score="general", scale=Fraction(1, 2)),
     "additive": _v("w_s wide, u_s, v_s", TANH, score="additive"),

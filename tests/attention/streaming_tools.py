@@ -11,6 +11,7 @@ from symattn.arrays import kind
 from symattn.arrays.rounded import rounded
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
+from tests.attention.definition import parts
 
 EXACT = kind("exact")
 Form = Callable[..., Any]
@@ -20,11 +21,6 @@ def drawn(seed: int, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
     """Halves between −2 and 2, which every format holds."""
     draw = np.random.default_rng(seed)
     return {name: draw.integers(-4, 5, shape) / 2 for name, shape in shapes.items()}
-
-
-def parts(found: Any) -> list[Any]:
-    """The arrays of a result, which is one or several."""
-    return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
 def exactly(form: Form, definition: Form, data: dict[str, np.ndarray]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +81,8 @@ def lifted(name: str, given: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def said(block: Block) -> dict[str, Any]:
-    fields = {f: getattr(block, f) for f in ("norm", "order", "parallel", "activation", "gated")}
-    return (
-        fields
-        | {"eps": mpmath.mpf(Fraction(block.eps).numerator) / Fraction(block.eps).denominator}
-        | {
-            "h": H,
-            "causal": block.attention.causal,
-        }
-    )
+    fields = {f: getattr(block, f) for f in ("norm", "order", "parallel", "activation", "gated", "eps")}
+    return fields | {"h": H, "causal": block.attention.causal}
 
 
 @pytest.mark.parametrize("biases", [True, False])

@@ -159,9 +159,8 @@ def test_keys_may_be_wider_than_queries_where_a_matrix_stands_between() -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_document_of_a_variant(name: str) -> None:
     """It names every input, and its shapes are those of a run."""
-    variant = VARIANTS[name]
-    spec, arrays = variant.spec, {"q": np.ones((2, 3, 2)), "k": np.ones((1, 5, 2)), "v": np.ones((1, 5, 4))}
-    trace = spec.trace(**arrays, **variant.given)
+    spec, given = VARIANTS[name].spec, VARIANTS[name].given
+    trace = spec.trace(**given)
     sizes: dict[str, int] = {}
     for array in trace:
         letters = shape(array, spec, trace)
@@ -171,7 +170,7 @@ def test_the_document_of_a_variant(name: str) -> None:
                 assert sizes.setdefault(key, size) == size, (array, key)
     document = spec.document(trace)
     text = render(document, "text")
-    assert all(f"  {n} " in text for n in (*arrays, *variant.given))
+    assert all(f"  {n} " in text for n in given)
     assert r"\begin{document}" in render(document, "latex")
     assert all(type(v) in (bool, int, str, type(None)) for v in document.parameters.values())
 

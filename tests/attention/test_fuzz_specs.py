@@ -30,9 +30,9 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.render import render
-from tests.attention import fuzz_reference as reference
+from tests.attention import by_loops as reference
+from tests.attention.by_loops_numbers import Degenerate, num
 from tests.attention.fuzz_fields import fields
-from tests.attention.fuzz_numbers import Degenerate, num
 from tests.attention.fuzz_specs import Case, Input, case_of
 
 FORMATS = ("text", "latex", "markdown")

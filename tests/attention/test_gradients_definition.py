@@ -21,7 +21,8 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.softmax import softmax, sparsemax
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused, Undecided
-from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, close, parts
+from tests.attention.definition import parts
+from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, close
 from tests.attention.pieces import feed_forward
 
 BITS, STEP = 700, Fraction(1, 2**200)  # the quotient is off by 2^−400 or so, and its rounding by 2^−500

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from itertools import product
 from typing import Any
 
 import mpmath
@@ -15,7 +15,7 @@ from symattn.attention import masks
 from symattn.attention.softmax import normalise, row_max, softmax
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from tests.attention.loops import attend
+from tests.attention.definition import Definition, looped
 
 pytestmark = pytest.mark.smoke
 
@@ -28,58 +28,26 @@ def arrays(n_q: int, n_k: int) -> tuple[np.ndarray, ...]:
     return tuple(RNG.integers(-4, 5, shape) / 2 for shape in shapes)
 
 
-COMBINATIONS = [
-    (causal, mask, padding, sizes)
-    for causal, mask, padding, sizes in itertools.product(
-        (None, "bottom-right", "top-left"), (None, "boolean", "additive"), (False, True), SIZES
-    )
-]
-
-
-def specification(causal: str | None, mask: Any, padding: bool, **fields: Any) -> Attention:
-    return Attention(
-        causal=causal is not None,
-        alignment=causal or "bottom-right",
-        mask=mask,
-        padding=padding,
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def inputs(mask: str | None, padding: bool, n_q: int, n_k: int) -> tuple[dict[str, Any], Any, Any]:
-    """The masks as arrays, and as functions of i and j for the loops."""
-    seen = RNG.random((n_q, n_k)) < 0.7
-    added = np.where(seen, RNG.integers(-4, 5, (n_q, n_k)) / 4, -math.inf)
-    keep = RNG.random(n_k) < 0.7
-    given: dict[str, Any] = {"mask": seen if mask == "boolean" else added} if mask else {}
-    if padding:
-        given["keep"] = keep
-
-    def may(i: int, j: int) -> bool:
-        return (mask != "boolean" or bool(seen[i, j])) and (not padding or bool(keep[j]))
-
-    return given, may, lambda i, j: float(added[i, j]) if mask == "additive" else 0.0
+COMBINATIONS = [*product((None, "bottom-right", "top-left"), (None, "boolean", "additive"), (False, True), SIZES)]
 
 
 @pytest.mark.parametrize(("causal", "mask", "padding", "sizes"), COMBINATIONS)
 @pytest.mark.parametrize("empty", ["zeros", "nan"])
 def test_masks_mean_what_loops_say(causal: Any, mask: Any, padding: bool, sizes: tuple[int, int], empty: Any) -> None:
-    n_q, n_k = sizes
-    q, k, v = arrays(n_q, n_k)
-    given, may, add = inputs(mask, padding, n_q, n_k)
-    offset = n_k - n_q if causal == "bottom-right" else 0
-
-    def sees(i: int, j: int) -> bool:
-        return may(i, j) and (causal is None or j <= i + offset)
-
-    masked = causal is not None or mask is not None or padding
-    exact = kind("exact")
-    got = specification(causal, mask, padding, fully_masked=empty)(*map(exact.lift, (q, k, v)), **given).entries
+    given = dict(zip("qkv", arrays(*sizes), strict=True))
+    seen = RNG.random(sizes) < 0.7
+    if mask:
+        given["mask"] = seen if mask == "boolean" else np.where(seen, RNG.integers(-4, 5, sizes) / 4, -math.inf)
+    if padding:
+        given["keep"] = RNG.random(sizes[1]) < 0.7
+    alignment: Any = causal or "bottom-right"
+    spec = Attention(causal=causal is not None, alignment=alignment, mask=mask, padding=padding, fully_masked=empty)
+    definition = Definition(spec, given)
+    got = definition.run(kind("exact").lift).entries.flat
     with mpmath.workdps(50):
-        rows = attend(q, k, v, sees, add, 1 / mpmath.sqrt(3), empty)
-        for x, value in zip(got.flat, itertools.chain.from_iterable(rows), strict=True):
-            if value is None:
-                assert masked
+        for x, value in zip(got, looped(definition), strict=True):
+            if mpmath.isnan(value):
+                assert spec.masks_anything
                 assert "0/0" in x.why
             else:
                 assert abs(mpmath.mpf(x.decimal(40)) - value) < mpmath.mpf("1e-35")

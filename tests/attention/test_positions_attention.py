@@ -1,10 +1,9 @@
-"""Attention with positions: against plain loops, with true angles in balls and floats, and what is refused."""
+"""Attention with positions: with true angles in balls and floats, and what is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -27,80 +26,10 @@ from symattn.attention.positions.rotary_fields import (
 )
 from symattn.document.errors import Undecided
 from symattn.document.render import latex, text
+from tests.attention.by_loops import attention
 from tests.attention.definitions_positions import N_K, N_Q, POSITIONS, TRIPLES, H, data
 from tests.attention.pieces import nested
-from tests.attention.positions_by_loops import attended
 from tests.bounded import bounded
-
-PER_HEAD = ("a_k", "a_v", "b_rel", "slopes", "r", "w_r", "b_u", "b_w", "p", "w_pk", "w_pq", "b_pq")
-
-
-@cache
-def trace(name: str) -> dict[str, Any]:
-    spec, inputs = POSITIONS[name]
-    return spec.trace(**{n: kind("exact").lift(a) for n, a in inputs.items()})
-
-
-def given_to_a_head(name: str, at: tuple[int, ...]) -> dict[str, Any]:
-    """q, k, v of one head of one batch, and the inputs for positions, as nested lists."""
-    found, inputs = trace(name), POSITIONS[name][1]
-    plain = {n: np.vectorize(lambda x: float(x.rational()), otypes=[float])(found[n].entries) for n in "qkv"}
-    shared = (*at[:-1], 0) if at and plain["k"].shape[-3] == 1 else at
-    given = {n: nested(plain[n][at if n == "q" else shared]) for n in "qkv"}
-    given |= {n: nested(inputs[n]) for n in PER_HEAD if n in inputs}
-    for role in ("", "_q"):
-        if f"cos{role}" in inputs:
-            cos, sin = (inputs[n + role] for n in ("cos", "sin"))
-            angles = cos + 1j * sin if cos.ndim == 2 else (cos + 1j * sin)[at[0]]
-            given[f"angles{role}"] = [[mpmath.mpc(z) for z in row] for row in angles]
-    return given
-
-
-def agrees(name: str, spec: Attention) -> bool:
-    """Whether the definition called ``name`` gives what loops over ``spec`` give, to 40 digits."""
-    out = trace(name)["attended" if "attended" in trace(name) else "output"]
-    with mpmath.workdps(60):
-        for at in np.ndindex(*map(int, out.shape[:-2])):
-            wanted = attended(spec, given_to_a_head(name, at), at[-1] if spec.heads > 1 else 0)
-            got = [mpmath.mpf(x.decimal(50)) for x in out[at].entries.flat]
-            flat = [x for row in wanted for x in row]
-            if not all(abs(x - y) < mpmath.mpf("1e-40") for x, y in zip(got, flat, strict=True)):
-                return False
-    return True
-
-
-def with_fields(**fields: Any) -> Callable[[Attention], Attention]:
-    return lambda spec: replace(spec, position=replace(spec.position, **fields))
-
-
-WRONG: dict[str, Callable[[Attention], Attention]] = {
-    "rotary, of x": with_fields(triples=((5, 12, 13),)),
-    "rotary, interleaved, from 2 on": with_fields(layout="half"),
-    "rotary, shared keys, top-left": lambda spec: replace(spec, alignment="bottom-right"),
-    "rotary, tables": with_fields(layout="interleaved"),
-    "rotary, tables for each batch and role": with_fields(layout="half"),
-    "alibi": lambda spec: replace(spec, heads=2 * spec.heads),  # the slopes of twice as many heads
-    "alibi, given, two-sided": lambda spec: replace(spec, causal=True),
-    "buckets": with_fields(number=6),
-    "buckets, one way": lambda spec: replace(spec, alignment="top-left"),
-    "shaw": with_fields(values=False),
-    "shaw, keys alone, top-left": lambda spec: replace(spec, alignment="bottom-right"),
-    "transformer-xl": lambda spec: replace(spec, position=Alibi()),
-    "transformer-xl, both ways": lambda spec: replace(spec, causal=True),
-    "disentangled": with_fields(backwards=False),
-    "disentangled, buckets, as run": with_fields(max_distance=None),
-    "disentangled, one term": lambda spec: replace(spec, scale=None),
-}
-
-
-@pytest.mark.parametrize("name", POSITIONS)
-def test_attention_with_positions_is_what_loops_give(name: str) -> None:
-    assert agrees(name, POSITIONS[name][0])
-
-
-@pytest.mark.parametrize("name", POSITIONS)
-def test_loops_over_another_specification_are_told_apart(name: str) -> None:
-    assert not agrees(name, WRONG[name](POSITIONS[name][0]))
 
 
 # -- true angles -------------------------------------------------------------------------------------------------------
@@ -157,10 +86,15 @@ ARRAYS = {"q": data(H, 3, 4), "k": data(H, 4, 4), "v": data(H, 4, 2)}
 
 
 def by_angles(asked: Rotary, waves: list[Any], magnitude: Any) -> list[Any]:
-    spec = Attention(heads=H, causal=True, position=asked)
-    angles = [[magnitude * mpmath.expj((asked.start + p) * w) for w in waves] for p in range(4)]
-    heads = [{n: nested(a[h]) for n, a in ARRAYS.items()} | {"angles": angles} for h in range(H)]
-    return [x for h, given in enumerate(heads) for row in attended(spec, given, h) for x in row]
+    """The elements by loops, from tables of these angles."""
+    angles = [[(asked.start + p) * w for w in waves] for p in range(4)]
+    tables = {
+        name: [[magnitude * function(x) for x in row] for row in angles]
+        for name, function in (("cos", mpmath.cos), ("sin", mpmath.sin))
+    }
+    spec = Attention(heads=H, causal=True, position=Rotary(given="tables", layout=asked.layout))
+    found = attention(spec, {n: nested(a) for n, a in ARRAYS.items()} | tables)["output"]
+    return [x for head in found for row in head for x in row]
 
 
 @pytest.mark.parametrize("name", TRUE)
@@ -284,6 +218,6 @@ def test_documents_say_what_the_positions_are() -> None:
         assert said(Attention(position=asked))
     assert "3/5" in said(Attention(position=Rotary(triples=((4, 3, 5),))))
     assert "e_h = 4, 8" in said(Attention(heads=2, causal=True, position=Alibi()))
-    for spec, _ in POSITIONS.values():
-        assert "position" in spec.document(("q", "k", "v")).parameters
-        assert said(spec)
+    for definition in POSITIONS.values():
+        assert "position" in definition.spec.document(("q", "k", "v")).parameters
+        assert said(definition.spec)

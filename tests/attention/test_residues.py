@@ -1,4 +1,4 @@
-"""Every definition of attention on residues is the image of the exact one, g^k for e^k."""
+"""Every step of attention on residues is the image of the exact one, g^k for e^k."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from symattn import Attention
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
-from symattn.arrays.residues import primes
 from symattn.attention.gradients.attention import backward, softmax_vjp
 from symattn.attention.linear import causal_linear_attention, causal_products, delta_step, linear_attention
 from symattn.attention.positions.angles import add_angles, linear_bias, rotate_half, rotate_interleaved
@@ -20,20 +19,11 @@ from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import sink_weights, softmax
 from symattn.attention.streaming.states import finish, merge, merge_partial, partial_output, tile_state
 from tests.arrays.residues import agree
-from tests.attention.definitions import DEFINITIONS
-
-PAIRS = primes.pairs((2, 3, 5, 7))
+from tests.attention.pieces import PAIRS
 
 
 def kinds(seed: int) -> tuple[Any, Any]:
     return modular(*PAIRS[seed], seed=seed), kind("exact")
-
-
-@pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_specification(name: str, seed: int) -> None:
-    got, wanted = (DEFINITIONS[name].run(of.lift) for of in kinds(seed))
-    assert agree(got, wanted)
 
 
 def in_tiles(s: Any, v: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, fields
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -18,7 +18,8 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Heading, Items, Steps, Table
 from symattn.document.notation import Number, Power, Product, Relation, Root
-from tests.attention.definitions import DEFINITIONS, Definition, H
+from tests.attention.definition import Definition
+from tests.attention.definitions import DEFINITIONS, H
 
 ARRAYS = {
     "q": np.zeros((2, 3)), "k": np.zeros((4, 3)), "v": np.zeros((4, 5)), "x": np.zeros((2, 6)), "y": np.zeros((4, 7)),
@@ -46,8 +47,8 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_a_trace_names_its_arrays_in_order(name: str) -> None:
     definition = DEFINITIONS[name]
-    trace = definition.spec.trace(**definition.inputs, **definition.masks)
-    assert list(trace) == [*definition.inputs, *definition.masks, *STEPS[name].split()]
+    trace = definition.spec.trace(**definition.given)
+    assert list(trace) == [*definition.given, *STEPS[name].split()]
     assert list(SYMBOLS.keys() & trace.keys()) != []
     assert np.array_equal(trace["output"], definition.run(np.asarray))
 
@@ -56,20 +57,20 @@ def test_a_trace_names_its_arrays_in_order(name: str) -> None:
 def test_the_document_says_the_shapes_of_the_trace(name: str) -> None:
     """The letters of every shape in the document, at the sizes of a run, are the shapes of its arrays."""
     definition = DEFINITIONS[name]
-    trace = definition.spec.trace(**definition.inputs, **definition.masks)
+    trace = definition.spec.trace(**definition.given)
     sizes: dict[str, int] = {}
     for array, letters in _shapes(definition).items():
         shape = trace[array].shape[len(trace[array].shape) - len(letters.split(" × ")) :]
         for letter, size in zip(letters.split(" × "), shape, strict=True):
             # Tokens of y may have another width than those of x: one letter d_model stands for both.
-            if not (letter == "d_model" and "y" in definition.inputs):
+            if not (letter == "d_model" and "y" in definition.given):
                 assert sizes.setdefault(letter, size) == size, (array, letter)
     assert definition.spec.heads == sizes.get("h", 1)
 
 
 def _shapes(definition: Definition) -> dict[str, str]:
     """What the document says of the shapes of inputs and steps."""
-    document = definition.spec.document(definition.inputs)
+    document = definition.spec.document(definition.given)
     (table,) = [b for b in document.blocks if isinstance(b, Table)]
     shapes = {name.text: "".join(map(_letters, shape)) for (name,), _, shape in table.rows}
     steps = [b for b in document.blocks if isinstance(b, Steps)][1].items
@@ -91,7 +92,7 @@ def _letters(x: Any) -> str:
 def test_every_array_of_a_trace_is_of_the_kind(name: str) -> None:
     definition = DEFINITIONS["heads with biases"]
     target = kind(name)
-    trace = definition.spec.trace(**{n: target.lift(a) for n, a in definition.inputs.items()})
+    trace = definition.spec.trace(**{n: target.lift(a) for n, a in definition.given.items()})
     for array in trace.values():
         assert array.dtype == target.dtype if isinstance(array, np.ndarray) else isinstance(array, target)
     assert trace["scores"].shape == (H, 3, 3)
@@ -120,14 +121,14 @@ def test_a_batch_is_each_of_its_parts() -> None:
 
 def test_one_head_of_projections_is_attention_of_the_projected() -> None:
     exact = kind("exact")
-    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["self with biases"].inputs.items()}
+    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["self with biases"].given.items()}
     q, k, v = (arrays["x"] @ arrays[f"w_{r}"] + arrays[f"b_{r}"] for r in "qkv")
     assert (Attention()(**arrays) == Attention()(q, k, v) @ arrays["w_o"] + arrays["b_o"]).all()
 
 
 def test_heads_are_attention_of_blocks_of_columns_side_by_side() -> None:
     exact = kind("exact")
-    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["heads with biases"].inputs.items()}
+    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["heads with biases"].given.items()}
     q, k, v = (arrays["x"] @ arrays[f"w_{r}"] + arrays[f"b_{r}"] for r in "qkv")
     heads = [Attention(causal=True)(*(np.split(a, H, axis=-1)[h] for a in (q, k, v))) for h in range(H)]
     merged = np.concatenate(heads, axis=-1) @ arrays["w_o"] + arrays["b_o"]
@@ -137,7 +138,7 @@ def test_heads_are_attention_of_blocks_of_columns_side_by_side() -> None:
 @pytest.mark.parametrize("scale", [None, 1, Fraction(1, 3), 0.25, -2])
 def test_the_scale_is_a_factor_of_the_scores(scale: Any) -> None:
     exact = kind("exact")
-    q, k, v = (exact.lift(DEFINITIONS["plain"].inputs[n]) for n in "qkv")
+    q, k, v = (exact.lift(DEFINITIONS["plain"].given[n]) for n in "qkv")
     trace = Attention(scale=scale).trace(q, k, v)
     factor = 1 / exact.xp.sqrt(exact.lift(2)) if scale is None else exact.lift(Fraction(scale))
     assert (trace["scaled"] == trace["scores"] * factor).all()
@@ -147,8 +148,7 @@ def test_the_scale_is_a_factor_of_the_scores(scale: Any) -> None:
 def test_definitions_use_the_standard_alone(name: str) -> None:
     """They run on array-api-strict, which has nothing but the standard, and give what they give on NumPy."""
     definition = DEFINITIONS[name]
-    strict = replace(definition, masks={n: array_api_strict.asarray(a) for n, a in definition.masks.items()})
-    out = strict.run(array_api_strict.asarray)
+    out = definition.spec(**{n: array_api_strict.asarray(a) for n, a in definition.given.items()})
     assert np.array_equal(np.from_dlpack(out), definition.run(np.asarray))
 
 

@@ -15,7 +15,6 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.namespace import namespace_of
-from symattn.arrays.residues import primes
 from symattn.attention import masks
 from symattn.attention.linear import (
     delta_chunk,
@@ -32,9 +31,10 @@ from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, a
 from symattn.attention.streaming.states import online, ring, split_keys
 from symattn.attention.streaming.tiled import Scores, backward, forward, sliced, with_lse
 from tests.arrays.residues import agree
-from tests.attention.streaming_tools import EXACT, drawn, parts
+from tests.attention.definition import parts
+from tests.attention.pieces import PAIRS
+from tests.attention.streaming_tools import EXACT, drawn
 
-PAIRS = primes.pairs((2, 3, 5, 7))
 CAUSAL = Scores(scale=1, allowed=masks.causal)
 MASKED = Attention(scale=1, mask="boolean")
 ROWS, KEYS = (0, 1, 3), (0, 2, 4)

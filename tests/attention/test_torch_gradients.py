@@ -14,7 +14,8 @@ import pytest
 from symattn.arrays.rounded import rounded
 from symattn.attention.derivative import vjp
 from symattn.attention.variants import VARIANTS
-from tests.attention.gradient_cases import CASES, Case, drawn, parts
+from tests.attention.definition import parts
+from tests.attention.gradient_cases import CASES, Case, drawn
 from tests.attention.test_torch_layers import B, M, N, array, block, fields, forbidden, layer, made, tensors, tokens
 from tests.attention.torch_attention import attention
 

@@ -92,7 +92,7 @@ def ids(model: Transformer) -> dict[str, Any]:
 # -- a second computation ---------------------------------------------------------------------------------------------
 def by_loops(model: Transformer, given: dict[str, Any]) -> list[list[Any]]:
     p = {n: a if n in ("tokens", "source") else loops.numbers(a) for n, a in given.items()}
-    eps = mpmath.mpf(1) / 10**5
+    eps = Fraction(1, 10**5)
     encoded = None
     for stack in ("encoder", "decoder"):
         if getattr(model, stack):
@@ -111,7 +111,7 @@ def by_loops(model: Transformer, given: dict[str, Any]) -> list[list[Any]]:
 
 
 def _norm(row: Any, norm: str | None, eps: Any, p: dict[str, Any], name: str) -> Any:
-    return loops.normed(row, norm, eps, p.get(f"{name}.gain"), p.get(f"{name}.bias")) if norm else row
+    return loops.normed(norm, row, eps, p.get(f"{name}.gain"), p.get(f"{name}.bias")) if norm else row
 
 
 def _embedded(model: Transformer, p: dict[str, Any], numbers: Any, eps: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 import mpmath
 
-from tests.attention.loops import attend
+from symattn.attention.spec import Attention
+from tests.attention.by_loops import attention, normed
 
 mp: Any = mpmath
 Row = list[Any]
@@ -31,33 +32,10 @@ def linear(row: Row, w: list[Row], b: Row | None = None) -> Row:
     return columns if b is None else [c + shift for c, shift in zip(columns, b, strict=True)]
 
 
-def normed(row: Row, kind: str, eps: Any, gain: Row | None, bias: Row | None) -> Row:
-    mean = mp.fsum(row) / len(row) if kind == "layer" else mp.mpf(0)
-    root = mp.sqrt(mp.fsum((x - mean) ** 2 for x in row) / len(row) + eps)
-    out = [(x - mean) / root for x in row]
-    out = out if gain is None else [x * g for x, g in zip(out, gain, strict=True)]
-    return out if bias is None else [x + b for x, b in zip(out, bias, strict=True)]
-
-
 def heads(x: list[Row], y: list[Row], p: Mapping[str, Any], h: int, causal: bool) -> list[Row]:
     """Multi-head attention of x to y."""
-    q, k, v = (
-        [linear(row, p[f"w_{r}"], p.get(f"b_{r}")) for row in rows] for r, rows in (("q", x), ("k", y), ("v", y))
-    )
-    outs: list[Row] = [[] for _ in x]
-    for head in range(h):
-        qs, ks, vs = ([row[head * len(row) // h : (head + 1) * len(row) // h] for row in rows] for rows in (q, k, v))
-        factor = 1 / mp.sqrt(len(qs[0]))
-        for out, row in zip(outs, _attended(qs, ks, vs, causal, factor, p.get("keep")), strict=True):
-            out += row
-    return [linear(row, p["w_o"], p.get("b_o")) for row in outs]
-
-
-def _attended(q: Any, k: Any, v: Any, causal: bool, factor: Any, keep: Any) -> Any:
-    def may(i: int, j: int) -> bool:
-        return (not causal or j <= i) and (keep is None or bool(keep[j]))
-
-    return attend(q, k, v, may, lambda i, j: 0.0, factor, "zeros")
+    spec = Attention(heads=h, causal=causal, padding="keep" in p)
+    return attention(spec, {"x": x, "y": y, "n_q": len(x), **p})["output"]  # type: ignore[no-any-return]
 
 
 def block(x: list[Row], y: list[Row] | None, p: Mapping[str, Any], say: Mapping[str, Any]) -> list[Row]:
@@ -66,7 +44,7 @@ def block(x: list[Row], y: list[Row] | None, p: Mapping[str, Any], say: Mapping[
     def norm(rows: list[Row], name: str) -> list[Row]:
         if say["norm"] is None:
             return rows
-        return [normed(r, say["norm"], say["eps"], p.get(f"{name}.gain"), p.get(f"{name}.bias")) for r in rows]
+        return [normed(say["norm"], r, say["eps"], p.get(f"{name}.gain"), p.get(f"{name}.bias")) for r in rows]
 
     def sub(name: str) -> dict[str, Any]:
         return {n.removeprefix(f"{name}."): a for n, a in p.items() if n.startswith(f"{name}.")}

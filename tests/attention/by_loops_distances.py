@@ -1,4 +1,4 @@
-"""Terms of the scores by distance, and how distances are counted in buckets, for ``fuzz_reference``."""
+"""Terms of the scores by distance, and how distances are counted in buckets, for ``by_loops``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import mpmath
 
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Shaw, TransformerXL
 from symattn.attention.spec import Attention
-from tests.attention.fuzz_numbers import ZERO, Given, dot, in_heads
+from tests.attention.by_loops_numbers import ZERO, Given, dot, in_heads
 
 Extra = Callable[[int, int, Any, Any], tuple[Any, Any]]
 

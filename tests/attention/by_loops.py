@@ -15,9 +15,9 @@ import mpmath
 
 from symattn.attention.positions.fields import Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
-from tests.attention.fuzz_angles import angles
-from tests.attention.fuzz_distances import clip, distances
-from tests.attention.fuzz_numbers import INF, NAN, ZERO, Given, Rows, dot, in_heads, num, over, times
+from tests.attention.by_loops_angles import angles
+from tests.attention.by_loops_distances import clip, distances
+from tests.attention.by_loops_numbers import INF, NAN, ZERO, Given, Rows, dot, in_heads, num, over, times
 
 
 class FullyMasked(Exception):

@@ -1,4 +1,4 @@
-"""Matrices as nested lists of mpmath numbers, for ``fuzz_reference``."""
+"""Matrices as nested lists of mpmath numbers, for ``by_loops``."""
 
 from __future__ import annotations
 
