@@ -98,11 +98,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for (table, deep), cases in tables.items():
         most = DEEP if left_out.isdisjoint(mark.name for mark in cases[0].iter_markers()) else SLOW
         drawn = {*range(len(cases))}
-        if len(cases) > most and not cases[0].get_closest_marker("docs"):  # each page is to be true
+        if len(cases) > most and not _of_pages(cases[0]):
             drawn = {*Random(table).sample(range(len(cases)), most)}
         for i, item in enumerate(cases):
             if len(cases) > SHORT and (deep or i > 0):
                 item.add_marker(pytest.mark.deep if i in drawn else pytest.mark.exhaustive)
+
+
+def _of_pages(item: pytest.Item) -> bool:
+    """Return whether a table is of the pages of the documentation, each of which is to be true."""
+    return "page" in getattr(getattr(item, "callspec", None), "params", ())
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

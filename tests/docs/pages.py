@@ -1,9 +1,8 @@
-"""The commands of a page, what they print, and the files that the page shows."""
+"""The commands in fences of a page, what they print, and the files that it shows. Directives are run by the build."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +10,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _BLOCK = re.compile(r"^(<!-- cut -->\n)?```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^(?:<!-- file: (\S+) -->\n+```\w+|```{symattn-file} (\S+))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_DIRECTIVE = re.compile(r"^```{symattn} (.+)\n((?::.+\n)*)```$", re.MULTILINE)
-_OPTION = re.compile(r'^:(\S+): "?(.*?)"?$', re.MULTILINE)
-_SHOWN_ONLY = re.compile(r"^````.*?^````$", re.MULTILINE | re.DOTALL)
 
 
 _FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
@@ -38,16 +34,6 @@ def commands(text: str) -> list[list[Command]]:
         assert not parts[0].strip(), f"a console block opens with `$ `: {parts[0]!r}"
         split = [part.rstrip("\n").split("\n") for part in parts[1:]]
         blocks.append([Command(lines[0], tuple(lines[1:]), bool(cut)) for lines in split])
-    return blocks
-
-
-def answers(text: str) -> list[list[Command]]:
-    """The directives of a page as blocks: the command, words that it must print, and the exit code it must end with."""
-    blocks = []
-    for found in re.finditer(_DIRECTIVE, _SHOWN_ONLY.sub("", text)):
-        words, options = shlex.join(["symattn", *shlex.split(found[1])]), dict(_OPTION.findall(found[2]))
-        said = (options["says"],) if "says" in options else ()
-        blocks.append([Command(words, said, cut=True), Command("echo $?", (options.get("exit", "0"),))])
     return blocks
 
 

@@ -14,7 +14,7 @@ import pytest
 from symattn_cli.defaults import spelled
 from symattn_cli.main import commands as main_group
 from symattn_cli.main import main
-from tests.docs.pages import PAGES, Command, answers, commands, elided, files, matches, typed, unmade
+from tests.docs.pages import PAGES, Command, commands, elided, files, matches, typed, unmade
 
 # What a block names or imports → the package without which it cannot be played.
 TOOLS = {".onnx": "onnx", "transformers": "transformers", "safetensors": "transformers", "torch": "torch"}
@@ -57,7 +57,7 @@ def tool(block: list[Command], made: dict[str, str]) -> str:
 def blocks(page: Path, name: str) -> list[list[Command]]:
     """The blocks of a page that need this package, or none."""
     text = page.read_text(encoding="utf-8")
-    return [block for block in (*commands(text), *answers(text)) if tool(block, files(text)) == name]
+    return [block for block in commands(text) if tool(block, files(text)) == name]
 
 
 def prepare(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,17 +134,6 @@ def test_a_page_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     ):
         with pytest.raises(AssertionError):
             play(commands(f"```console\n{wrong}```\n"), capsys)
-
-
-def test_a_directive_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    page = "```{{symattn}} completion {}\n:terminal:\n{}```\n"
-    play(answers(page.format("bas", ":exit: 2\n")), capsys)
-    play(answers(page.format("bash", "")), capsys)
-    play(answers(page.format("bash", ':says: "_symattn_completion"\n')), capsys)
-    for wrong in (("bas", ""), ("bash", ":exit: 2\n"), ("bash", ":says: nowhere\n")):
-        with pytest.raises(AssertionError):
-            play(answers(page.format(*wrong)), capsys)
-    assert answers(f"````text\n{page.format('bas', '')}````\n") == []
 
 
 def test_files_are_read_from_both_forms() -> None:

@@ -66,7 +66,7 @@ def accused(seed: int) -> list[str]:
     return [f"{seed} {case.inputs.__name__} {name} {words}" for name, words in every]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_right_kernels_are_not_accused(seed: int) -> None:
     assert not accused(seed)
 
