@@ -254,7 +254,7 @@ def _tried(
     path: Path, letters: _Letters, differences: Sequence[Any] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
     """Numbers to look at in a cell, and why those are not enough."""
-    open_ = [d for d in differences or () if not (bool(sympy.expand(sympy.fraction(sympy.together(d))[0]) == 0))]
+    open_ = [d for d in differences or () if not _cancels(d)]
     if not open_ or (not path.constraints and not any(map(_decided, open_))):
         return [], ""
     symbols = {t for x in (*open_, *(c for _, c in path.constraints)) for t in x.free_symbols}
@@ -266,6 +266,11 @@ def _tried(
     if full and any(map(_decided, open_)):
         doubt = doubt or f"the sides are not the same expression where {where}"
     return [_Chosen(letters, values) for values in result], doubt
+
+
+@cache
+def _cancels(x: Any) -> bool:
+    return bool(x == 0 or sympy.expand(sympy.fraction(sympy.together(x))[0]) == 0)
 
 
 def _broken(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from random import Random
@@ -32,6 +32,7 @@ EACH, SEVERAL = 64, 6  # every size up to it is tried in floats; of so many name
 EXACT = 9  # the largest size in exact numbers
 CONFIRMED = 64  # the largest size in balls
 _LOOKED_AT = 12  # points that are looked at again, at most
+_ENOUGH = 3  # exact points of a spot check at which both sides are equal
 _SILENT = 12  # points in a row that floats cannot run
 _FLOAT = re.compile(r"the float (\S+) was taken")
 _CAST = re.compile(r"astype\((\w+)\) kept")
@@ -57,7 +58,8 @@ class RefutingExample:
 class CounterexampleSearch:
     """The result of a search for counterexamples: one, or at how many inputs both sides were equal.
 
-    ``doubt`` says why equality at these inputs is not enough for ``checked``.
+    ``doubt`` says why equality at these inputs is not enough for ``checked``; ``first`` are the first sizes of a
+    ``spot_check`` at which both sides were defined.
     """
 
     counterexample: RefutingExample | None
@@ -65,6 +67,7 @@ class CounterexampleSearch:
     undefined: int
     largest: dict[str, int]
     doubt: str = ""
+    first: dict[str, int] = field(default_factory=dict)
 
 
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries: int = TRIES) -> CounterexampleSearch:
@@ -81,17 +84,18 @@ def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries
     return CounterexampleSearch(None, agreed, undefined, largest)
 
 
-def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) -> CounterexampleSearch:
-    """Search at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
+def spot_check(sides: Sides, declared: Declared, top: int = 3) -> CounterexampleSearch:
+    """Search at a few sizes that differ from each other, until both sides were equal three times."""
     agreed = undefined = 0
-    largest: dict[str, int] = {}
+    every: list[dict[str, int]] = []
+    result = None
     for sizes in spread_sizes(declared.sorts(), top):
         result, defined = _differs(sides, declared, Numbers(sizes, agreed + undefined))
         agreed, undefined = agreed + defined, undefined + (not defined)
-        largest = sizes if defined else largest
-        if result or agreed == enough:
-            return CounterexampleSearch(result, agreed, undefined, largest)
-    return CounterexampleSearch(None, agreed, undefined, largest)
+        every += [sizes] * defined
+        if result or agreed == _ENOUGH:
+            break
+    return CounterexampleSearch(result, agreed, undefined, every[-1] if every else {}, first=every[0] if every else {})
 
 
 def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:

@@ -111,6 +111,7 @@ class Numbers:
     ) -> None:
         self.sizes, self.seed, self.balls, self.wild = dict(sizes), seed, balls, wild
         self.floats, self.literals = floats, literals
+        self.readers: dict[Any, Any] = {}  # of formulas, at these numbers (see ``Compiled.stated``)
 
     def lift(self, entries: object) -> Any:
         """Rational entries as an array of this world."""

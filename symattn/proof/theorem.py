@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Protocol
 
 from symattn.arrays.notes import listening
 from symattn.document.errors import InputError, Meaningless, Refused, Undecided
@@ -24,7 +25,7 @@ from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof, prove
-from symattn.proof.refuting import by_cells, counterexample, search, spot_check, thorough
+from symattn.proof.refuting import CounterexampleSearch, by_cells, counterexample, search, spot_check, thorough
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 
 
@@ -150,8 +151,7 @@ class Identity:
         if not proofs:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
-        look: Callable[..., Any] = spot_check if proved else search
-        result = look(self.sides, self.declared, self.top)
+        result = self._spots if proved else search(self.sides, self.declared, self.top)
         if proved and not result.counterexample:
             if self.rule:
                 return accepted(Evidence(Grade.ARGUED, "all sizes, by the printed rule"), proofs), ()
@@ -180,8 +180,11 @@ class Identity:
         return Refutation(all(result), "; ".join(str(c) for c in result if c), accepted)
 
     def witness(self) -> str:
-        result = spot_check(self.sides, self.declared, self.top, enough=1)
-        return f"exact numbers at {equal_sizes(result.largest)}" if result.agreed else ""
+        return f"exact numbers at {equal_sizes(self._spots.first)}" if self._spots.agreed else ""
+
+    @cached_property
+    def _spots(self) -> CounterexampleSearch:
+        return spot_check(self.sides, self.declared, self.top)
 
 
 def theorem(

@@ -12,7 +12,7 @@ from symattn.arrays.ball import precision
 from symattn.document.errors import Undecided
 from symattn.document.text import equal_sizes, text
 from symattn.proof.relations.compiling import Compiled, Link
-from symattn.proof.statement import Numbers, Pair, Sides, pairs
+from symattn.proof.statement import Numbers, Pair
 
 _CLOSER = 2**16  # bits, where two sides of a strict inequality are nearly equal
 _SMALL = 2.0**-80  # numbers below it may be rounding
@@ -52,7 +52,7 @@ def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers
 
 def _stated(compiled: Compiled, every: Sequence[Link], world: Numbers) -> Iterator[tuple[Link, list[Pair]]]:
     for link in every:
-        yield link, pairs(_sides(compiled, link), compiled.declared, world)
+        yield link, compiled.stated(link, world)
 
 
 def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair], closer: int) -> float:
@@ -72,15 +72,11 @@ def _holds_or_looks_closer(compiled: Compiled, link: Link, world: Numbers, left:
         if not closer:
             raise
         with precision(closer):
-            again = pairs(_sides(compiled, link), compiled.declared, world)
+            again = compiled.stated(link, world)
             try:
                 return all(holds(a, link.sign, b) for a, b in again)
             except Closer:  # as near as this, two numbers are taken for equal, and nothing is shown
                 return False
-
-
-def _sides(compiled: Compiled, link: Link) -> Sides:
-    return compiled.sides([(link.left, link.right)], link.sign != "=")
 
 
 def nearness(left: Any, right: Any) -> Iterator[float]:

@@ -11,6 +11,8 @@ from inspect import Parameter, Signature
 from itertools import pairwise
 from typing import Any
 
+import flint
+
 from symattn.arrays.index.expressions import Expression
 from symattn.arrays.index.positions import as_number
 from symattn.document import notation as nt
@@ -20,7 +22,7 @@ from symattn.proof.prover import unsimplified
 from symattn.proof.relations.glossary import Glossary, spelt
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Several, Unread, Value, beside, spread
-from symattn.proof.statement import Declared, Letters, run
+from symattn.proof.statement import Declared, Letters, Numbers, Pair, run
 
 _HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind
 
@@ -40,7 +42,7 @@ def links(relation: Relation) -> list[Link]:
     return [Link(a, sign, b) for (_, a), (sign, b) in pairwise(sides)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """Formulas of a section that become functions; ``sized`` are the sizes for which a formula is written out."""
 
@@ -122,14 +124,26 @@ class Compiled:
             for key in self.glossary.permutations:
                 arrays[key] = _as_matrix(arrays, given[self.argument(key)], given[self.glossary.permutations[key]])
             lengths = {sort: given[sort] for sort in declared.sorts()} | dict(self.sized)
-            try:
-                return work(Reader(self.glossary, arrays, lengths))
-            except KeyError as letter:
-                raise Unread(f"the size {letter} is that of no array") from letter
+            return _read(work, Reader(self.glossary, arrays, lengths))
 
         parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in dict.fromkeys(names)]
         function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return function
+
+    def stated(self, link: Link, world: Numbers) -> list[Pair]:
+        """The two arrays of a link in these numbers, where what was read before for any other link is read once."""
+        key = self, world.balls, flint.ctx.prec
+        reader = world.readers.get(key)
+        if reader is None:
+            reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)
+        return _read(lambda reader: list(sides_of(reader, link.left, link.right, link.sign != "=")), reader)
+
+
+def _read(work: Callable[[Reader], Any], reader: Reader) -> Any:
+    try:
+        return work(reader)
+    except KeyError as letter:
+        raise Unread(f"the size {letter} is that of no array") from letter
 
 
 def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
@@ -142,7 +156,7 @@ def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
 def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:
     """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ; one of
     ``bounds`` may have fewer indices than what it bounds."""
-    x, y = reader.read(left), reader.read(right)
+    x, y = reader.whole(left), reader.whole(right)
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
         x, y = alike(x), alike(y)

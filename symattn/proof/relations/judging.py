@@ -153,16 +153,17 @@ def _general(question: RelationQuestion) -> Evidence:
     met = [x for relation in question.where for x in links(relation)]
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
+    drawn = list(_worlds(compiled))
     if not question.glossary.laws:
-        _spot(compiled, every, met)
+        _spot(compiled, every, drawn, met)
     if met:
-        return _under_conditions(compiled, every, met, question.sharp)
+        return _under_conditions(compiled, every, drawn, met, question.sharp)
     result = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
     if None not in result:
         return _proved(_where(question, compiled), result)
     if question.glossary.laws:
         raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
-    return _checked(compiled, every, question.sharp)
+    return _checked(compiled, every, drawn, question.sharp)
 
 
 def _where(question: RelationQuestion, compiled: Compiled) -> str:
@@ -190,16 +191,19 @@ def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Se
     result = []
     for name in g.formats or ("",):
         compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
-        result.append(_checked(compiled, every, question.sharp, where, question.only).where)
+        drawn = list(_worlds(compiled))
+        result.append(_checked(compiled, every, drawn, question.sharp, where, question.only).where)
     return Evidence(Grade.CHECKED, f"{result[0]}, in {', '.join(g.formats)}" if g.formats else result[0])
 
 
-def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence[Link], sharp: str) -> Evidence:
+def _under_conditions(
+    compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link], sharp: str
+) -> Evidence:
     """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
     result = [x.sign == "=" and by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
     if all(result):
         return _proved("all sizes", [f for f in result if f])
-    return _checked(compiled, every, sharp, where)
+    return _checked(compiled, every, drawn, sharp, where)
 
 
 def _has_bars(question: RelationQuestion) -> bool:
@@ -208,10 +212,10 @@ def _has_bars(question: RelationQuestion) -> bool:
 
 
 # -- at sizes ---------------------------------------------------------------------------------------------------------
-def _spot(compiled: Compiled, every: Sequence[Link], where: Sequence[Link] = ()) -> None:
+def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link]) -> None:
     """One draw at some sizes, before anything is proved: most of what is false is seen there."""
     with precision(_BITS):
-        for world in [w for w in _worlds(compiled) if w.seed == 1][::2]:
+        for world in [w for w in drawn if w.seed == 1][::2]:
             if _met(compiled, where, world):
                 compared(compiled, every, world)
 
@@ -239,13 +243,18 @@ def _worlds(compiled: Compiled) -> Iterator[Numbers]:
 
 
 def _checked(
-    compiled: Compiled, every: Sequence[Link], sharp: str, where: Sequence[Link] = (), only: bool = False
+    compiled: Compiled,
+    every: Sequence[Link],
+    drawn: Sequence[Numbers],
+    sharp: str,
+    where: Sequence[Link] = (),
+    only: bool = False,
 ) -> Evidence:
     """All draws in balls, then exact numbers where there are equations. ``only``: false where ``where`` is not met."""
     declared = compiled.declared
     equations, bounds = [x for x in every if x.sign == "="], [x for x in every if x.sign != "="]
     with precision(_BITS):
-        every_world = [(world, _met(compiled, where, world)) for world in _worlds(compiled)]
+        every_world = [(world, _met(compiled, where, world)) for world in drawn]
         met = [world for world, it_is in every_world if it_is]
         if len(met) < _ENOUGH:
             raise Unread("no numbers were found that meet the conditions")

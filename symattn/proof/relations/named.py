@@ -40,6 +40,7 @@ class LetterMeanings:
         self.sums: dict[str, str] = {}
         self.from_zero: set[str] = set()
         self.found: dict[str, Found] = {}
+        self.sides: dict[Node, Found] = {}
         self.open: list[str] = []
         self.touched: set[str] = set()
         self.measured: set[str] = set()
@@ -67,6 +68,13 @@ class LetterMeanings:
     def read(self, x: Node) -> Found:
         """The value of a part of a formula. Raises Unread for what has none."""
         raise NotImplementedError
+
+    def whole(self, x: Node) -> Found:
+        """The value of a side of a relation, in which no index is bound from outside."""
+        if x not in self.sides:
+            self.sums, self.from_zero = {}, set()
+            self.sides[x] = self.read(x)
+        return self.sides[x]
 
     def number(self, x: int | Fraction) -> Value:
         """A rational number."""
